@@ -1,0 +1,1 @@
+"""Decisions as pure functions: values in, values out; no clock, no I/O."""

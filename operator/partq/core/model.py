@@ -1,0 +1,64 @@
+"""Ids and value objects that every part of partq shares."""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple, NewType, Self
+
+MemberId = NewType("MemberId", str)
+"""A consumer in a group: on Kubernetes pod uid and container name."""
+BrokerId = NewType("BrokerId", str)
+Epoch = NewType("Epoch", int)
+"""Per partition and group: grows with every bind and every change of member."""
+BrokerEpoch = NewType("BrokerEpoch", int)
+"""Per partition: grows with every broker that claims it."""
+Offset = NewType("Offset", int)
+
+SLOT_COUNT = 65_536
+
+
+class PartitionId(NamedTuple):
+    """One ordered log of a queue: generation of the layout (from 1) and index (from 0)."""
+
+    generation: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `1.3`.
+
+        Raises:
+            ValueError: not two decimal numbers, joined by a dot.
+        """
+        generation, dot, index = text.partition(".")
+        if not (dot and generation.isdecimal() and index.isdecimal()):
+            raise ValueError(f"partition {text!r}: expected GENERATION.INDEX, such as 1.3")
+        return cls(int(generation), int(index))
+
+
+class Token(NamedTuple):
+    """The right to process one delivery; tokens of a key never go down."""
+
+    generation: int
+    broker_epoch: BrokerEpoch
+    epoch: Epoch
+    offset: Offset
+
+
+Assignment = Mapping[PartitionId, MemberId]
+
+
+class Cause(IntEnum):
+    """Why a message is delivered again."""
+
+    NONE = 0
+    FLOW_LOST = 1
+    FORCED_COMMIT = 2
+    BROKER_CHANGE = 3
+    STORE_ROLLED_BACK = 4
+    RELEASED = 5
+    """Given back before the application began it; never seen by the application twice."""
+    NACK = 6
+    ACK_TIMEOUT = 7

@@ -1,0 +1,263 @@
+"""Every error that partq raises on purpose, each with a stable code.
+
+    PartqError
+    ├── BadRequestError          bad_request, and its kinds: bad_json, bad_frame, bad_batch, ...
+    ├── UnauthorizedError        unauthorized
+    ├── ForbiddenError           forbidden
+    │   └── NotListedError       not_listed
+    ├── NotFoundError            unknown_queue, unknown_group, unknown_partition
+    ├── ConflictError            fenced, not_delivered, rewound, member_in_use, ...
+    ├── NotOwnerError            not_owner
+    ├── QuotaExceededError       quota_exceeded
+    ├── UnavailableError         not_stored, store_unavailable, broker_closing
+    ├── OutcomeUnknownError      outcome_unknown
+    └── SettingsError            bad_settings
+
+`code` is what programs compare; it never changes once released. `is_retryable` says whether the
+same call can succeed later without a change by the caller. The message is for people: it names the
+thing, what was got, what was expected and what to do.
+"""
+
+from typing import ClassVar
+
+
+class PartqError(Exception):
+    """Base of all errors of partq."""
+
+    code: ClassVar[str] = "internal"
+    is_retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_s = retry_after_s
+        """When a repeat makes sense, in seconds from now; None: no advice."""
+
+
+class InternalError(PartqError):
+    """The other side failed in a way that it does not know itself."""
+
+
+class SettingsError(PartqError):
+    """A setting or a resource is unusable; the process does not start with it."""
+
+    code = "bad_settings"
+
+
+class BadRequestError(PartqError):
+    """The request can never succeed as it is."""
+
+    code = "bad_request"
+
+
+class BadJsonError(BadRequestError):
+    """The body is not the JSON that the call takes."""
+
+    code = "bad_json"
+
+
+class BadFrameError(BadRequestError):
+    """A WebSocket frame is not one of the protocol; the connection is closed."""
+
+    code = "bad_frame"
+
+
+class BadBatchError(BadRequestError):
+    """A batch's header is broken, or does not fit its body."""
+
+    code = "bad_batch"
+
+
+class WrongPartitionError(BadRequestError):
+    """A message's slot does not lie in the partition that it was sent to."""
+
+    code = "wrong_partition"
+
+
+class KeyConflictError(BadRequestError):
+    """Two different partition keys were given for one message."""
+
+    code = "key_conflict"
+
+
+class MessageTooLargeError(BadRequestError):
+    """A message is above the queue's `maxMessageBytes`; nothing of its batch is stored."""
+
+    code = "message_too_large"
+
+
+class BatchTooLargeError(BadRequestError):
+    """A batch or a request body is above what the broker takes at once."""
+
+    code = "batch_too_large"
+
+
+class UndecodableError(BadRequestError):
+    """A stored batch does not decode at the consumer."""
+
+    code = "undecodable"
+
+
+class UnauthorizedError(PartqError):
+    """The token is missing or unknown."""
+
+    code = "unauthorized"
+
+
+class ForbiddenError(PartqError):
+    """The token is good, but not for this call."""
+
+    code = "forbidden"
+
+
+class NotListedError(ForbiddenError):
+    """The member is not among those that may bind (yet)."""
+
+    code = "not_listed"
+    is_retryable = True
+
+
+class NotFoundError(PartqError):
+    """Something that the request names does not exist."""
+
+    code = "not_found"
+
+
+class UnknownQueueError(NotFoundError):
+    """The broker does not serve a queue of this name."""
+
+    code = "unknown_queue"
+
+
+class UnknownGroupError(NotFoundError):
+    """The queue has no consumer group of this name."""
+
+    code = "unknown_group"
+
+
+class UnknownPartitionError(NotFoundError):
+    """The queue's layout has no such partition."""
+
+    code = "unknown_partition"
+
+
+class ConflictError(PartqError):
+    """The request contradicts what is on record."""
+
+    code = "conflict"
+
+
+class FencedError(ConflictError):
+    """The caller's epoch has ended: stop working on the partition."""
+
+    code = "fenced"
+
+
+class NotDeliveredError(ConflictError):
+    """An ack or a release names offsets that were not delivered under its token."""
+
+    code = "not_delivered"
+
+
+class RewoundError(ConflictError):
+    """A cumulative ack is of an older delivery number than the flow's current one."""
+
+    code = "rewound"
+
+
+class MemberInUseError(ConflictError):
+    """Another incarnation of the member holds a living flow."""
+
+    code = "member_in_use"
+    is_retryable = True
+
+
+class AttemptRefusedError(ConflictError):
+    """A call of a handoff does not fit what is on record; a new attempt is needed."""
+
+    code = "attempt_refused"
+
+
+class StaleGenerationError(ConflictError):
+    """A publish names a generation of the layout that takes no messages."""
+
+    code = "stale_generation"
+    is_retryable = True
+
+
+class ResendFromError(ConflictError):
+    """Some of the messages are stored already; send again from the number given."""
+
+    code = "resend_from"
+
+
+class OutOfSequenceError(ConflictError):
+    """A producer's message number is above the next one that is due."""
+
+    code = "out_of_sequence"
+
+
+class UnknownProducerError(ConflictError):
+    """The producer's record is gone (idle for too long, or never made)."""
+
+    code = "unknown_producer"
+
+
+class NotOwnerError(PartqError):
+    """Another broker, or none, owns the partition."""
+
+    code = "not_owner"
+    is_retryable = True
+
+
+class QuotaExceededError(PartqError):
+    """A quota is used up; nothing of the batch is stored."""
+
+    code = "quota_exceeded"
+    is_retryable = True
+
+
+class UnavailableError(PartqError):
+    """The call was not carried out; nothing has changed."""
+
+    code = "unavailable"
+    is_retryable = True
+
+
+class NotStoredError(UnavailableError):
+    """A publish was certainly not stored."""
+
+    code = "not_stored"
+
+
+class StoreUnavailableError(UnavailableError):
+    """Redis gave no answer. A write that was under way may have happened."""
+
+    code = "store_unavailable"
+
+
+class BrokerClosingError(UnavailableError):
+    """The broker is shutting down or has lost its lease."""
+
+    code = "broker_closing"
+
+
+class OutcomeUnknownError(PartqError):
+    """A publish may or may not be stored; a numbered repeat finds out."""
+
+    code = "outcome_unknown"
+    is_retryable = True
+
+
+def _tree(root: type[PartqError]) -> list[type[PartqError]]:
+    return [root, *(leaf for child in root.__subclasses__() for leaf in _tree(child))]
+
+
+BY_CODE: dict[str, type[PartqError]] = {error.code: error for error in reversed(_tree(PartqError))}
+"""Every error class by its code."""
+
+
+def from_code(code: str, message: str, *, retry_after_s: float | None = None) -> PartqError:
+    """Return the error that another process named by `code`; an unknown code is an InternalError."""
+    kind = BY_CODE.get(code, InternalError)
+    return kind(message, retry_after_s=retry_after_s)

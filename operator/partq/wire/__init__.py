@@ -1,0 +1,1 @@
+"""What crosses process borders: batch bytes, WebSocket frames, HTTP bodies."""

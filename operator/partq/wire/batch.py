@@ -1,0 +1,235 @@
+"""The bytes of a batch: the same from producer to Redis to consumer.
+
+Little-endian. A header of 22 bytes (magic u16, version u8, codec u8, flags u16, n u32, raw_len
+u32, body_len u32, crc32c u32), then n slots u16, then n ends u32, then the body. The CRC-32C is
+over everything but itself. The body is n MessagePack arrays [key, value, headers, event_time_ms]
+one after another, compressed as a whole; an end is where a message stops in the uncompressed
+body. A broker checks the header and never opens the body.
+"""
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import accumulate
+from operator import sub
+
+import cramjam
+import msgspec
+from crc32c import crc32c
+
+from partq.errors import (
+    BadBatchError,
+    MessageTooLargeError,
+    UndecodableError,
+    WrongPartitionError,
+)
+
+MAGIC = 0x7170  # b"pq" on the wire
+VERSION = 1
+MAX_BATCH_COUNT = 65_536
+"""The most messages in a batch."""
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+"""The most bytes of a batch, both as stored and expanded."""
+
+_HEADER = struct.Struct("<HBBHIIII")
+_CRC = struct.Struct("<I")
+_CRC_AT = _HEADER.size - _CRC.size
+HEADER_SIZE = _HEADER.size
+_MUST_SWAP = sys.byteorder == "big"
+
+
+class Codec(IntEnum):
+    """How a body is compressed."""
+
+    NONE = 0
+    LZ4 = 1
+    ZSTD = 2
+
+
+class Message(msgspec.Struct, array_like=True, gc=False):
+    """What an application publishes. Elements that a later version adds are ignored."""
+
+    key: str | None
+    value: bytes
+    headers: dict[str, str] | None = None
+    event_time_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """What a batch says of itself outside its body."""
+
+    codec: Codec
+    count: int
+    raw_bytes: int
+    body_bytes: int
+
+    @property
+    def body_at(self) -> int:
+        """Where the body starts in the batch."""
+        return HEADER_SIZE + 6 * self.count
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
+
+
+def encode_message(message: Message) -> bytes:
+    """Return the MessagePack array of one message."""
+    return _encode(message)
+
+
+def encode(encoded: Sequence[bytes], slots: Iterable[int], codec: Codec = Codec.NONE) -> bytes:
+    """Join messages from `encode_message`, each with its slot, to a batch."""
+    raw = b"".join(encoded)
+    body = _compress(raw, codec)
+    indexes = _little_endian(array("H", slots)) + _little_endian(
+        array("I", accumulate(map(len, encoded)))
+    )
+    head = _HEADER.pack(MAGIC, VERSION, codec, 0, len(encoded), len(raw), len(body), 0)[:_CRC_AT]
+    crc = crc32c(body, crc32c(indexes, crc32c(head)))
+    return b"".join((head, _CRC.pack(crc), indexes, body))
+
+
+def read_header(batch: bytes | memoryview) -> BatchHeader:
+    """Read a header, and check that the lengths it names fit the batch.
+
+    Raises:
+        BadBatchError: not a batch of this version, or cut off, or longer than it says.
+    """
+    if len(batch) < HEADER_SIZE:
+        raise BadBatchError(f"batch: got {len(batch)} bytes, expected at least {HEADER_SIZE}")
+    magic, version, codec, flags, count, raw_bytes, body_bytes, _ = _HEADER.unpack_from(batch)
+    if magic != MAGIC or version != VERSION or flags:
+        raise BadBatchError(
+            f"batch: magic {magic:#06x}, version {version}, flags {flags}; expected "
+            f"{MAGIC:#06x}, {VERSION}, 0; use a client of this protocol version"
+        )
+    if codec not in Codec._value2member_map_:
+        known = ", ".join(f"{known.value} ({known.name})" for known in Codec)
+        raise BadBatchError(f"batch: unknown codec {codec}; expected one of {known}")
+    if not 1 <= count <= MAX_BATCH_COUNT:
+        raise BadBatchError(f"batch: {count} messages; expected 1 to {MAX_BATCH_COUNT}")
+    if raw_bytes > MAX_BATCH_BYTES:
+        raise BadBatchError(f"batch: expands to {raw_bytes} bytes; at most {MAX_BATCH_BYTES}")
+    header = BatchHeader(Codec(codec), count, raw_bytes, body_bytes)
+    if len(batch) != header.body_at + body_bytes:
+        raise BadBatchError(
+            f"batch: got {len(batch)} bytes; its header says {header.body_at + body_bytes}"
+        )
+    return header
+
+
+def check(batch: bytes, *, first_slot: int, last_slot: int, max_message_bytes: int) -> BatchHeader:
+    """Check everything that can be checked without opening the body.
+
+    `first_slot` to `last_slot` (inclusive) is the slot range of the partition.
+
+    Raises:
+        BadBatchError: the header, its checksum or its ends are broken.
+        WrongPartitionError: a message belongs to another partition.
+        MessageTooLargeError: a message is above `max_message_bytes`.
+    """
+    header = read_header(batch)
+    (crc,) = _CRC.unpack_from(batch, _CRC_AT)
+    actual = crc32c(memoryview(batch)[HEADER_SIZE:], crc32c(batch[:_CRC_AT]))
+    if crc != actual:
+        raise BadBatchError(f"batch: CRC-32C is {actual:#010x}; its header says {crc:#010x}")
+    slots = _array("H", batch, HEADER_SIZE, header.count)
+    lowest, highest = min(slots), max(slots)
+    if lowest < first_slot or highest > last_slot:
+        raise WrongPartitionError(
+            f"batch: slots {lowest} to {highest}; the partition holds {first_slot} to {last_slot}"
+        )
+    ends = read_ends(batch, header)
+    _check_ends(ends, header)
+    # A batch below the limit holds no message above it: the usual case costs no pass over sizes.
+    if header.raw_bytes > max_message_bytes:
+        largest = max(ends[0], max(map(sub, ends[1:], ends), default=0))
+        if largest > max_message_bytes:
+            raise MessageTooLargeError(
+                f"batch: a message of {largest} bytes; the queue takes at most {max_message_bytes}"
+            )
+    return header
+
+
+def read_slots(batch: bytes, header: BatchHeader) -> "array[int]":
+    """Return the slot of each message."""
+    return _array("H", batch, HEADER_SIZE, header.count)
+
+
+def read_ends(batch: bytes, header: BatchHeader) -> "array[int]":
+    """Return where each message ends in the uncompressed body."""
+    return _array("I", batch, HEADER_SIZE + 2 * header.count, header.count)
+
+
+def decode(batch: bytes | memoryview, start: int = 0, stop: int | None = None) -> list[Message]:
+    """Return the messages `start` to `stop` (exclusive) of a batch that a broker has checked.
+
+    Raises:
+        UndecodableError: the body is not what the header promises; nothing was expanded
+            beyond `raw_len`.
+    """
+    try:
+        header = read_header(batch)
+        stop = header.count if stop is None else stop
+        raw = _expand(memoryview(batch)[header.body_at :], header)
+        if start or stop != header.count:
+            ends = read_ends(bytes(batch), header)
+            raw = raw[ends[start - 1] if start else 0 : ends[stop - 1]]
+        # One array head makes a single C call out of a loop over messages.
+        messages = _decode_messages(b"\xdd" + (stop - start).to_bytes(4, "big") + raw)
+    except (BadBatchError, msgspec.MsgspecError, cramjam.DecompressionError) as error:
+        raise UndecodableError(f"batch does not decode: {error}") from error
+    return messages
+
+
+def _check_ends(ends: "array[int]", header: BatchHeader) -> None:
+    if ends[-1] != header.raw_bytes:
+        raise BadBatchError(
+            f"batch: the last message ends at {ends[-1]}; raw_len says {header.raw_bytes}"
+        )
+    if not ends[0] or len(set(ends)) != len(ends) or sorted(ends) != ends.tolist():
+        raise BadBatchError("batch: the ends of its messages do not grow")
+
+
+def _compress(raw: bytes, codec: Codec) -> bytes:
+    match codec:
+        case Codec.NONE:
+            return raw
+        case Codec.LZ4:
+            return bytes(cramjam.lz4.compress_block(raw, store_size=False))
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(raw))
+
+
+def _expand(body: memoryview, header: BatchHeader) -> bytes | memoryview:
+    if header.codec is Codec.NONE:
+        if len(body) != header.raw_bytes:
+            raise BadBatchError(f"body of {len(body)} bytes; raw_len says {header.raw_bytes}")
+        return body
+    raw = bytearray(header.raw_bytes)
+    if header.codec is Codec.LZ4:
+        size = cramjam.lz4.decompress_block_into(body, raw, output_len=header.raw_bytes)
+    else:
+        size = cramjam.zstd.decompress_into(body, raw)
+    if size != header.raw_bytes:
+        raise BadBatchError(f"body expands to {size} bytes; raw_len says {header.raw_bytes}")
+    return bytes(raw)
+
+
+def _array(kind: str, batch: bytes, at: int, count: int) -> "array[int]":
+    values = array(kind)
+    values.frombytes(batch[at : at + count * values.itemsize])
+    if _MUST_SWAP:
+        values.byteswap()
+    return values
+
+
+def _little_endian(values: "array[int]") -> bytes:
+    if _MUST_SWAP:
+        values.byteswap()
+    return values.tobytes()

@@ -1,0 +1,300 @@
+"""WebSocket frames: a length, a MessagePack header, and for batches their bytes.
+
+A frame is a little-endian u32 with the header's length, the header, and the payload to the
+frame's end. A header is an array whose first element names the kind; elements that a later version
+adds at the end are ignored. Partitions are named by generation and index.
+"""
+
+import struct
+from typing import Final
+
+import msgspec
+
+from partq.errors import BadFrameError
+
+PROTOCOL_VERSION: Final = 1
+MAX_HEADER_BYTES: Final = 1024 * 1024
+"""The most bytes of a frame's header."""
+
+_LENGTH = struct.Struct("<I")
+
+Range = tuple[int, int]
+"""Offsets from the first to the second, the second excluded."""
+
+
+class Frame(msgspec.Struct, array_like=True, gc=False):
+    """Base of all frames."""
+
+
+# ---- both ways ----------------------------------------------------------------------------------
+
+
+class Ping(Frame, tag=1):
+    """Ask for a sign of life; sent by clients each second on every connection."""
+
+    nonce: int
+
+
+class Pong(Frame, tag=2):
+    """The broker's lease was renewed by a renewal that began after the ping came."""
+
+    nonce: int
+
+
+class Moved(Frame, tag=3):
+    """Another broker owns the partition, or none yet (then `broker` and `url` are empty)."""
+
+    generation: int
+    partition: int
+    broker: str
+    url: str
+
+
+class Failed(Frame, tag=4):
+    """The connection ends with this error."""
+
+    code: str
+    message: str
+    retry_after_ms: int = 0
+
+
+# ---- publishing ---------------------------------------------------------------------------------
+
+
+class ProducerHello(Frame, tag=10):
+    """First frame of a producer: who it is. Its messages are numbered per partition."""
+
+    producer: str
+    version: int = PROTOCOL_VERSION
+
+
+class ProducerWelcome(Frame, tag=11):
+    """The broker takes batches from this producer."""
+
+    broker: str
+    lease_ms: int
+    max_message_bytes: int
+    max_in_flight: int
+    """Batches that may be without an answer, per partition."""
+
+
+class Publish(Frame, tag=12):
+    """Store a batch (the payload); `first` is the number of its first message."""
+
+    request: int
+    generation: int
+    partition: int
+    first: int
+
+
+class Published(Frame, tag=13):
+    """The batch is stored; its messages have the offsets from `offset` on.
+
+    `offset` is -1 for a duplicate that is too old for its place to be remembered.
+    """
+
+    request: int
+    offset: int
+    is_duplicate: bool = False
+
+
+class PublishRefused(Frame, tag=14):
+    """The batch was judged; `code` names the error.
+
+    `due` is the next message number that the partition takes from this producer, -1 if unknown.
+    """
+
+    request: int
+    code: str
+    message: str
+    retry_after_ms: int = 0
+    due: int = -1
+
+
+# ---- consuming ----------------------------------------------------------------------------------
+
+
+class Bind(Frame, tag=20):
+    """First frame of a flow: which member, in which life of its process."""
+
+    member: str
+    incarnation: str
+    credit: int
+    """Messages that the client has room for at first."""
+    held: list[tuple[int, int]] = []
+    """The (generation, partition) pairs that the member held before: asks for the same again."""
+    version: int = PROTOCOL_VERSION
+
+
+class Bound(Frame, tag=21):
+    """The member has a flow at this broker; what it holds here follows as `Assigned`."""
+
+    broker: str
+    flow: int
+    lease_ms: int
+
+
+class Assigned(Frame, tag=22):
+    """The partition's messages from `cursor` on go to this flow under a new token."""
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    cursor: int
+
+
+class Paused(Frame, tag=23):
+    """Nothing new comes; finish what has begun and `Release` the rest."""
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+
+
+class Resumed(Frame, tag=24):
+    """A pause was cancelled or lapsed; what was released comes again."""
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+
+
+class Revoked(Frame, tag=25):
+    """The flow's token for the partition has ended; acks under it are refused."""
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    cause: int
+
+
+class Deliver(Frame, tag=26):
+    """Messages of one stored batch (the payload).
+
+    The batch's first message has the offset `first_offset`; the window is `start` to `stop`
+    (offsets, stop excluded), without the offsets in `skip`, which are acknowledged.
+    """
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    delivery: int
+    """Delivery number: grows when a token's messages are sent again."""
+    append_broker_epoch: int
+    at_ms: int
+    """When the batch was stored, in Redis's time."""
+    first_offset: int
+    start: int
+    stop: int
+    cause: int = 0
+    """Why this is not a first delivery, as in `Cause`; 0: it is one."""
+    skip: list[Range] = []
+    redeliveries: list[tuple[int, int]] = []
+    """(offset, count) where the count is not 0."""
+
+
+class Credit(Frame, tag=27):
+    """The client has room for so many messages more."""
+
+    messages: int
+
+
+class Ack(Frame, tag=28):
+    """Messages are done with: all below `upto` (unless -1), and those in `ranges`."""
+
+    request: int
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    delivery: int
+    upto: int = -1
+    ranges: list[Range] = []
+
+
+class AckConfirmed(Frame, tag=29):
+    """The ack is stored."""
+
+    request: int
+
+
+class AckRefused(Frame, tag=30):
+    """The ack counts for nothing; `code` names the error."""
+
+    request: int
+    code: str
+    message: str
+
+
+class Release(Frame, tag=31):
+    """The client gives back all messages from offset `start` on: none of them was begun."""
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    delivery: int
+    start: int
+
+
+class Leave(Frame, tag=32):
+    """The member's process is ending: hand its partitions over, it goes on until then."""
+
+
+AnyFrame = (
+    Ping
+    | Pong
+    | Moved
+    | Failed
+    | ProducerHello
+    | ProducerWelcome
+    | Publish
+    | Published
+    | PublishRefused
+    | Bind
+    | Bound
+    | Assigned
+    | Paused
+    | Resumed
+    | Revoked
+    | Deliver
+    | Credit
+    | Ack
+    | AckConfirmed
+    | AckRefused
+    | Release
+    | Leave
+)
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(AnyFrame).decode
+
+
+def encode(frame: Frame, payload: bytes = b"") -> bytes:
+    """Return the bytes of a frame."""
+    header = _encode(frame)
+    return b"".join((_LENGTH.pack(len(header)), header, payload))
+
+
+def decode(data: bytes) -> tuple[AnyFrame, bytes]:
+    """Return a frame and its payload.
+
+    Raises:
+        BadFrameError: cut off, not MessagePack, an unknown kind, or wrong elements.
+    """
+    if len(data) < _LENGTH.size:
+        raise BadFrameError(f"frame: got {len(data)} bytes, expected at least {_LENGTH.size}")
+    (size,) = _LENGTH.unpack_from(data)
+    end = _LENGTH.size + size
+    if size > MAX_HEADER_BYTES or end > len(data):
+        raise BadFrameError(f"frame: a header of {size} bytes does not fit {len(data)} bytes")
+    try:
+        frame: AnyFrame = _decode(data[_LENGTH.size : end])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadFrameError(f"frame: {error}") from error
+    return frame, data[end:]
