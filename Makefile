@@ -1,0 +1,54 @@
+# Two commands matter: `make demo` and `make test`. Both make .venv and can be repeated.
+#
+#   make demo ARGS="--json verdict.json"     arguments for the command
+#   make test PYTEST="-k hashing"            arguments for pytest
+#   make demo PYTHON=/usr/bin/python3.12     the Python that .venv is made of
+
+SHELL := /bin/bash
+BIN := .venv/bin
+ARGS ?=
+PYTEST ?=
+WORKERS ?= 2
+ifdef PYTHON
+export PYTHON
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format chaos bench clean
+
+help: ## what there is
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+demo: ## the main job on real input: live view, then the verdict
+	@scripts/setup.sh embedded
+	@$(BIN)/partq demo $(ARGS)
+
+test: ## make check, then every test
+	@scripts/setup.sh dev,embedded
+	@$(MAKE) --no-print-directory check
+	@scripts/redis_for_tests.sh
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+check: ## formatting, lint, types, import rules
+	@scripts/setup.sh dev,embedded
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy operator/partq tests
+	@$(BIN)/lint-imports
+
+format: ## repair formatting and what lint can repair
+	@scripts/setup.sh dev,embedded
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+chaos: ## kill everything under load, for at most ten minutes
+	@scripts/setup.sh embedded
+	@$(BIN)/partq chaos $(ARGS)
+
+bench: ## the speed, beside the limit of the same Redis
+	@scripts/setup.sh embedded
+	@$(BIN)/partq bench $(ARGS)
+
+clean: ## remove what make and the tools have made
+	@rm -rf .venv .venv.lock build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find operator tests -name __pycache__ -type d -prune -exec rm -rf {} +

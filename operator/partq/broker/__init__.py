@@ -1,0 +1,1 @@
+"""The aiohttp server that owns partitions: publish, flows, admin."""

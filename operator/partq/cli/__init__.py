@@ -1,0 +1,1 @@
+"""The command line: commands, and the one place that joins store, shell and server."""

@@ -1,0 +1,1 @@
+"""The SDK: producer, consumer and the session that both use."""

@@ -1,0 +1,1 @@
+"""The shell around core: load, step, save, perform."""

@@ -1,0 +1,1 @@
+"""Redis, and all that knows it: the record, the log, leases, members, assignments."""
