@@ -1,0 +1,255 @@
+"""Frozen settings of each process, read once from a mapping of environment variables.
+
+A field `lease_ttl_s` is read from `PARTQ_LEASE_TTL_S`. A field without a default must be given; a
+variable that is empty counts as not given. What a field takes stands in its annotation, and one
+reader serves all: it names the variable, what it got and what it expected.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, Self, get_args, get_type_hints
+from urllib.parse import urlsplit
+
+from partq.errors import SettingsError
+
+PREFIX = "PARTQ_"
+MAX_VALUE_CHARS = 4096
+"""The most characters of one variable; paths and URLs are shorter."""
+
+
+class Reader(Protocol):
+    """How the text of a variable becomes the value of a field."""
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether an error must not repeat the value."""
+
+    def read(self, text: str) -> Any:
+        """Return the value.
+
+        Raises:
+            ValueError: what was expected, as it follows the word "expected".
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text that a pattern matches as a whole."""
+
+    pattern: str
+    expected: str
+    is_secret: bool = False
+
+    def read(self, text: str) -> str:
+        """Return the text as it is."""
+        if not re.fullmatch(self.pattern, text):
+            raise ValueError(self.expected)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number between two bounds, both included."""
+
+    low: float
+    high: float
+    is_secret: bool = False
+
+    def read(self, text: str) -> float:
+        """Return the number; "nan" and "inf" are outside every range."""
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not self.low <= number <= self.high:
+            raise ValueError(f"a number from {self.low:g} to {self.high:g}")
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number between two bounds, both included."""
+
+    low: int
+    high: int
+    is_secret: bool = False
+
+    def read(self, text: str) -> int:
+        """Return the number."""
+        is_number = re.fullmatch(r"-?[0-9]{1,18}", text)
+        if not is_number or not self.low <= int(text) <= self.high:
+            raise ValueError(f"a whole number from {self.low} to {self.high}")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+    is_secret: bool = False
+
+    def read(self, text: str) -> str:
+        """Return the word."""
+        if text not in self.words:
+            raise ValueError("one of " + ", ".join(self.words))
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A URL with one of these schemes and a host. It may carry a password."""
+
+    schemes: tuple[str, ...]
+    is_secret: bool = False
+
+    def read(self, text: str) -> str:
+        """Return the URL without a slash at its end."""
+        expected = f"a URL such as {self.schemes[0]}://127.0.0.1:1234"
+        try:
+            parts = urlsplit(text)
+            is_url = parts.scheme in self.schemes and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_url = False
+        if not is_url:
+            raise ValueError(expected)
+        return text.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A path of a file; whether it can be read shows when it is opened."""
+
+    is_secret: bool = False
+
+    def read(self, text: str) -> Path:
+        """Return the path."""
+        if "\0" in text:
+            raise ValueError("a path")
+        return Path(text)
+
+
+DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+NAME = Text(DNS_LABEL, "a DNS label: 1 to 63 of a-z, 0-9 and '-', not '-' at either end")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingSettings:
+    """What a process writes to its standard error."""
+
+    log_level: Annotated[str, Choice(LOG_LEVELS)] = "info"
+    """The least important lines that are written: debug, info, warning or error."""
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> Self:
+        """Read every field from `env`.
+
+        Raises:
+            SettingsError: a variable is missing or wrong; names the variable.
+        """
+        return cls(**_read_fields(cls, env))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings(LoggingSettings):
+    """What every process that serves one queue must know of it."""
+
+    namespace: Annotated[str, NAME] = "default"
+    """The queue's namespace, a DNS label."""
+
+    queue: Annotated[str, NAME]
+    """The queue's name, a DNS label."""
+
+    queue_uid: Annotated[str, Text(r"[0-9a-f]{8}", "8 of 0-9 and a-f")]
+    """The first 8 characters of the resource's uid: tells this life of the queue from others."""
+
+    redis_url: Annotated[str, Url(("redis", "rediss"), is_secret=True)] = field(repr=False)
+    """Where the queue is stored; may hold a password, so it is never logged."""
+
+    key_prefix: Annotated[str, Text(r"[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and '-'")] = "partq"
+    """What the names of all Redis keys begin with."""
+
+    fail_point: Annotated[
+        str | None,
+        Text(
+            r"(before|after):[a-z_]{1,64}:[1-9][0-9]{0,8}",
+            "PHASE:SCRIPT:NTH, such as before:append_batches:3",
+        ),
+    ] = None
+    """For tests: end the process without warning at this call to the store.
+
+    `before:append_batches:3` ends it right before the third call of that script is sent, `after:`
+    right after its answer came. None: never.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings(QueueSettings):
+    """One broker process, which serves one queue."""
+
+    broker_id: Annotated[str, NAME]
+    """This broker's name, unique in the queue and the same after a restart; a DNS label."""
+
+    listen_host: Annotated[str, Text(r"[0-9A-Za-z.:-]{1,253}", "a host name or an address")] = (
+        "127.0.0.1"
+    )
+    """The address that the server listens on."""
+
+    listen_port: Annotated[int, Whole(0, 65_535)] = 7411
+    """The TCP port that the server listens on; 0: one that is free."""
+
+    advertised_url: Annotated[str | None, Url(("http", "https"))] = None
+    """Where clients and other brokers reach this one. None: `http://LISTEN_HOST:PORT`."""
+
+    tokens_file: Annotated[Path, File()]
+    """JSON list of `{"token", "queue", "role", "groups"?}`: who may call, and for what."""
+
+    lease_ttl_s: Annotated[float, Number(1, 60)] = 3.0
+    """How long the broker's lease lasts after its last renewal, in seconds, from 1 to 60.
+
+    Too short: a slow disk or a busy node costs a takeover. Too long: the partitions of a dead
+    broker wait.
+    """
+
+    admission: Annotated[Literal["listed", "loopback"], Choice(("listed", "loopback"))] = "listed"
+    """Which members may bind.
+
+    `listed`: those on the group's list of members, from the address that stands there.
+    `loopback`: any from a loopback address; there the token alone decides.
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSettings(QueueSettings):
+    """One coordinator process, which decides the assignments of one queue's groups."""
+
+    token_file: Annotated[Path, File()]
+    """A file with one line: the token with the role `admin` that the brokers take."""
+
+
+def _read_fields(settings: type[LoggingSettings], env: Mapping[str, str]) -> dict[str, Any]:
+    hints = get_type_hints(settings, include_extras=True)
+    values: dict[str, Any] = {}
+    for each in fields(settings):
+        variable = PREFIX + each.name.upper()
+        text = env.get(variable, "")
+        if text:
+            values[each.name] = _read(variable, text, get_args(hints[each.name])[1])
+        elif each.default is MISSING:
+            raise SettingsError(f"{variable} is not set; {settings.__name__} needs it")
+    return values
+
+
+def _read(variable: str, text: str, reader: Reader) -> Any:
+    if len(text) > MAX_VALUE_CHARS:
+        raise SettingsError(
+            f"{variable}: got {len(text)} characters, expected at most {MAX_VALUE_CHARS}"
+        )
+    try:
+        return reader.read(text)
+    except ValueError as error:
+        got = "a value that is not shown" if reader.is_secret else repr(text)
+        raise SettingsError(f"{variable}: got {got}, expected {error}") from None
