@@ -20,7 +20,7 @@ class PartitionId(NamedTuple):
     """One ordered log of a queue: generation of the layout (from 1) and index (from 0)."""
 
     generation: int
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
 
     def __str__(self) -> str:
         return f"{self.generation}.{self.index}"

