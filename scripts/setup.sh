@@ -23,12 +23,12 @@ find_python() {
   local candidate
   if [[ -n ${PYTHON:-} ]]; then
     is_new_enough "$PYTHON" && echo "$PYTHON" && return
-    fail "PYTHON=$PYTHON is $("$PYTHON" --version 2>&1 || true); Python 3.11 or newer is needed"
+    fail "PYTHON=$PYTHON is $("$PYTHON" --version 2>&1 | head -n 1 || true); Python 3.11 or newer is needed"
   fi
   for candidate in python3 python3.{11..19} python; do
     is_new_enough "$candidate" && echo "$candidate" && return
   done
-  fail "found $(python3 --version 2>&1 || echo "no python3"); Python 3.11 or newer is needed." \
+  fail "found $(command -v python3 >/dev/null && python3 --version 2>&1 || echo "no python3"); Python 3.11 or newer is needed." \
     $'\n'"  On Debian 12, Ubuntu 24.04 or newer: $apt_line"$'\n'"  Elsewhere: make PYTHON=/path/to/python3.11 ..."
 }
 

@@ -258,6 +258,6 @@ BY_CODE: dict[str, type[PartqError]] = {error.code: error for error in reversed(
 
 
 def from_code(code: str, message: str, *, retry_after_s: float | None = None) -> PartqError:
-    """Return the error that another process named by `code`; an unknown code is an InternalError."""
+    """Return the error that another process named by `code`; an unknown one: InternalError."""
     kind = BY_CODE.get(code, InternalError)
     return kind(message, retry_after_s=retry_after_s)
