@@ -1,0 +1,174 @@
+"""The resources: defaults, and a clear sentence for everything that is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from partq.errors import SettingsError
+from partq.resources import MAX_FILE_CHARS, parse_resources
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "queue.yaml"
+
+QUEUE = """
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {name: orders}
+"""
+GROUP = """
+apiVersion: partq.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {name: workers}
+"""
+
+
+def test_example_is_what_its_comments_say():
+    resources = parse_resources(EXAMPLE.read_text(encoding="utf-8"))
+
+    (queue,) = resources.queues
+    (group,) = resources.groups_of(queue)
+    assert (queue.key, queue.spec.partitions, queue.spec.brokers.replicas) == (
+        ("default", "orders"),
+        16,
+        2,
+    )
+    assert (group.key, group.queue_key) == (("default", "workers"), queue.key)
+
+
+def test_defaults():
+    resources = parse_resources(QUEUE + "---" + GROUP + "spec: {queue: orders}")
+
+    (queue,), (group,) = resources.queues, resources.groups
+    assert queue.spec.model_dump(by_alias=True) == {
+        "partitions": 16,
+        "keylessPolicy": "Random",
+        "brokers": {"replicas": 2},
+        "rebalance": {"delaySeconds": 5, "maxHandoffSeconds": 3},
+        "limits": {
+            "maxMessageBytes": 5 * 2**20,
+            "maxSpoolBytes": None,
+            "maxUnackedPerFlow": 10_000,
+        },
+    }
+    assert (group.spec.type, group.spec.effective_strategy, group.spec.start) == (
+        "Partitioned",
+        "sticky",
+        "Earliest",
+    )
+
+
+def test_every_field_is_described():
+    def undescribed(schema, path):
+        for name, field in schema.get("properties", {}).items():
+            if "description" not in field and "$ref" not in field and name not in from_kubernetes:
+                yield f"{path}.{name}"
+
+    from_kubernetes = {"apiVersion", "kind"}
+    (queue,) = parse_resources(QUEUE).queues
+    (group,) = parse_resources(QUEUE + "---" + GROUP + "spec: {queue: orders}").groups
+    for model in (queue, group):
+        schema = model.model_json_schema()
+        parts = {model.kind: schema, **schema["$defs"]}
+        assert [hit for name, part in parts.items() for hit in undescribed(part, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("type_", "strategy", "effective"),
+    [
+        ("Partitioned", "strategy: range", "range"),
+        ("Failover", "", "failover"),
+        ("Exclusive", "strategy: failover", "failover"),
+    ],
+)
+def test_strategy(type_, strategy, effective):
+    spec = f"spec:\n  queue: orders\n  type: {type_}\n  {strategy}\n"
+
+    (group,) = parse_resources(QUEUE + "---" + GROUP + spec).groups
+
+    assert group.spec.effective_strategy == effective
+
+
+def test_same_names_in_two_namespaces():
+    other = QUEUE.replace("name: orders", "name: orders, namespace: shop")
+    resources = parse_resources(
+        QUEUE + "---" + other + "---" + GROUP.replace("workers", "w") + "spec: {queue: orders}"
+    )
+
+    first, second = resources.queues
+    assert (len(resources.groups_of(first)), len(resources.groups_of(second))) == (1, 0)
+
+
+def queue(spec):
+    return QUEUE + f"spec: {spec}"
+
+
+def group(spec):
+    return QUEUE + "---" + GROUP + f"spec: {spec}"
+
+
+FIRST = "document 1 (PartitionedQueue orders): "
+SECOND = "document 2 (ConsumerGroup workers): "
+
+
+WRONG = [
+    (queue("{partitions: 0}"), FIRST + "spec.partitions: got 0, expected a whole number from"),
+    (queue("{partitions: 4097}"), "got 4097, expected a whole number from 1 to 4096"),
+    (queue("{partitions: '16'}"), "got '16', expected a whole number from 1 to 4096"),
+    (queue("{partitions: true}"), "got True, expected a whole number"),
+    (queue("{partitons: 16}"), "spec.partitons: got an unknown field, expected only partit"),
+    (queue("{partitions: 16, partitions: 8}"), "the field 'partitions' is given twice"),
+    (queue("{keylessPolicy: random}"), "got 'random', expected one of Random, RoundRobin"),
+    (queue("{brokers: {replicas: 65}}"), "spec.brokers.replicas: got 65, expected a whole num"),
+    (queue("{rebalance: {delaySeconds: -1}}"), "got -1, expected a number from 0"),
+    (queue("{rebalance: {delaySeconds: .nan}}"), "got nan, expected a number from 0"),
+    (queue("{rebalance: {maxHandoffSeconds: 3601}}"), "expected a number from 0 to 3600"),
+    (queue("{limits: {maxMessageBytes: 1023}}"), "expected a whole number from 1024 to 157"),
+    (queue("{limits: {maxSpoolBytes: 1}}"), "expected a whole number from 1048576"),
+    (queue("{limits: {maxUnackedPerFlow: 0}}"), "a whole number from 1 to 1000000"),
+    (queue("7"), FIRST + "spec: got 7, expected an object"),
+    (QUEUE + "status: {}", "status: got an unknown field, expected only apiVersion, kind"),
+    (QUEUE.replace("orders", "Orders"), "metadata.name: got 'Orders', expected at most 45 of"),
+    (QUEUE.replace("orders", "o" * 46), "metadata.name: got 'oooo"),
+    (QUEUE.replace("v1alpha1", "v1"), "apiVersion: got 'partq.dev/v1', expected partq.dev/v1"),
+    (QUEUE.replace("metadata: {name: orders}", ""), "metadata: got nothing, expected it to be"),
+    (QUEUE.replace("PartitionedQueue", "Pod"), "document 1 (Pod orders): kind: got 'Pod', exp"),
+    (QUEUE + "---" + QUEUE, "metadata.name: got a name that document 1 (PartitionedQueue ord"),
+    (group("{}"), SECOND + "spec.queue: got nothing, expected it to be set"),
+    (group("{queue: other}"), SECOND + "spec.queue: got 'other', expected a PartitionedQueue"),
+    (group("{queue: orders, type: Shared}"), "got 'Shared', expected one of Partitioned, Ex"),
+    (group("{queue: orders, strategy: best}"), "got 'best', expected one of sticky, range"),
+    (
+        group("{queue: orders, type: Failover, strategy: sticky}"),
+        SECOND + "spec.strategy: got 'sticky', expected 'failover' for the type 'Failover'",
+    ),
+    (group("{queue: orders, start: Now}"), "got 'Now', expected one of Earliest, Latest"),
+    (GROUP + "spec: {queue: orders}", "document 1 (ConsumerGroup workers): spec.queue: got"),
+    ("", "no PartitionedQueue: got none in the file, expected at least one"),
+    ("just words", "document 1: got 'just words', expected an object"),
+    ("{1: 2}", "the name of a field is not a text"),
+    ("{[1]: 2}", "the name of a field is not a text"),
+    ("a: {", "document 1, line 1, column 5: the YAML cannot be read"),
+    (QUEUE + "---\na: \x00", "a character that YAML does not allow"),
+    (QUEUE + "---\n&a {kind: *a}", "document 2: kind: got {'kind': {'kind'"),
+    ("[" * 5000, "nested too deeply"),
+    ("#" * (MAX_FILE_CHARS + 1), f"expected at most {MAX_FILE_CHARS}"),
+    ("---\na\n" * 1001, "got more than 1000 documents"),
+    ("a: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"), WRONG, ids=[sentence[:60] for _, sentence in WRONG]
+)  # the texts are too long for ids
+def test_refused(text, sentence):
+    with pytest.raises(SettingsError) as caught:
+        parse_resources(text)
+
+    assert sentence in caught.value.message
+    assert len(caught.value.message) < 2000
+
+
+def test_all_problems_are_named():
+    with pytest.raises(SettingsError) as caught:
+        parse_resources(group("{queue: other, type: Shared, start: Now}"))
+
+    assert len(caught.value.message.splitlines()) == 2
