@@ -157,8 +157,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"), WRONG, ids=[sentence[:60] for _, sentence in WRONG]
-)  # the texts are too long for ids
+    ("text", "sentence"),
+    [
+        # The texts are too long for ids.
+        pytest.param(text, sentence, id=f"{number}: {sentence[:60]}")
+        for number, (text, sentence) in enumerate(WRONG)
+    ],
+)
 def test_refused(text, sentence):
     with pytest.raises(SettingsError) as caught:
         parse_resources(text)
