@@ -1,0 +1,99 @@
+"""What processes write down while they work: the rows of the journals, and their lines.
+
+A row is one JSON array; its first element names the kind. All instants are `time.monotonic_ns()`,
+which Linux counts alike for every process of one machine, so rows of different journals can be
+put in order.
+"""
+
+import json
+from typing import Any, Final, NamedTuple
+
+MESSAGE_NUMBER_HEADER: Final = "number"
+"""The message header that carries a message's number among those of its key."""
+
+
+class Published(NamedTuple):
+    """The producer knows that a message is stored."""
+
+    at_ns: int
+    partition: str
+    offset: int
+    """-1: stored for certain, the place unknown (learned from the broker after a restart)."""
+    key: str
+    number: int
+    """Counts the messages of a key; the next one is one higher."""
+
+
+class Delivery(NamedTuple):
+    """A consumer has begun a message; written before it is acknowledged."""
+
+    at_ns: int
+    member: str
+    partition: str
+    offset: int
+    broker_epoch: int
+    epoch: int
+    delivery: int
+    """Grows when the messages of one token are sent again."""
+    cause: int
+    """Why this is not the first delivery, as in `Cause`; 0: it is."""
+    key: str
+    number: int
+
+
+class Held(NamedTuple):
+    """A consumer was given a partition, asked to pause it, or has lost it."""
+
+    at_ns: int
+    member: str
+    partition: str
+    change: str
+    """`assigned`, `paused`, `resumed` or `revoked`."""
+    broker_epoch: int
+    epoch: int
+
+
+Row = Published | Delivery | Held
+
+_KINDS: dict[str, type[Published] | type[Delivery] | type[Held]] = {
+    "p": Published,
+    "d": Delivery,
+    "h": Held,
+}
+_LETTERS = {kind: letter for letter, kind in _KINDS.items()}
+
+
+def line_of(row: Row) -> bytes:
+    """Return the journal line of a row, with its newline."""
+    cells = [_LETTERS[type(row)], *row]
+    return json.dumps(cells, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def parse_lines(data: bytes) -> tuple[list[Row], int]:
+    """Return the rows of all complete lines, and how many bytes those are.
+
+    What follows the last newline was cut off by the death of its writer, or is still being
+    written: it is not counted.
+
+    Raises:
+        ValueError: a complete line is not a row.
+    """
+    end = data.rfind(b"\n") + 1
+    return [_parse(cells) for cells in _arrays(data[:end])], end
+
+
+def _arrays(data: bytes) -> list[Any]:
+    # One document is decoded several times faster than its lines one by one.
+    try:
+        arrays: list[Any] = json.loads(b"[" + data.rstrip(b"\n").replace(b"\n", b",") + b"]")
+    except ValueError as error:
+        raise ValueError(f"journal: a line is not JSON: {error}") from error
+    return arrays
+
+
+def _parse(cells: Any) -> Row:
+    if isinstance(cells, list) and cells:
+        kind = _KINDS.get(str(cells[0]))
+        if kind is not None and len(cells) == len(kind._fields) + 1:
+            return kind._make(cells[1:])
+    raise ValueError(f"journal: {cells!r:.200} is not a row of one of the kinds {sorted(_KINDS)}")
