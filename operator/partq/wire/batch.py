@@ -82,6 +82,11 @@ def encode_message(message: Message) -> bytes:
     return _encode(message)
 
 
+def encode_messages(messages: Iterable[Message]) -> list[bytes]:
+    """Return the MessagePack array of each message, without Python code per message."""
+    return list(map(_encode, messages))
+
+
 def encode(encoded: Sequence[bytes], slots: Iterable[int], codec: Codec = Codec.NONE) -> bytes:
     """Join messages from `encode_message`, each with its slot, to a batch."""
     raw = b"".join(encoded)
