@@ -1,10 +1,33 @@
-"""Settings of the tools that every test shares; fixtures live beside the tests that use them."""
+"""What every test may ask for: a real Redis of the session, and a key prefix of its own."""
 
-import os
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
 
-from hypothesis import settings
+import pytest
 
-# Machines that share their cores are slow now and then; a slow example is no failure.
-settings.register_profile("partq", deadline=None, print_blob=True)
-settings.register_profile("thorough", deadline=None, print_blob=True, max_examples=2_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "partq"))
+from partq.store.connection import Store
+from partq.testing.redis_server import RedisServer
+
+_prefix_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A redis-server that syncs every write to disk; nobody may stop it."""
+    with RedisServer() as server:
+        server.start(tmp_path_factory.mktemp("redis"))
+        yield server
+
+
+@pytest.fixture
+def key_prefix() -> str:
+    """No other test of the session uses it."""
+    return f"test{next(_prefix_numbers)}"
+
+
+@pytest.fixture
+async def store(redis_server: RedisServer, key_prefix: str) -> AsyncIterator[Store]:
+    """A store on the session's Redis, under a prefix of its own."""
+    store = await Store.open(redis_server.url, prefix=key_prefix)
+    yield store
+    await store.close()

@@ -203,6 +203,15 @@ class UnknownProducerError(ConflictError):
     code = "unknown_producer"
 
 
+class AppendGapError(ConflictError):
+    """The log does not end where the broker thinks; it drops its memory and claims again.
+
+    Between store and broker only: it never leaves a broker.
+    """
+
+    code = "append_gap"
+
+
 class NotOwnerError(PartqError):
     """Another broker, or none, owns the partition."""
 
@@ -234,6 +243,13 @@ class StoreUnavailableError(UnavailableError):
     """Redis gave no answer. A write that was under way may have happened."""
 
     code = "store_unavailable"
+
+    def __init__(
+        self, message: str, *, retry_after_s: float | None = None, is_outcome_known: bool = False
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.is_outcome_known = is_outcome_known
+        """True: certainly nothing has happened. False: a write may or may not have happened."""
 
 
 class BrokerClosingError(UnavailableError):

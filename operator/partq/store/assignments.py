@@ -1,0 +1,52 @@
+"""What the coordinator decided for each partition of a group: an index, the record decides."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from partq.core.model import Epoch, MemberId, PartitionId
+from partq.store.connection import Store
+from partq.store.keys import Keys
+
+_CHUNK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """One partition's place in the assignment."""
+
+    member: MemberId | None
+    epoch: Epoch
+    state: str
+    """`Unassigned`, `Ready`, `Paused` or `Unbound`."""
+
+
+class Assignments:
+    """The assignments of one queue's groups."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def read(self, group: str) -> dict[PartitionId, Assigned]:
+        """Return what was written for each partition; empty: nothing yet."""
+        flat = await self._store.read("HGETALL", self._keys.assignment(group))
+        found = {}
+        for field, value in zip(flat[::2], flat[1::2], strict=True):
+            member, epoch, state = json.loads(value)
+            found[PartitionId.parse(field.decode())] = Assigned(member, Epoch(epoch), state)
+        return found
+
+    async def write(self, group: str, mapping: Mapping[PartitionId, Assigned]) -> None:
+        """Write the partitions of `mapping`; others stay as they are.
+
+        A thousand partitions are written in one step; more are not one step.
+        """
+        items = list(mapping.items())
+        for start in range(0, len(items), _CHUNK):
+            chunk = items[start : start + _CHUNK]
+            args: list[str | int] = [len(chunk)]
+            for partition, assigned in chunk:
+                value = [assigned.member, assigned.epoch, assigned.state]
+                args += (str(partition), json.dumps(value))
+            await self._store.run("write_fields", [self._keys.assignment(group)], args)

@@ -1,0 +1,64 @@
+"""Ranges and counts of offsets as the text that Redis holds: `3-7,9-12` and `5:1,9:2`.
+
+A range is half open: `3-7` is 3, 4, 5 and 6. Both directions are bounded, so that neither a
+mistake here nor a damaged record can make a value without end.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from partq.errors import InternalError
+
+Range = tuple[int, int]
+"""Offsets from the first to the second, the second excluded."""
+
+MAX_PAIRS = 100_000
+"""The most ranges or counts in one value: a group's acknowledged span is at most as long."""
+
+
+def encode_ranges(ranges: Sequence[Range]) -> str:
+    """Return `3-7,9-12`; no range at all is empty text."""
+    return _encode("-", ranges)
+
+
+def decode_ranges(text: bytes) -> list[Range]:
+    """Read what `encode_ranges` wrote.
+
+    Raises:
+        InternalError: it did not write that.
+    """
+    return _decode(b"-", text)
+
+
+def encode_counts(counts: Mapping[int, int]) -> str:
+    """Return `5:1,9:2`, by rising offset; no count at all is empty text."""
+    return _encode(":", sorted(counts.items()))
+
+
+def decode_counts(text: bytes) -> dict[int, int]:
+    """Read what `encode_counts` wrote.
+
+    Raises:
+        InternalError: it did not write that.
+    """
+    return dict(_decode(b":", text))
+
+
+def _encode(joint: str, pairs: Sequence[Range]) -> str:
+    if len(pairs) > MAX_PAIRS:
+        raise InternalError(f"store: got {len(pairs)} ranges or counts, at most {MAX_PAIRS} fit")
+    return ",".join([f"{left}{joint}{right}" for left, right in pairs])
+
+
+def _decode(joint: bytes, text: bytes) -> list[Range]:
+    if not text:
+        return []
+    pairs = []
+    for pair in text.split(b",", MAX_PAIRS):
+        left, found, right = pair.partition(joint)
+        if not (found and left.isdigit() and right.isdigit()):
+            raise InternalError(
+                f"store: a stored value is damaged at {pair[:40]!r}; "
+                f"expected NUMBER{joint.decode()}NUMBER"
+            )
+        pairs.append((int(left), int(right)))
+    return pairs

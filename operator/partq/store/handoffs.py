@@ -1,0 +1,52 @@
+"""The handoffs of a group that are under way: what a coordinator that starts goes on with."""
+
+import json
+from dataclasses import asdict, dataclass
+
+from partq.core.model import MemberId, PartitionId
+from partq.store.connection import Store
+from partq.store.keys import Keys
+
+_LAST_ATTEMPT = b"last_attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffRecord:
+    """One partition's handoff."""
+
+    source: MemberId | None
+    target: MemberId | None
+    attempt: int
+    phase: str
+    deadline_ms: int
+    """Of the drain, in Redis's time."""
+
+
+class Handoffs:
+    """The handoffs of one queue's groups."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def draw_attempt(self, group: str) -> int:
+        """Return an attempt that was never drawn before, whatever Redis forgot."""
+        return int(await self._store.run("draw_attempt", [self._keys.handoffs(group)]))
+
+    async def read(self, group: str) -> dict[PartitionId, HandoffRecord]:
+        """Return every handoff under way."""
+        flat = await self._store.read("HGETALL", self._keys.handoffs(group))
+        return {
+            PartitionId.parse(field.decode()): HandoffRecord(**json.loads(value))
+            for field, value in zip(flat[::2], flat[1::2], strict=True)
+            if field != _LAST_ATTEMPT
+        }
+
+    async def record(self, group: str, partition: PartitionId, record: HandoffRecord) -> None:
+        """Write a partition's handoff, in the place of one that is there."""
+        args = (1, str(partition), json.dumps(asdict(record)))
+        await self._store.run("write_fields", [self._keys.handoffs(group)], args)
+
+    async def remove(self, group: str, partition: PartitionId) -> None:
+        """Remove a partition's handoff: it is over. A repeat changes nothing."""
+        await self._store.run("write_fields", [self._keys.handoffs(group)], [0, str(partition)])

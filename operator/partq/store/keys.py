@@ -1,0 +1,81 @@
+"""Names of the Redis keys of one queue; the part in braces decides the cluster slot.
+
+The uid (first 8 of the resource's) keeps stragglers of a deleted queue out of the next one of the
+same name. All keys of one partition share a tag, and so do all keys of one group.
+"""
+
+from dataclasses import dataclass
+
+from partq.core.model import PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one life of a queue."""
+
+    prefix: str
+    namespace: str
+    queue: str
+    uid: str
+
+    def lives(self) -> str:
+        """Name the hash of the uids that have keys under this name of a queue."""
+        return f"{self.prefix}:{{{self.namespace}/{self.queue}}}:lives"
+
+    def layout(self) -> str:
+        """Name the hash of generations, partition counts and the tombstone."""
+        return f"{self._queue_tag}:layout"
+
+    def config(self) -> str:
+        """Name the hash of the queue's effective spec."""
+        return f"{self._queue_tag}:config"
+
+    def brokers(self) -> str:
+        """Name the hash of the brokers' leases and of the index partition → broker."""
+        return f"{self._queue_tag}:brokers"
+
+    def group_config(self, group: str) -> str:
+        """Name the hash of the group's effective spec."""
+        return f"{self._group_tag(group)}:config"
+
+    def assignment(self, group: str) -> str:
+        """Name the hash partition → member."""
+        return f"{self._group_tag(group)}:assignment"
+
+    def members(self, group: str) -> str:
+        """Name the hash of the members that may bind."""
+        return f"{self._group_tag(group)}:members"
+
+    def handoffs(self, group: str) -> str:
+        """Name the hash of the handoffs under way and the last attempt drawn."""
+        return f"{self._group_tag(group)}:handoffs"
+
+    def log(self, partition: PartitionId) -> str:
+        """Name the stream of the partition's batches."""
+        return f"{self._partition_tag(partition)}:log"
+
+    def meta(self, partition: PartitionId) -> str:
+        """Name the hash of the partition's record."""
+        return f"{self._partition_tag(partition)}:meta"
+
+    def producers(self, partition: PartitionId) -> str:
+        """Name the hash of the partition's numbered producers."""
+        return f"{self._partition_tag(partition)}:producers"
+
+    def cursor(self, partition: PartitionId, group: str) -> str:
+        """Name the hash of the partition's record for one group."""
+        return f"{self._partition_tag(partition)}:cursor:{group}"
+
+    def events(self) -> str:
+        """Name the capped stream that wakes operators; one for all queues of the prefix."""
+        return f"{self.prefix}:events"
+
+    @property
+    def _queue_tag(self) -> str:
+        return f"{self.prefix}:{{{self.namespace}/{self.queue}@{self.uid}}}"
+
+    def _group_tag(self, group: str) -> str:
+        return f"{self.prefix}:{{{self.namespace}/{self.queue}@{self.uid}/{group}}}"
+
+    def _partition_tag(self, partition: PartitionId) -> str:
+        return f"{self.prefix}:{{{self.namespace}/{self.queue}@{self.uid}#{partition}}}"

@@ -1,0 +1,82 @@
+"""The brokers' leases, and the index of which broker owns which partition."""
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from partq.core.model import BrokerId, PartitionId
+from partq.errors import FencedError
+from partq.store.connection import Store
+from partq.store.keys import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What a broker says of itself. It is over when `counter` stood still for 1.5 times `ttl_s`."""
+
+    incarnation: str
+    counter: int
+    """Differs after every renewal; says nothing else."""
+    ttl_s: float
+    url: str
+
+
+class BrokerIndex(NamedTuple):
+    """All leases, and the broker that claimed each partition last (the record decides)."""
+
+    leases: dict[BrokerId, Lease]
+    owners: dict[PartitionId, BrokerId]
+
+
+class Leases:
+    """The leases of one queue's brokers."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._key = keys.brokers()
+        self._lives: dict[tuple[BrokerId, str], int] = {}
+
+    async def renew(self, broker: BrokerId, incarnation: str, ttl_s: float, url: str) -> int:
+        """Renew a lease and return its counter.
+
+        The first renewal of an incarnation takes the broker's name over from all before it.
+
+        Raises:
+            FencedError: a later incarnation has taken the name over; this one must end.
+        """
+        value = json.dumps({"incarnation": incarnation, "ttl_s": ttl_s, "url": url})
+        life = self._lives.get((broker, incarnation), 0)
+        answer = await self._store.run("renew_lease", [self._key], [broker, life, value])
+        if answer == 0:
+            raise FencedError(
+                f"broker {broker}: a later process has taken over its name; incarnation "
+                f"{incarnation} must end"
+            )
+        self._lives[broker, incarnation], counter = answer
+        return int(counter)
+
+    async def release(self, broker: BrokerId, incarnation: str) -> None:
+        """Remove a lease that this process has renewed, as the broker shuts down."""
+        life = self._lives.get((broker, incarnation), 0)
+        await self._store.run("release_lease", [self._key], [broker, life])
+
+    async def record_owner(self, partition: PartitionId, broker: BrokerId | None) -> None:
+        """Write into the index who has claimed a partition; None: nobody owns it."""
+        field = f"owner:{partition}"
+        args = (1, field, broker) if broker else (0, field)
+        await self._store.run("write_fields", [self._key], args)
+
+    async def read(self) -> BrokerIndex:
+        """Return every lease, over or not, and the index of owners."""
+        flat = [value.decode() for value in await self._store.read("HGETALL", self._key)]
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        leases: dict[BrokerId, Lease] = {}
+        owners: dict[PartitionId, BrokerId] = {}
+        for field, value in fields.items():
+            kind, _, name = field.partition(":")
+            if kind == "owner":
+                owners[PartitionId.parse(name)] = BrokerId(value)
+            elif kind == "lease":
+                counter = int(fields[f"counter:{name}"])
+                leases[BrokerId(name)] = Lease(counter=counter, **json.loads(value))
+        return BrokerIndex(leases, owners)

@@ -1,0 +1,190 @@
+"""The logs of partitions: appending as a chain of numbered calls, reading, trimming."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from partq.core.model import BrokerEpoch, Offset, PartitionId
+from partq.errors import AppendGapError, FencedError
+from partq.store.connection import Lane, Store
+from partq.store.keys import Keys
+
+Status = Literal[
+    "stored", "duplicate", "resend_from", "out_of_sequence", "unknown_producer", "quota_exceeded"
+]
+
+_STATUS: dict[str, Status] = {
+    "S": "stored",
+    "D": "duplicate",
+    "R": "resend_from",
+    "O": "out_of_sequence",
+    "U": "unknown_producer",
+    "Q": "quota_exceeded",
+}
+_NO_LIMIT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class AppendBatch:
+    """A batch that shall be stored as one entry."""
+
+    producer: str
+    """Empty: not numbered, so stored whenever it comes."""
+    first: int
+    """The producer's number of the first message, from 0."""
+    count: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """What became of a batch."""
+
+    status: Status
+    offset: int
+    """Of the first message if stored or a duplicate; -1: not stored, or its place is forgotten."""
+    due: int
+    """The number that the partition takes next from this producer; -1: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The outcome of an append call."""
+
+    results: list[AppendResult]
+    """One per batch, in their order."""
+    next: Offset
+    """The end of the log after the call."""
+    at_ms: int
+    """Of all batches stored by the call; Redis's time, never falling within a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored batch."""
+
+    first: Offset
+    count: int
+    broker_epoch: BrokerEpoch
+    """That it was appended under."""
+    at_ms: int
+    data: bytes
+
+
+class Log:
+    """The logs of one queue's partitions."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def append(
+        self,
+        partition: PartitionId,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int,
+        expected: Offset,
+        batches: Sequence[AppendBatch],
+        max_bytes: int | None,
+    ) -> Appended:
+        """Append batches in one step, each judged on its own, in their order.
+
+        `number` counts the calls under this broker epoch, from 1; a call whose outcome is unknown
+        is repeated unchanged, under the same number, and is never stored twice. `expected` is the
+        offset that the caller believes to be next. `max_bytes` bounds the bytes of all batches in
+        the log; None: no limit; 0: nothing new is stored, only duplicates are answered.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is stored.
+            AppendGapError: the log ends elsewhere; nothing is stored.
+            QuotaExceededError: Redis is full; nothing is stored.
+            StoreUnavailableError: no answer; stored or not, unless `is_outcome_known`.
+        """
+        keys = self._keys
+        args: list[str | bytes | int] = [
+            broker_epoch,
+            number,
+            expected,
+            _NO_LIMIT if max_bytes is None else max_bytes,
+        ]
+        for batch in batches:
+            args += (batch.producer, batch.first, batch.count, batch.data)
+        answer = await self._store.run(
+            "append_batches",
+            (keys.meta(partition), keys.log(partition), keys.producers(partition)),
+            args,
+            lane=Lane.APPEND,
+        )
+        if answer == 0:
+            raise _fenced(partition, broker_epoch)
+        if answer == -1:
+            raise AppendGapError(
+                f"partition {partition}: append {number} expects the log to end at {expected}, "
+                "and it does not; forget it and claim the partition again"
+            )
+        end, at_ms, *verdicts = answer.decode().split(" ")
+        return Appended([_result(verdict) for verdict in verdicts], Offset(int(end)), int(at_ms))
+
+    async def read(
+        self, partition: PartitionId, start: Offset, *, max_bytes: int, max_entries: int
+    ) -> list[Entry]:
+        """Return entries from the one that contains `start` on; trimmed ones are left out.
+
+        Stops after the entry that reaches `max_bytes`; some more may come where sizes differ much.
+        """
+        flat = await self._store.run(
+            "read_entries",
+            [self._keys.log(partition)],
+            [start, max_bytes, max_entries],
+            lane=Lane.BULK,
+        )
+        values = iter(flat)
+        return [
+            Entry(
+                Offset(int(first)),
+                int(count),
+                BrokerEpoch(int(broker_epoch)),
+                int(at_ms),
+                data,
+            )
+            for first, count, broker_epoch, at_ms, data in zip(
+                values, values, values, values, values, strict=True
+            )
+        ]
+
+    async def trim(self, partition: PartitionId, *, broker_epoch: BrokerEpoch) -> Offset:
+        """Free what every group has behind it, and return the first offset still in the log.
+
+        Cuts at the start of the entry that contains the lowest mark. Without any group nothing is
+        freed. One call frees at most about 10,000 entries: call again later.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is freed.
+        """
+        answer = await self._store.run(
+            "trim_log",
+            [self._keys.meta(partition), self._keys.log(partition)],
+            [broker_epoch],
+            lane=Lane.BULK,
+        )
+        if answer == 0:
+            raise _fenced(partition, broker_epoch)
+        return Offset(int(answer))
+
+    async def producer_due(self, partition: PartitionId, producer: str) -> int | None:
+        """Return the number that is due from a producer; None: the partition does not know it."""
+        text = await self._store.read("HGET", self._keys.producers(partition), producer)
+        return int(text.split(b" ", 1)[0]) if text else None
+
+
+def _result(verdict: str) -> AppendResult:
+    letter, offset, due = verdict.split(":")
+    return AppendResult(_STATUS[letter], int(offset), int(due))
+
+
+def _fenced(partition: PartitionId, broker_epoch: BrokerEpoch) -> FencedError:
+    return FencedError(
+        f"partition {partition}: broker epoch {broker_epoch} is not the one on record; "
+        "stop its work and look who owns it"
+    )

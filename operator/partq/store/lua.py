@@ -1,0 +1,38 @@
+"""The Lua scripts, one file per operation, as the server at hand wants them."""
+
+from dataclasses import dataclass
+from hashlib import sha1
+from importlib import resources
+
+FULL_MARK = "\n-- when full: passes\n"
+"""The header line of scripts that free, ack, renew or claim: they must work on a full Redis."""
+
+_SHEBANG = "#!lua flags=allow-oom\n"
+# Older servers have no flags. They refuse a script's first write when it needs memory, and none
+# after it: so a write comes first that needs none. It removes a field that no hash has. (KEYS[1]
+# of these scripts is always a hash.)
+_FREE_WRITE = 'redis.call("HDEL", KEYS[1], "")\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One operation: its source, and the SHA-1 by which the server knows it."""
+
+    name: str
+    source: str
+    sha: str
+
+
+def load_scripts(server_version: tuple[int, ...]) -> dict[str, Script]:
+    """Return every script by its name, prepared for a server of this version."""
+    head = _SHEBANG if server_version >= (7,) else _FREE_WRITE
+    scripts = {}
+    for file in resources.files(__package__).joinpath("scripts").iterdir():
+        name, _, kind = file.name.partition(".")
+        if kind == "lua":
+            source = file.read_text(encoding="utf-8")
+            if FULL_MARK in source:
+                source = head + source
+            sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
+            scripts[name] = Script(name, source, sha)
+    return scripts

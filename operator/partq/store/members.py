@@ -1,0 +1,68 @@
+"""Who may bind in a group, and since when somebody is lost."""
+
+import asyncio
+from dataclasses import dataclass
+
+from partq.core.model import MemberId
+from partq.store.connection import Store
+from partq.store.keys import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A member that may bind."""
+
+    address: str
+    """Where it may bind from."""
+    lost_at_ms: int | None
+    """Since when it is lost, in Redis's time; None: it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembersRead:
+    """The members, and Redis's time of the reading."""
+
+    members: dict[MemberId, Listed]
+    now_ms: int
+
+
+class Members:
+    """The members of one queue's groups."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def list_member(self, group: str, member: MemberId, address: str) -> None:
+        """Let a member bind from `address`; whether it is lost stays as it is."""
+        args = (1, f"member:{member}", address)
+        await self._store.run("write_fields", [self._keys.members(group)], args)
+
+    async def unlist(self, group: str, member: MemberId) -> None:
+        """Let a member bind no more, and forget that it is lost."""
+        args = (0, f"member:{member}", f"lost:{member}")
+        await self._store.run("write_fields", [self._keys.members(group)], args)
+
+    async def mark_lost(self, group: str, member: MemberId) -> int:
+        """Note that a member is lost; return since when, in ms: a repeat does not move it."""
+        return int(await self._store.run("mark_lost", [self._keys.members(group)], [member]))
+
+    async def clear_lost(self, group: str, member: MemberId) -> None:
+        """Note that a member is back."""
+        args = (0, f"lost:{member}")
+        await self._store.run("write_fields", [self._keys.members(group)], args)
+
+    async def read(self, group: str) -> MembersRead:
+        """Return who is listed, and the time to compare `lost_at_ms` with."""
+        flat, (seconds, micros) = await asyncio.gather(
+            self._store.read("HGETALL", self._keys.members(group)), self._store.read("TIME")
+        )
+        texts = [value.decode() for value in flat]
+        fields = dict(zip(texts[::2], texts[1::2], strict=True))
+        members = {}
+        for field, address in fields.items():
+            kind, _, name = field.partition(":")
+            if kind == "member":
+                lost_at_ms = fields.get(f"lost:{name}")
+                members[MemberId(name)] = Listed(address, int(lost_at_ms) if lost_at_ms else None)
+        return MembersRead(members, int(seconds) * 1000 + int(micros) // 1000)

@@ -1,0 +1,344 @@
+"""The records of partitions: who owns one, and per group who consumes it and how far it is."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId
+from partq.errors import (
+    AttemptRefusedError,
+    ConflictError,
+    FencedError,
+    NotOwnerError,
+    UnknownGroupError,
+    UnknownPartitionError,
+)
+from partq.store.codec import Range, decode_counts, decode_ranges, encode_counts, encode_ranges
+from partq.store.connection import Lane, Store
+from partq.store.keys import Keys
+
+Start = Literal["Earliest", "Latest"]
+
+_MARK = b"mark:"
+_MAX_CLAIM_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What is on record for a partition."""
+
+    owner: BrokerId | None
+    owner_incarnation: str
+    broker_epoch: BrokerEpoch
+    """0: never claimed."""
+    next: Offset
+    """The end of the log: the offset of the next message."""
+    append_number: int
+    """Number of the last append call under this broker epoch; 0: none."""
+    bytes: int
+    """Bytes of the batches in the log."""
+    trimmed: Offset
+    """The first offset still in the log."""
+    successor: BrokerId | None
+    """Who shall claim a partition that was yielded."""
+    groups: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorRecord:
+    """What is on record for one group of a partition."""
+
+    member: MemberId | None
+    incarnation: str
+    """Of the flow that bound last under this member; empty: none has."""
+    epoch: Epoch
+    """0: never bound."""
+    attempt: int
+    """The last attempt of a handoff that a commit closed; 0: none."""
+    cursor: Offset
+    """Everything below is acknowledged."""
+    acked: list[Range]
+    """Acknowledged ranges above the cursor, rising."""
+    redeliveries: dict[int, int]
+    """Offset → how often it was delivered again; only where that is not 0."""
+    cause: int
+    """Of the last change of member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a broker gets with a partition: one snapshot."""
+
+    broker_epoch: BrokerEpoch
+    next: Offset
+    trimmed: Offset
+    groups: dict[str, CursorRecord]
+
+
+class Partitions:
+    """The records of one queue's partitions."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def create(self, partition: PartitionId) -> None:
+        """Make the record, without owner and groups; a repeat changes nothing."""
+        await self._store.run("create_partition", [self._keys.meta(partition)])
+
+    async def read(self, partition: PartitionId) -> Record:
+        """Return the record.
+
+        Raises:
+            UnknownPartitionError: it was never created, or is deleted.
+        """
+        fields = _pairs(await self._store.read("HGETALL", self._keys.meta(partition)))
+        if not fields:
+            raise _unknown(partition)
+        return _record(fields)
+
+    async def read_many(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, Record]:
+        """Return the records in few round trips, without the partitions that have none."""
+        wanted = list(partitions)
+        found = await asyncio.gather(
+            *[self._store.read("HGETALL", self._keys.meta(partition)) for partition in wanted]
+        )
+        return {
+            partition: _record(_pairs(flat))
+            for partition, flat in zip(wanted, found, strict=True)
+            if flat
+        }
+
+    async def read_cursor(self, partition: PartitionId, group: str) -> CursorRecord:
+        """Return a group's record.
+
+        Raises:
+            UnknownGroupError: the partition has no such group.
+        """
+        flat = await self._store.read("HGETALL", self._keys.cursor(partition, group))
+        if not flat:
+            raise _unknown_group(partition, group)
+        return _cursor_record(_pairs(flat))
+
+    async def claim(
+        self, partition: PartitionId, broker: BrokerId, incarnation: str, *, expected: BrokerEpoch
+    ) -> Claim:
+        """Make `broker` the owner, under a new broker epoch; every older one is over.
+
+        `expected` is the broker epoch that the caller saw when it found the partition to be free.
+        After an unknown outcome the record says whether the claim went through.
+
+        Raises:
+            FencedError: another broker epoch is on record by now; nothing is written.
+            UnknownPartitionError: it was never created, or is deleted.
+            ConflictError: groups came and went during every try.
+        """
+        for _ in range(_MAX_CLAIM_TRIES):
+            groups = sorted((await self.read(partition)).groups)
+            answer = await self._store.run(
+                "claim_partition",
+                [
+                    self._keys.meta(partition),
+                    *[self._keys.cursor(partition, group) for group in groups],
+                ],
+                [broker, incarnation, expected, *groups],
+            )
+            if answer == 0:
+                raise _fenced(partition, expected)
+            if answer == -2:
+                raise _unknown(partition)
+            if answer != -1:
+                broker_epoch, end, trimmed, cursors = answer
+                return Claim(
+                    BrokerEpoch(int(broker_epoch)),
+                    Offset(int(end)),
+                    Offset(int(trimmed)),
+                    {
+                        group: _cursor_record(_pairs(flat))
+                        for group, flat in zip(groups, cursors, strict=True)
+                    },
+                )
+        raise ConflictError(f"partition {partition}: its groups change all the time; claim again")
+
+    async def yield_(
+        self, partition: PartitionId, *, broker_epoch: BrokerEpoch, successor: BrokerId | None
+    ) -> None:
+        """Give the partition up. The broker epoch ends with it: flush everything before.
+
+        Raises:
+            FencedError: the partition is not the caller's, or, after a repeat, not any more.
+        """
+        answer = await self._store.run(
+            "yield_partition", [self._keys.meta(partition)], [broker_epoch, successor or ""]
+        )
+        if answer == 0:
+            raise _fenced(partition, broker_epoch)
+
+    async def add_group(self, partition: PartitionId, group: str, *, start: Start) -> None:
+        """Give a group its cursor; one that is there stays as it is, whatever its start was.
+
+        Raises:
+            UnknownPartitionError: it was never created, or is deleted.
+        """
+        keys = [self._keys.meta(partition), self._keys.cursor(partition, group)]
+        if await self._store.run("add_group", keys, [group, start]) == -2:
+            raise _unknown(partition)
+
+    async def remove_group(self, partition: PartitionId, group: str) -> None:
+        """Remove a group's cursor and its hold on the log; a repeat changes nothing."""
+        keys = [self._keys.meta(partition), self._keys.cursor(partition, group)]
+        await self._store.run("remove_group", keys, [group])
+
+    async def bind(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        member: MemberId,
+        incarnation: str,
+        broker_epoch: BrokerEpoch,
+    ) -> Epoch:
+        """Let `member` consume the partition and return the epoch that its flow holds.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+            NotOwnerError: another member, or none, is on record; nothing is written.
+            UnknownGroupError: the partition has no such group.
+            StoreUnavailableError: no answer; a new epoch may have been written, which is harmless.
+        """
+        answer = await self._store.run(
+            "bind_member",
+            [self._keys.meta(partition), self._keys.cursor(partition, group)],
+            [broker_epoch, group, member, incarnation],
+        )
+        if answer == -1:
+            raise NotOwnerError(
+                f"partition {partition}, group {group}: member {member} is not on record for it; "
+                "wait until it is assigned"
+            )
+        return Epoch(_checked(answer, partition, group, broker_epoch))
+
+    async def flush(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        cursor: Offset,
+        acked: Sequence[Range],
+        redeliveries: Mapping[int, int],
+    ) -> None:
+        """Store how far the group has come: the broker's whole state, as it is.
+
+        Raises:
+            FencedError: another broker has claimed the partition, or the log has lost messages
+                that `cursor` speaks of; nothing is written.
+            UnknownGroupError: the partition has no such group any more.
+        """
+        answer = await self._store.run(
+            "flush_cursor",
+            [self._keys.meta(partition), self._keys.cursor(partition, group)],
+            [broker_epoch, group, cursor, encode_ranges(acked), encode_counts(redeliveries)],
+            lane=Lane.BULK,
+        )
+        _checked(answer, partition, group, broker_epoch)
+
+    async def commit(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        source: MemberId | None,
+        epoch: Epoch,
+        attempt: int,
+        target: MemberId | None,
+        cause: int,
+        cursor: Offset,
+        acked: Sequence[Range],
+        redeliveries: Mapping[int, int],
+    ) -> Epoch:
+        """Hand the partition from `source` to `target`, with the acks accepted so far.
+
+        `epoch` is the one on record for `source`. Returns the new epoch; a repeat of the last
+        attempt that went through, with the same target, returns the same and writes nothing.
+
+        Raises:
+            FencedError: another broker has claimed the partition, or the log has lost messages
+                that `cursor` speaks of; nothing is written.
+            AttemptRefusedError: another member or epoch is on record, or the attempt is closed;
+                nothing is written.
+            UnknownGroupError: the partition has no such group.
+            StoreUnavailableError: no answer; read the record before anything is delivered.
+        """
+        answer = await self._store.run(
+            "commit_handoff",
+            [self._keys.meta(partition), self._keys.cursor(partition, group)],
+            [
+                *(broker_epoch, group, source or "", epoch, attempt, target or "", int(cause)),
+                *(cursor, encode_ranges(acked), encode_counts(redeliveries)),
+            ],
+        )
+        if answer == -1:
+            raise AttemptRefusedError(
+                f"partition {partition}, group {group}: attempt {attempt} from {source} at epoch "
+                f"{epoch} does not fit the record; read it and draw a new attempt"
+            )
+        return Epoch(_checked(answer, partition, group, broker_epoch))
+
+
+def _checked(answer: int, partition: PartitionId, group: str, broker_epoch: BrokerEpoch) -> int:
+    if answer == 0:
+        raise _fenced(partition, broker_epoch)
+    if answer == -2:
+        raise _unknown_group(partition, group)
+    return answer
+
+
+def _fenced(partition: PartitionId, broker_epoch: BrokerEpoch) -> FencedError:
+    return FencedError(
+        f"partition {partition}: broker epoch {broker_epoch} is not the one on record; "
+        "stop its work and look who owns it"
+    )
+
+
+def _unknown(partition: PartitionId) -> UnknownPartitionError:
+    return UnknownPartitionError(f"partition {partition}: the store has no record of it")
+
+
+def _unknown_group(partition: PartitionId, group: str) -> UnknownGroupError:
+    return UnknownGroupError(f"partition {partition}: it has no group {group}")
+
+
+def _pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _record(fields: Mapping[bytes, bytes]) -> Record:
+    return Record(
+        owner=cast(BrokerId, fields[b"owner"].decode()) or None,
+        owner_incarnation=fields[b"owner_incarnation"].decode(),
+        broker_epoch=BrokerEpoch(int(fields[b"broker_epoch"])),
+        next=Offset(int(fields[b"next"])),
+        append_number=int(fields[b"append_number"]),
+        bytes=int(fields[b"total_bytes"]) - int(fields[b"freed_bytes"]),
+        trimmed=Offset(int(fields[b"trimmed"])),
+        successor=cast(BrokerId, fields[b"successor"].decode()) or None,
+        groups=frozenset(
+            field.removeprefix(_MARK).decode() for field in fields if field.startswith(_MARK)
+        ),
+    )
+
+
+def _cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
+    return CursorRecord(
+        member=cast(MemberId, fields[b"member"].decode()) or None,
+        incarnation=fields[b"incarnation"].decode(),
+        epoch=Epoch(int(fields[b"epoch"])),
+        attempt=int(fields[b"attempt"]),
+        cursor=Offset(int(fields[b"cursor"])),
+        acked=decode_ranges(fields[b"acked"]),
+        redeliveries=decode_counts(fields[b"redeliveries"]),
+        cause=int(fields[b"cause"]),
+    )

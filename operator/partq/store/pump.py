@@ -1,0 +1,260 @@
+"""One connection to Redis that carries the calls of many tasks in shared round trips.
+
+Calls that come while a pipeline is under way form the next one. So the appends of all partitions
+share round trips and fsyncs, and a call waits for at most the pipeline before it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import (
+    AskError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+
+from partq.errors import PartqError, QuotaExceededError, StoreUnavailableError
+from partq.store.fail_point import FailPoint
+from partq.store.lua import Script
+
+MAX_WAITING_COUNT = 20_000
+"""Calls that may wait for the connection; more are refused."""
+MAX_PIPELINE_COUNT = 500
+MAX_PIPELINE_BYTES = 32 * 1024 * 1024
+"""A pipeline ends with the call that reaches this."""
+
+_RETRY_AFTER_S = 0.1
+# With these the server has refused the command before it did anything.
+_REFUSALS = (AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyError, TryAgainError)
+_REFUSAL_TEXTS = ("BUSY", "MISCONF", "NOREPLICAS")
+
+
+def pack(*command: str | bytes | int) -> bytes:
+    """Return a command as it goes over the wire."""
+    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # stub: 1-tuples only
+    return packed
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """One command on its way."""
+
+    operation: str
+    command: bytes
+    """As it goes over the wire."""
+    run_epoch: int
+    """The server's run that the caller knew when it made the call."""
+    answer: asyncio.Future[Any]
+    script: Script | None = None
+    wait_s: float = 0.0
+    """How long the command itself may block, in seconds, on top of the time-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """An open connection and the run of the server behind it."""
+
+    connection: AbstractConnection
+    run_epoch: int
+
+
+@dataclass(eq=False, slots=True)
+class Pump:
+    """Sends calls in the order of their coming; owns one connection and the task that serves it."""
+
+    connect: Callable[[], Awaitable[Connected]]
+    """Opens a connection; raises StoreUnavailableError."""
+    current_run_epoch: Callable[[], int]
+    timeout_s: float
+    fail_point: FailPoint | None
+    _waiting: deque[Call] = field(default_factory=deque, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _in_flight: list[Call] = field(default_factory=list, init=False)
+    _connected: Connected | None = field(default=None, init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+    _is_closed: bool = field(default=False, init=False)
+
+    def submit(self, call: Call) -> None:
+        """Send `call` with the next pipeline; the outcome comes by `call.answer`.
+
+        Raises:
+            StoreUnavailableError: closed, or too many calls wait; it is certainly not sent.
+        """
+        if self._is_closed:
+            raise _not_sent("the connection is closed")
+        if len(self._waiting) >= MAX_WAITING_COUNT:
+            raise _not_sent(f"{MAX_WAITING_COUNT} calls wait already")
+        self._waiting.append(call)
+        self._wake.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._serve())
+
+    async def close(self) -> None:
+        """Fail every call that has no answer yet, and close the connection."""
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        _fail(self._in_flight, "the connection was closed", is_sent=True)
+        _fail(self._waiting, "the connection was closed", is_sent=False)
+        self._waiting.clear()
+        await self._disconnect()
+
+    async def _serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                await self._exchange()
+
+    async def _exchange(self) -> None:
+        """Send the calls that wait, as one pipeline, and hand out the answers."""
+        try:
+            connection = await self._connection()
+        except StoreUnavailableError as error:
+            calls = list(self._waiting)
+            self._waiting.clear()
+            _fail(calls, error.message, is_sent=False)
+            return
+        self._in_flight = calls = self._take()
+        if not calls:
+            return
+        try:
+            async with asyncio.timeout(self.timeout_s + max(call.wait_s for call in calls)):
+                missing = await self._round_trip(connection, [call.command for call in calls])
+                if missing:
+                    await self._load_and_repeat(connection, missing)
+        except (RedisError, OSError) as error:  # TimeoutError is an OSError
+            await self._disconnect()
+            _fail(calls, f"{type(error).__name__} {error}", is_sent=True)
+        self._in_flight = []
+
+    def _take(self) -> list[Call]:
+        """Return the next pipeline's calls.
+
+        A call that was made before the server's restart was known speaks of a past that the
+        server may have forgotten: it is never sent.
+        """
+        calls: list[Call] = []
+        stale: list[Call] = []
+        size = 0
+        run_epoch = self.current_run_epoch()
+        while self._waiting and len(calls) < MAX_PIPELINE_COUNT and size < MAX_PIPELINE_BYTES:
+            call = self._waiting.popleft()
+            if call.answer.done():  # its caller has gone away
+                continue
+            if call.run_epoch != run_epoch:
+                stale.append(call)
+                continue
+            calls.append(call)
+            size += len(call.command)
+        _fail(stale, "Redis was restarted or replaced since the call was made", is_sent=False)
+        return calls
+
+    async def _round_trip(
+        self, connection: AbstractConnection, commands: Sequence[bytes]
+    ) -> list[Call]:
+        """Send the calls in flight, and return those whose script the server does not know."""
+        calls = self._in_flight
+        if self.fail_point is not None:
+            for call in calls:
+                self.fail_point.hit("before", call.operation)
+        await connection.send_packed_command(commands, check_health=False)
+        missing = []
+        for call in calls:
+            outcome: Any
+            try:
+                outcome = await connection.read_response()
+            except NoScriptError:
+                missing.append(call)
+                continue
+            except ResponseError as error:
+                outcome = _from_reply(call.operation, error)
+            if self.fail_point is not None:
+                self.fail_point.hit("after", call.operation)
+            _settle(call, outcome)
+        return missing
+
+    async def _load_and_repeat(self, connection: AbstractConnection, missing: list[Call]) -> None:
+        """Send calls again that did nothing, as the server did not know their scripts."""
+        scripts = {call.script for call in missing if call.script is not None}
+        commands = [pack("SCRIPT", "LOAD", script.source) for script in scripts]
+        await connection.send_packed_command(commands, check_health=False)
+        for _ in commands:
+            await connection.read_response()
+        self._in_flight = missing
+        still_missing = await self._round_trip(connection, [call.command for call in missing])
+        _fail(still_missing, "Redis forgets scripts as they are loaded", is_sent=False)
+
+    async def _connection(self) -> AbstractConnection:
+        connected = self._connected
+        if connected is not None and connected.run_epoch != self.current_run_epoch():
+            # Another lane has met another server: this connection leads to one that is over.
+            await self._disconnect()
+            connected = None
+        if connected is None or not connected.connection.is_connected:
+            connected = self._connected = await self.connect()
+        return connected.connection
+
+    async def _disconnect(self) -> None:
+        connected, self._connected = self._connected, None
+        if connected is not None:
+            with suppress(RedisError, OSError):
+                await connected.connection.disconnect(nowait=True)
+
+
+def _settle(call: Call, outcome: Any) -> None:
+    if call.answer.done():
+        return
+    if isinstance(outcome, PartqError):
+        call.answer.set_exception(outcome)
+    else:
+        call.answer.set_result(outcome)
+
+
+def _fail(calls: "Sequence[Call] | deque[Call]", reason: str, *, is_sent: bool) -> None:
+    for call in calls:
+        if not call.answer.done():
+            call.answer.set_exception(
+                StoreUnavailableError(
+                    f"store, {call.operation}: no answer: {reason}",
+                    retry_after_s=_RETRY_AFTER_S,
+                    is_outcome_known=not is_sent,
+                )
+            )
+
+
+def _not_sent(reason: str) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f"store: {reason}", retry_after_s=_RETRY_AFTER_S, is_outcome_known=True
+    )
+
+
+def _from_reply(operation: str, error: ResponseError) -> PartqError:
+    """Translate an error that Redis answered to one call."""
+    text = str(error)
+    if isinstance(error, OutOfMemoryError) or "OOM command not allowed" in text:
+        return QuotaExceededError(
+            f"store, {operation}: Redis is at its maxmemory; nothing was written; "
+            "consume, delete or raise maxmemory",
+            retry_after_s=1.0,
+        )
+    return StoreUnavailableError(
+        f"store, {operation}: Redis answers {text}",
+        retry_after_s=_RETRY_AFTER_S,
+        is_outcome_known=isinstance(error, _REFUSALS) or text.startswith(_REFUSAL_TEXTS),
+    )

@@ -1,0 +1,153 @@
+-- Append batches to a partition's log, each judged on its own, as the next call of a chain.
+--
+-- KEYS[1]  meta
+-- KEYS[2]  log: stream; entry id "<first offset>-1"; fields n, broker_epoch, at_ms (of Redis's
+--          time, never falling), before (bytes of all batches before this one), batch
+-- KEYS[3]  producers: hash NAME → "<due> <at_ms> <first>:<count>:<offset> ..." (the last 5 batches)
+-- ARGV[1]  broker epoch that the caller holds    ARGV[2]  number of the call under this epoch
+-- ARGV[3]  offset that the first message shall have
+-- ARGV[4]  the most bytes that the log may hold, -1: no limit
+-- ARGV[5...]  of each batch: producer (empty: not numbered), first number, count, bytes
+-- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
+--          S stored, D duplicate, R resend_from, O out_of_sequence, U unknown_producer,
+--          Q quota_exceeded; -1 where there is no such number. The same again for a repeat.
+--          0: the caller's broker epoch is over; -1: the log ends elsewhere, or the number is old
+local IDLE_MS = 24 * 3600 * 1000
+local MAX_PRODUCERS = 10000
+local REMEMBERED = 5
+local SAMPLE = 16
+
+local meta, log, producers = KEYS[1], KEYS[2], KEYS[3]
+local record = redis.call("HMGET", meta,
+  "broker_epoch", "append_number", "next", "total_bytes", "freed_bytes", "at_ms")
+if record[1] ~= ARGV[1] then
+  return 0
+end
+if record[2] == ARGV[2] then
+  return redis.call("HGET", meta, "append_answer")
+end
+if record[3] ~= ARGV[3] or tonumber(ARGV[2]) < tonumber(record[2]) then
+  return -1
+end
+
+local time = redis.call("TIME")
+local at = math.max(time[1] * 1000 + math.floor(time[2] / 1000), tonumber(record[6]))
+local at_ms = string.format("%.0f", at)
+local next_offset = tonumber(record[3])
+local total, freed, limit = tonumber(record[4]), tonumber(record[5]), tonumber(ARGV[4])
+
+-- known[name]: {due, batches = {{first, count, offset}, ...} newest last}; false: no record
+local known, changed, verdicts = {}, {}, {}
+
+local function recall(name)
+  local state = known[name]
+  if state == nil then
+    local text = redis.call("HGET", producers, name)
+    state = false
+    if text then
+      state = {due = tonumber(string.match(text, "^%d+")), batches = {}}
+      for first, count, offset in string.gmatch(text, "(%d+):(%d+):(%d+)") do
+        table.insert(state.batches, {tonumber(first), tonumber(count), tonumber(offset)})
+      end
+    end
+    known[name] = state
+  end
+  return state
+end
+
+local function verdict(letter, offset, due)
+  table.insert(verdicts, string.format("%s:%.0f:%.0f", letter, offset, due))
+end
+
+local function place_of(state, first, count)
+  for _, batch in ipairs(state.batches) do
+    if batch[1] <= first and first + count <= batch[1] + batch[2] then
+      return batch[3] + first - batch[1]
+    end
+  end
+  return -1
+end
+
+for i = 5, #ARGV, 4 do
+  local name, first, count, bytes = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3]
+  local state = nil
+  local is_due = true
+  if name ~= "" then
+    state = recall(name)
+    is_due = false
+    if not state then
+      if first == 0 then
+        state = {due = 0, batches = {}}
+        known[name] = state
+        changed[name] = "new"
+        is_due = true
+      else
+        verdict("U", -1, -1)
+      end
+    elseif first == state.due then
+      is_due = true
+    elseif first > state.due then
+      verdict("O", -1, state.due)
+    elseif first + count <= state.due then
+      verdict("D", place_of(state, first, count), state.due)
+    else
+      verdict("R", -1, state.due)
+    end
+  end
+  if is_due then
+    if limit >= 0 and total - freed + #bytes > limit then
+      verdict("Q", -1, state and state.due or -1)
+    else
+      redis.call("XADD", log, string.format("%.0f-1", next_offset), "n", ARGV[i + 2],
+        "broker_epoch", ARGV[1], "at_ms", at_ms, "before", string.format("%.0f", total),
+        "batch", bytes)
+      if state then
+        state.due = first + count
+        table.insert(state.batches, {first, count, next_offset})
+        if #state.batches > REMEMBERED then
+          table.remove(state.batches, 1)
+        end
+        changed[name] = changed[name] or "old"
+      end
+      verdict("S", next_offset, state and state.due or -1)
+      next_offset = next_offset + count
+      total = total + #bytes
+    end
+  end
+end
+
+for name, age in pairs(changed) do
+  local state = known[name]
+  local texts = {string.format("%.0f %s", state.due, at_ms)}
+  for _, batch in ipairs(state.batches) do
+    table.insert(texts, string.format("%.0f:%.0f:%.0f", batch[1], batch[2], batch[3]))
+  end
+  redis.call("HSET", producers, name, table.concat(texts, " "))
+  if age == "new" then
+    -- A new one pays for the clean-up: of a few at random those that are idle for too long go,
+    -- and the one that is idle the longest when there are too many.
+    local sample = redis.call("HRANDFIELD", producers, SAMPLE, "WITHVALUES")
+    local is_above = redis.call("HLEN", producers) > MAX_PRODUCERS
+    local oldest, oldest_at
+    for i = 1, #sample, 2 do
+      local used_at = tonumber(string.match(sample[i + 1], "^%d+ (%d+)"))
+      if not known[sample[i]] then
+        if at - used_at > IDLE_MS then
+          redis.call("HDEL", producers, sample[i])
+          is_above = false
+        elseif not oldest or used_at < oldest_at then
+          oldest, oldest_at = sample[i], used_at
+        end
+      end
+    end
+    if is_above and oldest then
+      redis.call("HDEL", producers, oldest)
+    end
+  end
+end
+
+local answer = string.format("%.0f %s %s", next_offset, at_ms, table.concat(verdicts, " "))
+redis.call("HSET", meta, "next", string.format("%.0f", next_offset),
+  "total_bytes", string.format("%.0f", total), "at_ms", at_ms,
+  "append_number", ARGV[2], "append_answer", answer)
+return answer

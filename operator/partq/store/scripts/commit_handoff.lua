@@ -1,0 +1,42 @@
+-- End a handoff: the group's partition passes from one member to another, with all acks so far.
+--
+-- when full: passes
+--
+-- KEYS[1]  meta      KEYS[2]  cursor of the group
+-- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
+-- ARGV[3]  source member, or empty               ARGV[4]  epoch of the source
+-- ARGV[5]  attempt                               ARGV[6]  target member, or empty
+-- ARGV[7]  cause (number)                        ARGV[8]  cursor (offset)
+-- ARGV[9]  acknowledged ranges above it          ARGV[10]  redelivery counts
+-- returns  the new epoch, and the same again for a repeat of a commit that went through
+--          0: the caller's broker epoch is over, or the log has lost messages that the caller
+--          speaks of; -1: another member or epoch is on record, or the attempt is closed;
+--          -2: no such group
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2])
+if meta[1] ~= ARGV[1] then
+  return 0
+end
+if not meta[3] then
+  return -2
+end
+local cursor = redis.call("HMGET", KEYS[2],
+  "member", "epoch", "attempt", "attempt_target", "attempt_epoch")
+if cursor[3] == ARGV[5] and cursor[4] == ARGV[6] then
+  return tonumber(cursor[5])
+end
+if cursor[1] ~= ARGV[3] or cursor[2] ~= ARGV[4] or tonumber(ARGV[5]) <= tonumber(cursor[3]) then
+  return -1
+end
+if tonumber(ARGV[8]) > tonumber(meta[2]) then
+  return 0
+end
+local time = redis.call("TIME")
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local epoch = math.max(tonumber(cursor[2]) + 1, now_ms)
+local epoch_text = string.format("%.0f", epoch)
+redis.call("HSET", KEYS[2],
+  "member", ARGV[6], "incarnation", "", "epoch", epoch_text, "cause", ARGV[7],
+  "attempt", ARGV[5], "attempt_target", ARGV[6], "attempt_epoch", epoch_text,
+  "cursor", ARGV[8], "acked", ARGV[9], "redeliveries", ARGV[10])
+redis.call("HSET", KEYS[1], "mark:" .. ARGV[2], ARGV[8])
+return epoch

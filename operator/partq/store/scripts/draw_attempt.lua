@@ -1,0 +1,12 @@
+-- Draw the number of a handoff's next attempt: never used before, whatever Redis forgot.
+--
+-- when full: passes
+--
+-- KEYS[1]  handoffs of the group: hash {last_attempt, PARTITION ...}
+-- returns  the attempt
+local time = redis.call("TIME")
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local last = tonumber(redis.call("HGET", KEYS[1], "last_attempt") or "0")
+local attempt = math.max(last + 1, now_ms)
+redis.call("HSET", KEYS[1], "last_attempt", string.format("%.0f", attempt))
+return attempt

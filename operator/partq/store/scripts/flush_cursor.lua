@@ -1,0 +1,19 @@
+-- Store how far a group has come in a partition: the broker's whole state, written as it is.
+--
+-- when full: passes
+--
+-- KEYS[1]  meta      KEYS[2]  cursor of the group
+-- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group    ARGV[3]  cursor (offset)
+-- ARGV[4]  acknowledged ranges above it          ARGV[5]  redelivery counts
+-- returns  1; 0: the caller's broker epoch is over, or the log has lost messages that the caller
+--          speaks of; -2: no such group
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2])
+if meta[1] ~= ARGV[1] or tonumber(ARGV[3]) > tonumber(meta[2]) then
+  return 0
+end
+if not meta[3] then
+  return -2
+end
+redis.call("HSET", KEYS[2], "cursor", ARGV[3], "acked", ARGV[4], "redeliveries", ARGV[5])
+redis.call("HSET", KEYS[1], "mark:" .. ARGV[2], ARGV[3])
+return 1

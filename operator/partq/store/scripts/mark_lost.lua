@@ -1,0 +1,12 @@
+-- Note since when a member is lost. A time that is noted already stays.
+--
+-- when full: passes
+--
+-- KEYS[1]  members of the group: hash {member:MEMBER → JSON, lost:MEMBER → ms}
+-- ARGV[1]  member
+-- returns  since when, in ms of Redis's time
+local field = "lost:" .. ARGV[1]
+local time = redis.call("TIME")
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call("HSETNX", KEYS[1], field, string.format("%.0f", now_ms))
+return tonumber(redis.call("HGET", KEYS[1], field))

@@ -1,0 +1,10 @@
+-- Register a life (uid) of a queue's name. The first one is the current one.
+--
+-- KEYS[1]  lives: hash {current, uid:UID → ms of its registration}
+-- ARGV[1]  uid
+-- returns  the uid that is current
+local time = redis.call("TIME")
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call("HSETNX", KEYS[1], "uid:" .. ARGV[1], string.format("%.0f", now_ms))
+redis.call("HSETNX", KEYS[1], "current", ARGV[1])
+return redis.call("HGET", KEYS[1], "current")

@@ -1,0 +1,16 @@
+-- Give up a partition: nobody owns it, and the yielding broker's epoch is over.
+--
+-- when full: passes
+--
+-- KEYS[1]  meta
+-- ARGV[1]  broker epoch that the caller holds    ARGV[2]  broker that shall claim next, or empty
+-- returns  1; 0: the caller's broker epoch is over
+local epoch = redis.call("HGET", KEYS[1], "broker_epoch")
+if epoch ~= ARGV[1] then
+  return 0
+end
+local time = redis.call("TIME")
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call("HSET", KEYS[1], "owner", "", "owner_incarnation", "", "successor", ARGV[2],
+  "broker_epoch", string.format("%.0f", math.max(tonumber(epoch) + 1, now_ms)))
+return 1
