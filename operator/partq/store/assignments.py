@@ -2,23 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from partq.core.model import Epoch, MemberId, PartitionId
+from partq.core.model import Epoch, PartitionId
+from partq.core.records import Assigned
 from partq.store.connection import Store
 from partq.store.keys import Keys
 
 _CHUNK = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """One partition's place in the assignment."""
-
-    member: MemberId | None
-    epoch: Epoch
-    state: str
-    """`Unassigned`, `Ready`, `Paused` or `Unbound`."""
 
 
 class Assignments:

@@ -1,25 +1,14 @@
 """The handoffs of a group that are under way: what a coordinator that starts goes on with."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
-from partq.core.model import MemberId, PartitionId
+from partq.core.model import PartitionId
+from partq.core.records import HandoffRecord
 from partq.store.connection import Store
 from partq.store.keys import Keys
 
 _LAST_ATTEMPT = b"last_attempt"
-
-
-@dataclass(frozen=True, slots=True)
-class HandoffRecord:
-    """One partition's handoff."""
-
-    source: MemberId | None
-    target: MemberId | None
-    attempt: int
-    phase: str
-    deadline_ms: int
-    """Of the drain, in Redis's time."""
 
 
 class Handoffs:

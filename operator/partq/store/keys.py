@@ -50,6 +50,10 @@ class Keys:
         """Name the hash of the handoffs under way and the last attempt drawn."""
         return f"{self._group_tag(group)}:handoffs"
 
+    def rebalances(self, group: str) -> str:
+        """Name the hash of the group's last rebalances."""
+        return f"{self._group_tag(group)}:rebalances"
+
     def log(self, partition: PartitionId) -> str:
         """Name the stream of the partition's batches."""
         return f"{self._partition_tag(partition)}:log"

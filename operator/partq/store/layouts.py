@@ -27,6 +27,11 @@ class StoredConfig:
     resource_generation: int
     spec: dict[str, Any]
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The names of the queue's groups: the field `groups` of a queue's spec."""
+        return tuple(self.spec.get("groups", ()))
+
 
 class Layouts:
     """What is on record for one queue as a whole."""

@@ -1,0 +1,265 @@
+"""Which partitions of a group move now, and to whom: from the judgement to a list of moves.
+
+Three kinds of partitions are told apart. Those without a member that will serve them must move.
+Those whose member is settled move only for balance, and only when nothing is in doubt. Those that
+wait for a lost member, are being handed over, or were not seen stay where they are.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from partq.core.assignors import ASSIGNORS, Assignor, Owner
+from partq.core.membership import MembershipRules, Seat, SeatState, Sight, Standing, Table
+from partq.core.model import BrokerId, MemberId, PartitionId
+
+
+class GroupType(StrEnum):
+    """How the members of a group share the partitions."""
+
+    PARTITIONED = "Partitioned"
+    """Each member has its share, by the group's strategy."""
+    EXCLUSIVE = "Exclusive"
+    """One member has all; the others stand by."""
+    FAILOVER = "Failover"
+    """Each partition has a master, by the strategy `failover`; the others stand by."""
+
+
+class Trigger(StrEnum):
+    """What a rebalance is due to."""
+
+    MEMBER_JOINED = "member_joined"
+    MEMBER_LEFT = "member_left"
+    MEMBER_LOST = "member_lost"
+
+
+class Forced(StrEnum):
+    """Why a commit does without the source's drain."""
+
+    UNASSIGNED = "unassigned"
+    SOURCE_LOST = "source_lost"
+    """The source has no flow at any broker."""
+    SOURCE_UNBOUND = "source_unbound"
+    """The source has flows, but none at the partition's broker."""
+    DRAIN_TIMEOUT = "drain_timeout"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRules:
+    """What a group's resource says about its assignment."""
+
+    type: GroupType = GroupType.PARTITIONED
+    strategy: str = "sticky"
+    """A name of `assignors.ASSIGNORS`; used by the type Partitioned."""
+    drain_ms: int = 3_000
+    """How long a source may finish what it has in hand."""
+    membership: MembershipRules = field(default_factory=MembershipRules)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One partition shall pass from one member, or none, to another, or none."""
+
+    seat: Seat
+    target: MemberId | None
+    trigger: Trigger
+    forced: Forced | None
+    """None: the source is bound and is drained first."""
+
+    @property
+    def partition(self) -> PartitionId:
+        """What moves."""
+        return self.seat.partition
+
+
+def plan(
+    sight: Sight,
+    table: Table,
+    rules: GroupRules,
+    under_way: Mapping[PartitionId, MemberId | None],
+) -> list[Move]:
+    """Return the moves to start now, by partition.
+
+    Args:
+        sight: what is known of the group.
+        table: `membership.judge` of it.
+        rules: the group's.
+        under_way: the targets of the handoffs that run; these partitions are left alone.
+    """
+    return _Planner(sight, table, rules, under_way).plan()
+
+
+def exclusive(
+    partitions: Sequence[PartitionId],
+    members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
+) -> dict[PartitionId, Owner]:
+    """Give everything to one member: who has most of it already, else the first by name."""
+    if not members:
+        return {}
+    held = Counter(previous.values())
+    chosen = min(members, key=lambda member: (-held[member], member))
+    return dict.fromkeys(partitions, chosen)
+
+
+class _Planner:
+    """One plan; a partition is looked at once."""
+
+    def __init__(
+        self,
+        sight: Sight,
+        table: Table,
+        rules: GroupRules,
+        under_way: Mapping[PartitionId, MemberId | None],
+    ) -> None:
+        self._sight = sight
+        self._table = table
+        self._rules = rules
+        self._fixed: dict[PartitionId, MemberId] = {}
+        self._settled: dict[PartitionId, MemberId] = {}
+        self._homeless: list[PartitionId] = []
+        for partition, state in sorted(table.seats.items()):
+            if partition in under_way:
+                target = under_way[partition]
+                if target is not None:
+                    self._fixed[partition] = target
+            else:
+                self._sort_in(partition, state)
+
+    def _sort_in(self, partition: PartitionId, state: SeatState) -> None:
+        member = self._sight.seats[partition].member
+        match state:
+            case SeatState.SETTLED if member is not None:
+                self._settled[partition] = member
+            case SeatState.UNSEEN | SeatState.WAITING if member is not None:
+                self._fixed[partition] = member
+            case SeatState.LEAVING | SeatState.OVERDUE:
+                self._homeless.append(partition)
+            case SeatState.VACANT if not self._table.join_wait_ms:
+                self._homeless.append(partition)
+
+    def plan(self) -> list[Move]:
+        may_balance = self._may_balance()
+        if not self._homeless and not may_balance:
+            return []
+        free = {m for m, s in self._table.standings.items() if s is Standing.BOUND}
+        members = free | set(self._fixed.values())
+        kept = {**self._fixed, **self._settled}
+        wanted = self._assignor(len(members))(list(self._sight.seats), members, kept)
+
+        loads = Counter(dict.fromkeys(free, 0))
+        loads.update(member for member in self._fixed.values() if member in free)
+        moves = []
+        for partition, member in self._settled.items():
+            target = wanted.get(partition, member)
+            if may_balance and target != member and self._is_free(target, partition):
+                moves.append(self._move(partition, target))
+                member = target
+            loads[member] += 1
+        unplaced = []
+        for partition in self._homeless:
+            heir = wanted.get(partition)
+            if heir is not None and self._is_free(heir, partition):
+                moves.append(self._move(partition, heir))
+                loads[heir] += 1
+            else:
+                unplaced.append(partition)
+        moves += self._place(unplaced, loads)
+        return sorted(moves, key=lambda move: move.partition)
+
+    def _may_balance(self) -> bool:
+        """Whether partitions may move that nobody has lost.
+
+        Not while members are unknown, may come back, or join: what moved now would move again.
+        """
+        return (
+            self._sight.is_complete
+            and not self._table.join_wait_ms
+            and SeatState.WAITING not in self._table.seats.values()
+        )
+
+    def _assignor(self, member_count: int) -> Assignor:
+        match self._rules.type:
+            case GroupType.EXCLUSIVE:
+                return exclusive
+            case GroupType.FAILOVER:
+                return ASSIGNORS["failover"]
+        # With a member for each partition nobody gains by a new map: standbys take over one for
+        # one, and another standby changes nothing.
+        is_shared_out = member_count >= len(self._sight.seats)
+        if is_shared_out and self._rules.strategy != "failover":
+            return ASSIGNORS["sticky"]
+        return ASSIGNORS[self._rules.strategy]
+
+    def _place(
+        self, partitions: Sequence[PartitionId], loads: Mapping[MemberId, int]
+    ) -> Iterator[Move]:
+        """Give each partition to the least loaded of the members that can take it.
+
+        Nobody can: a vacant one stays so, any other becomes vacant.
+        """
+        by_broker: dict[BrokerId | None, list[tuple[int, MemberId]]] = {}
+        counts = dict(loads)
+        for partition in partitions:
+            seat = self._sight.seats[partition]
+            if seat.broker not in by_broker:
+                able = [
+                    (load, member)
+                    for member, load in counts.items()
+                    if self._table.is_free(member, seat.broker)
+                ]
+                heapq.heapify(able)
+                by_broker[seat.broker] = able
+            target = _take_least_loaded(by_broker[seat.broker], counts)
+            if target is not None or seat.member is not None:
+                yield self._move(partition, target)
+
+    def _is_free(self, member: MemberId, partition: PartitionId) -> bool:
+        return self._table.is_free(member, self._sight.seats[partition].broker)
+
+    def _move(self, partition: PartitionId, target: MemberId | None) -> Move:
+        seat = self._sight.seats[partition]
+        state = self._table.seats[partition]
+        member = seat.member
+        if member is None:
+            return Move(seat, target, Trigger.MEMBER_JOINED, Forced.UNASSIGNED)
+        if state is SeatState.SETTLED:
+            return Move(seat, target, self._balance_trigger(), None)
+        if state is SeatState.LEAVING:
+            return Move(seat, target, Trigger.MEMBER_LEFT, None)
+        has_left = (
+            member in self._table.departed or self._table.standings[member] is Standing.LEAVING
+        )
+        return Move(
+            seat,
+            target,
+            Trigger.MEMBER_LEFT if has_left else Trigger.MEMBER_LOST,
+            Forced.SOURCE_UNBOUND if member in self._table.bound_at else Forced.SOURCE_LOST,
+        )
+
+    def _balance_trigger(self) -> Trigger:
+        """Name what put a settled map out of balance: a join, or what moves beside it."""
+        states = set(self._table.seats.values())
+        if self._table.newcomers or not states & {SeatState.LEAVING, SeatState.OVERDUE}:
+            return Trigger.MEMBER_JOINED
+        return Trigger.MEMBER_LEFT if SeatState.LEAVING in states else Trigger.MEMBER_LOST
+
+
+def _take_least_loaded(
+    able: list[tuple[int, MemberId]], counts: dict[MemberId, int]
+) -> MemberId | None:
+    """Take a member off the heap, count one more for it, and put it back.
+
+    Counts grow through other heaps too, so an entry may be too low: it is put back as it is.
+    """
+    while able:
+        load, member = able[0]
+        if load != counts[member]:
+            heapq.heapreplace(able, (counts[member], member))
+            continue
+        counts[member] += 1
+        heapq.heapreplace(able, (counts[member], member))
+        return member
+    return None
