@@ -177,7 +177,7 @@ class Store:
         try:
             async with asyncio.timeout(self._timeout_s):
                 await connection.connect()
-                await connection.send_packed_command([pack("INFO")], check_health=False)
+                await connection.send_packed_command(pack("INFO"), check_health=False)
                 info = _parse_info(await connection.read_response())
             if info["loading"] != "0":
                 raise StoreUnavailableError("store: Redis is loading its data", retry_after_s=0.5)

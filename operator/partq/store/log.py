@@ -1,5 +1,6 @@
 """The logs of partitions: appending as a chain of numbered calls, reading, trimming."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,6 +23,7 @@ _STATUS: dict[str, Status] = {
     "Q": "quota_exceeded",
 }
 _NO_LIMIT = -1
+_MAX_READ_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Log:
     ) -> Appended:
         """Append batches in one step, each judged on its own, in their order.
 
-        `number` counts the calls under this broker epoch, from 1; a call whose outcome is unknown
+        `number` counts the calls under this broker epoch, from 0; a call whose outcome is unknown
         is repeated unchanged, under the same number, and is never stored twice. `expected` is the
         offset that the caller believes to be next. `max_bytes` bounds the bytes of all batches in
         the log; None: no limit; 0: nothing new is stored, only duplicates are answered.
@@ -131,27 +133,27 @@ class Log:
     ) -> list[Entry]:
         """Return entries from the one that contains `start` on; trimmed ones are left out.
 
-        Stops after the entry that reaches `max_bytes`; some more may come where sizes differ much.
+        As many as make about `max_bytes`, judged by the size of the first one; at least one if
+        there is one, and never far above 64 MiB.
         """
-        flat = await self._store.run(
-            "read_entries",
-            [self._keys.log(partition)],
-            [start, max_bytes, max_entries],
-            lane=Lane.BULK,
+        key = self._keys.log(partition)
+        below, largest = await asyncio.gather(
+            self._store.read("XREVRANGE", key, f"{start}-1", "-", "COUNT", 1),
+            self._store.read("HGET", self._keys.meta(partition), "largest_bytes"),
         )
-        values = iter(flat)
-        return [
-            Entry(
-                Offset(int(first)),
-                int(count),
-                BrokerEpoch(int(broker_epoch)),
-                int(at_ms),
-                data,
+        entries = [_entry(*raw) for raw in below]
+        after = f"({entries[0].first}-1" if entries else "-"
+        typical = max(1, len(entries[0].data) if entries else int(largest or 0))
+        if entries and entries[0].first + entries[0].count <= start:
+            entries = []
+        fitting = max_bytes // typical + 1
+        count = min(fitting, _MAX_READ_BYTES // max(1, int(largest or 0)) + 1, max_entries)
+        if count > len(entries):
+            raw_entries = await self._store.read(
+                "XRANGE", key, after, "+", "COUNT", count - len(entries)
             )
-            for first, count, broker_epoch, at_ms, data in zip(
-                values, values, values, values, values, strict=True
-            )
-        ]
+            entries += [_entry(*raw) for raw in raw_entries]
+        return entries
 
     async def trim(self, partition: PartitionId, *, broker_epoch: BrokerEpoch) -> Offset:
         """Free what every group has behind it, and return the first offset still in the log.
@@ -176,6 +178,17 @@ class Log:
         """Return the number that is due from a producer; None: the partition does not know it."""
         text = await self._store.read("HGET", self._keys.producers(partition), producer)
         return int(text.split(b" ", 1)[0]) if text else None
+
+
+def _entry(entry_id: bytes, fields: list[bytes]) -> Entry:
+    """Read an entry as `append_batches.lua` writes it: the fields stand in its order."""
+    return Entry(
+        Offset(int(entry_id.removesuffix(b"-1"))),
+        int(fields[1]),
+        BrokerEpoch(int(fields[3])),
+        int(fields[5]),
+        fields[9],
+    )
 
 
 def _result(verdict: str) -> AppendResult:

@@ -35,7 +35,7 @@ class Record:
     next: Offset
     """The end of the log: the offset of the next message."""
     append_number: int
-    """Number of the last append call under this broker epoch; 0: none."""
+    """Number of the last append call under this broker epoch; -1: none."""
     bytes: int
     """Bytes of the batches in the log."""
     trimmed: Offset

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import hiredis
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import (
     AskError,
@@ -42,10 +41,13 @@ _REFUSALS = (AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyEr
 _REFUSAL_TEXTS = ("BUSY", "MISCONF", "NOREPLICAS")
 
 
-def pack(*command: str | bytes | int) -> bytes:
-    """Return a command as it goes over the wire."""
-    packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]  # stub: 1-tuples only
-    return packed
+def pack(*command: str | bytes | int) -> list[bytes]:
+    """Return a command as it goes over the wire, in pieces: large arguments are not copied."""
+    pieces = [b"*%d\r\n" % len(command)]
+    for part in command:
+        data = part if type(part) is bytes else str(part).encode()
+        pieces += (b"$%d\r\n" % len(data), data, b"\r\n")
+    return pieces
 
 
 @dataclass(eq=False, slots=True)
@@ -53,8 +55,8 @@ class Call:
     """One command on its way."""
 
     operation: str
-    command: bytes
-    """As it goes over the wire."""
+    command: list[bytes]
+    """As it goes over the wire, in pieces."""
     run_epoch: int
     """The server's run that the caller knew when it made the call."""
     answer: asyncio.Future[Any]
@@ -135,7 +137,7 @@ class Pump:
             return
         try:
             async with asyncio.timeout(self.timeout_s + max(call.wait_s for call in calls)):
-                missing = await self._round_trip(connection, [call.command for call in calls])
+                missing = await self._round_trip(connection)
                 if missing:
                     await self._load_and_repeat(connection, missing)
         except (RedisError, OSError) as error:  # TimeoutError is an OSError
@@ -161,19 +163,18 @@ class Pump:
                 stale.append(call)
                 continue
             calls.append(call)
-            size += len(call.command)
+            size += sum(map(len, call.command))
         _fail(stale, "Redis was restarted or replaced since the call was made", is_sent=False)
         return calls
 
-    async def _round_trip(
-        self, connection: AbstractConnection, commands: Sequence[bytes]
-    ) -> list[Call]:
+    async def _round_trip(self, connection: AbstractConnection) -> list[Call]:
         """Send the calls in flight, and return those whose script the server does not know."""
         calls = self._in_flight
         if self.fail_point is not None:
             for call in calls:
                 self.fail_point.hit("before", call.operation)
-        await connection.send_packed_command(commands, check_health=False)
+        pieces = [piece for call in calls for piece in call.command]
+        await connection.send_packed_command(pieces, check_health=False)
         missing = []
         for call in calls:
             outcome: Any
@@ -192,12 +193,12 @@ class Pump:
     async def _load_and_repeat(self, connection: AbstractConnection, missing: list[Call]) -> None:
         """Send calls again that did nothing, as the server did not know their scripts."""
         scripts = {call.script for call in missing if call.script is not None}
-        commands = [pack("SCRIPT", "LOAD", script.source) for script in scripts]
-        await connection.send_packed_command(commands, check_health=False)
-        for _ in commands:
+        pieces = [piece for script in scripts for piece in pack("SCRIPT", "LOAD", script.source)]
+        await connection.send_packed_command(pieces, check_health=False)
+        for _ in scripts:
             await connection.read_response()
         self._in_flight = missing
-        still_missing = await self._round_trip(connection, [call.command for call in missing])
+        still_missing = await self._round_trip(connection)
         _fail(still_missing, "Redis forgets scripts as they are loaded", is_sent=False)
 
     async def _connection(self) -> AbstractConnection:

@@ -27,5 +27,5 @@ class Rebalances:
     async def write(self, group: str, rebalances: Sequence[Rebalance]) -> None:
         """Write the rebalances, the newest last, in the place of all that are there."""
         last = [asdict(each) for each in rebalances[-MAX_COUNT:]]
-        args = [1, "last", json.dumps(last)]
+        args = (1, "last", json.dumps(last))
         await self._store.run("write_fields", [self._keys.rebalances(group)], args)

@@ -19,7 +19,8 @@ local SAMPLE = 16
 
 local meta, log, producers = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call("HMGET", meta,
-  "broker_epoch", "append_number", "next", "total_bytes", "freed_bytes", "at_ms")
+  "broker_epoch", "append_number", "next", "total_bytes", "freed_bytes", "at_ms",
+  "largest_bytes")
 if record[1] ~= ARGV[1] then
   return 0
 end
@@ -35,6 +36,7 @@ local at = math.max(time[1] * 1000 + math.floor(time[2] / 1000), tonumber(record
 local at_ms = string.format("%.0f", at)
 local next_offset = tonumber(record[3])
 local total, freed, limit = tonumber(record[4]), tonumber(record[5]), tonumber(ARGV[4])
+local largest = tonumber(record[7])
 
 -- known[name]: {due, batches = {{first, count, offset}, ...} newest last}; false: no record
 local known, changed, verdicts = {}, {}, {}
@@ -112,6 +114,7 @@ for i = 5, #ARGV, 4 do
       verdict("S", next_offset, state and state.due or -1)
       next_offset = next_offset + count
       total = total + #bytes
+      largest = math.max(largest, #bytes)
     end
   end
 end
@@ -148,6 +151,6 @@ end
 
 local answer = string.format("%.0f %s %s", next_offset, at_ms, table.concat(verdicts, " "))
 redis.call("HSET", meta, "next", string.format("%.0f", next_offset),
-  "total_bytes", string.format("%.0f", total), "at_ms", at_ms,
-  "append_number", ARGV[2], "append_answer", answer)
+  "total_bytes", string.format("%.0f", total), "largest_bytes", string.format("%.0f", largest),
+  "at_ms", at_ms, "append_number", ARGV[2], "append_answer", answer)
 return answer

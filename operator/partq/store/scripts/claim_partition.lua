@@ -35,7 +35,7 @@ local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local claimed = string.format("%.0f", math.max(tonumber(epoch) + 1, now_ms))
 redis.call("HSET", meta, "broker_epoch", claimed, "owner", ARGV[1], "owner_incarnation", ARGV[2],
-  "successor", "", "append_number", "0", "append_answer", "")
+  "successor", "", "append_number", "-1", "append_answer", "")
 local record = redis.call("HMGET", meta, "next", "trimmed")
 local cursors = {}
 for i = 2, #KEYS do
