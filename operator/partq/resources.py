@@ -185,6 +185,21 @@ class Resources:
         return tuple(group for group in self.groups if group.queue_key == queue.key)
 
 
+def effective_queue(queue: PartitionedQueue, groups: Iterable[str]) -> dict[str, Any]:
+    """Return the spec that brokers read from the store: all defaults filled in, and the groups."""
+    return {**queue.spec.model_dump(by_alias=True), "groups": sorted(groups)}
+
+
+def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, Any]:
+    """Return the spec that the coordinator reads: what is left out is the queue's."""
+    own = group.spec.rebalance.model_dump(by_alias=True, exclude_none=True)
+    return {
+        **group.spec.model_dump(by_alias=True),
+        "strategy": group.spec.effective_strategy,
+        "rebalance": {**queue.spec.rebalance.model_dump(by_alias=True), **own},
+    }
+
+
 def parse_resources(text: str) -> Resources:
     """Read every document of a YAML file.
 

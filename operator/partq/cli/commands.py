@@ -1,0 +1,109 @@
+"""The table of commands, each imported when it runs, and how their errors look."""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import click
+
+from partq.errors import BadRequestError, PartqError, SettingsError
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+
+class Entry(NamedTuple):
+    """Where a command is, and what the list of commands says of it."""
+
+    module: str
+    attribute: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Entry] = {
+    "demo": Entry(
+        "partq.cli.demo.command", "demo", "Run the main job on real input, and judge it."
+    ),
+    "dev": Entry(
+        "partq.cli.dev", "dev", "Run queues on this machine: Redis, brokers, coordinator."
+    ),
+    "publish": Entry("partq.cli.publish", "publish", "Publish messages."),
+    "consume": Entry("partq.cli.consume", "consume", "Print the messages of a consumer group."),
+    "status": Entry("partq.cli.status", "status", "Show partitions, members, lag and handoffs."),
+    "plan": Entry("partq.cli.plan", "plan", "Compute an assignment from JSON on stdin."),
+    "bench": Entry("partq.cli.bench.command", "bench", "Measure throughput and latency."),
+    "chaos": Entry("partq.cli.chaos.command", "chaos", "Kill every part under load, and judge."),
+    "broker": Entry("partq.cli.processes", "broker", "Run one broker; settings: environment."),
+    "coordinator": Entry(
+        "partq.cli.processes", "coordinator", "Run one coordinator; settings: environment."
+    ),
+}
+
+
+class ExpectedError(click.ClickException):
+    """An error that partq raises on purpose: its sentence, without a trace."""
+
+    def __init__(self, error: PartqError) -> None:
+        super().__init__(error.message)
+
+    def show(self, file: Any = None) -> None:
+        """Write each line of the message to standard error."""
+        for line in self.message.splitlines():
+            click.echo(f"partq: {line}", err=True)
+
+
+class WrongInputError(ExpectedError):
+    """What the command was given can never work."""
+
+    exit_code = 2
+
+
+class LazyGroup(click.Group):
+    """Commands by name; the help lists them without importing any."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command of a name."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their summaries."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what is expected to go wrong ends in a sentence."""
+        try:
+            return super().invoke(ctx)
+        except (SettingsError, BadRequestError) as error:
+            raise WrongInputError(error) from error
+        except PartqError as error:
+            raise ExpectedError(error) from error
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+_HELP = """Partitioned queues: every key in order, handed over without a gap.
+
+\b
+A first look:
+  partq dev up -f examples/queue.yaml      in one terminal
+  echo "hello" | partq publish --key k     in another
+  partq consume --group workers --count 1
+  partq status
+
+Exit status: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted.
+"""
+
+
+@click.group(cls=LazyGroup, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="partq")
+def cli() -> None:
+    """Read the options that stand before the command."""

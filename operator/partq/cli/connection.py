@@ -1,0 +1,110 @@
+"""How commands find a queue: options, environment, or the runtime that `partq dev up` runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+
+from partq.errors import SettingsError
+
+Role = Literal["produce", "consume", "admin"]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_DATA_DIR = Path(".partq")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Where a queue is, and the right to call it."""
+
+    url: str
+    queue: str
+    namespace: str
+    token: str
+    groups: tuple[str, ...] = ()
+    """The queue's groups as far as they are known."""
+
+
+def connection_options(command: Command) -> Command:
+    """Add the options that `find_connection` takes."""
+    options = [
+        click.option("--queue", envvar="PARTQ_QUEUE", show_envvar=True, help="Name of the queue."),
+        click.option(
+            "--namespace",
+            envvar="PARTQ_NAMESPACE",
+            default="default",
+            show_default=True,
+            show_envvar=True,
+            help="Namespace of the queue.",
+        ),
+        click.option(
+            "--url",
+            envvar="PARTQ_URL",
+            show_envvar=True,
+            help="URL of a broker, or several with commas. Default: what `partq dev up` runs.",
+        ),
+        click.option(
+            "--token",
+            envvar="PARTQ_TOKEN",
+            show_envvar=True,
+            help="Bearer token; better given by the environment, which others cannot list.",
+        ),
+        data_dir_option,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+data_dir_option = click.option(
+    "--data-dir",
+    envvar="PARTQ_DATA_DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_DATA_DIR,
+    show_default=True,
+    show_envvar=True,
+    help="Data directory of `partq dev up`.",
+)
+
+
+def find_connection(
+    role: Role,
+    *,
+    queue: str | None,
+    namespace: str,
+    url: str | None,
+    token: str | None,
+    data_dir: Path,
+) -> Connection:
+    """Return the connection that the options name.
+
+    With a URL the token has to be given, too: that of the local runtime is for nobody else.
+
+    Raises:
+        SettingsError: something is missing; says what to give.
+    """
+    if url is not None:
+        if queue is None or token is None:
+            missing = "--queue (PARTQ_QUEUE)" if queue is None else "--token (PARTQ_TOKEN)"
+            raise SettingsError(f"--url is given without {missing}; give both")
+        return Connection(url, queue, namespace, token)
+
+    # Only here: the other road needs none of what the runtime needs.
+    from partq.embedded.data_dir import read_state
+
+    queues = [each for each in read_state(data_dir) if each.namespace == namespace]
+    if not queues:
+        raise SettingsError(
+            f"no queue of the namespace {namespace} runs in {data_dir}; start "
+            "`partq dev up -f FILE`, name its --data-dir, or give --url, --queue and --token"
+        )
+    names = ", ".join(each.name for each in queues)
+    if queue is None and len(queues) > 1:
+        raise SettingsError(f"several queues run: {names}; choose one with --queue")
+    found = next((each for each in queues if queue in (None, each.name)), None)
+    if found is None:
+        raise SettingsError(f"queue {queue!r}: got no such queue in {data_dir}; expected {names}")
+    own_token = token or getattr(found.tokens, role)
+    return Connection(found.url, found.name, namespace, own_token, found.groups)

@@ -1,0 +1,36 @@
+"""The entry point `partq`: starts the commands, or says which extra to install for them."""
+
+import sys
+
+_EXTRAS = {
+    "click": "cli",
+    "pydantic": "cli",
+    "rich": "cli",
+    "yaml": "cli",
+    "hiredis": "embedded",
+    "prometheus_client": "embedded",
+    "redis": "embedded",
+}
+"""Which extra brings a package that a command imports."""
+
+
+def main() -> None:
+    """Run `partq` with the arguments of the process."""
+    try:
+        # Only here: without the extra `cli` this must still be importable, to say so.
+        from partq.cli.commands import cli
+
+        cli(prog_name="partq")
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        sys.stderr.write(
+            f"partq: this command needs the package {error.name!r}, which is not installed; "
+            f"pip install 'partq[{extra}]'\n"
+        )
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""What an embedded runtime keeps on disk: who is running, each queue's uid and tokens, paths.
+
+    DIR/lock                        held by the runtime that runs on this directory
+    DIR/dev.json                    while it runs: URLs and tokens, for the other commands
+    DIR/redis/                      Redis's data and its configuration
+    DIR/queues/NAMESPACE.QUEUE/     uid, tokens.json (for the brokers), admin.token
+    DIR/logs/                       one log per process
+
+Directories are made for their owner only; files with tokens or passwords have the mode 0600.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Self
+
+from partq.errors import SettingsError
+
+MAX_STATE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The bearer tokens of one queue, one per role."""
+
+    produce: str
+    consume: str
+    admin: str
+
+    @classmethod
+    def draw(cls) -> Self:
+        """Return new ones."""
+        return cls(*(secrets.token_urlsafe(24) for _ in range(3)))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueIdentity:
+    """What a queue is known by, from its first start on."""
+
+    uid: str
+    """First 8 characters of a uuid, which stands for the uid of a Kubernetes resource."""
+    tokens: Tokens
+    tokens_file: Path
+    """What brokers read."""
+    admin_token_file: Path
+    """What the coordinator reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """How to reach a queue of a runtime that runs."""
+
+    namespace: str
+    name: str
+    url: str
+    """The brokers' URLs with commas between them, as the clients take it."""
+    groups: tuple[str, ...]
+    tokens: Tokens
+
+
+class DataDir:
+    """One directory; held by at most one runtime at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._lock: IO[str] | None = None
+
+    @property
+    def redis(self) -> Path:
+        """Where Redis keeps its data."""
+        return self.path / "redis"
+
+    def log(self, process: str) -> Path:
+        """Return the log file of a process."""
+        return self.path / "logs" / f"{process}.log"
+
+    def hold(self) -> None:
+        """Take the directory, making it if need be, until `let_go` or the end of the process.
+
+        Raises:
+            SettingsError: another runtime holds it, or it cannot be written.
+        """
+        try:
+            for directory in (self.path, self.path / "queues", self.redis, self.path / "logs"):
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = (self.path / "lock").open("a+", encoding="ascii")
+        except OSError as error:
+            raise SettingsError(f"data directory {self.path}: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read(20).strip() or "?"
+            lock.close()
+            raise SettingsError(
+                f"data directory {self.path}: process {holder} is running on it; "
+                "stop that one, or give another --data-dir"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        self._lock = lock
+
+    def let_go(self) -> None:
+        """Give the directory back; repeats are harmless."""
+        if self._lock is not None:
+            (self.path / "dev.json").unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+    def identity(self, namespace: str, queue: str) -> QueueIdentity:
+        """Return the uid and tokens of a queue, drawn at its first start and kept from then on.
+
+        Raises:
+            SettingsError: the files that hold them are damaged.
+        """
+        # Neither part holds a dot: both are DNS labels.
+        directory = self.path / "queues" / f"{namespace}.{queue}"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        tokens_file, admin_file = directory / "tokens.json", directory / "admin.token"
+        kept_file = directory / "identity.json"
+        if kept_file.exists():
+            kept = _read_json(kept_file)
+            try:
+                uid, tokens = str(kept["uid"]), _tokens(kept["tokens"])
+            except (KeyError, TypeError) as error:
+                raise SettingsError(
+                    f"{kept_file}: got no {error}, expected uid and tokens; "
+                    "restore the file, or remove the data directory with all its messages"
+                ) from error
+        else:
+            uid, tokens = uuid.uuid4().hex[:8], Tokens.draw()
+            write_private(kept_file, json.dumps({"uid": uid, "tokens": _roles(tokens)}))
+        grants = [
+            {"token": token, "queue": queue, "role": role} for role, token in _roles(tokens).items()
+        ]
+        write_private(tokens_file, json.dumps(grants, indent=2))
+        write_private(admin_file, tokens.admin + "\n")
+        return QueueIdentity(uid, tokens, tokens_file, admin_file)
+
+    def redis_password(self) -> str:
+        """Return the password of the embedded Redis, drawn at the first start.
+
+        Loopback is open to every user of the machine; the data is not.
+        """
+        file = self.redis / "password"
+        if not file.exists():
+            write_private(file, secrets.token_hex(24))
+        return file.read_text(encoding="ascii").strip()
+
+    def publish_state(self, queues: list[QueueState]) -> None:
+        """Tell the other commands where the queues are, until `let_go`."""
+        state = {
+            "pid": os.getpid(),
+            "queues": [
+                {
+                    "namespace": queue.namespace,
+                    "name": queue.name,
+                    "url": queue.url,
+                    "groups": list(queue.groups),
+                    "tokens": _roles(queue.tokens),
+                }
+                for queue in queues
+            ],
+        }
+        write_private(self.path / "dev.json", json.dumps(state, indent=2) + "\n")
+
+
+def read_state(directory: Path) -> list[QueueState]:
+    """Return the queues of the runtime that runs on a data directory; none when none runs.
+
+    Raises:
+        SettingsError: its state file is damaged or not readable.
+    """
+    file = directory / "dev.json"
+    if not file.exists() or not _is_held(directory):
+        return []  # a runtime that was killed leaves its file behind
+    state = _read_json(file)
+    try:
+        return [
+            QueueState(
+                str(queue["namespace"]),
+                str(queue["name"]),
+                str(queue["url"]),
+                tuple(map(str, queue["groups"])),
+                _tokens(queue["tokens"]),
+            )
+            for queue in state["queues"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise SettingsError(
+            f"{file}: got no {error}, expected the state that `partq dev up` writes"
+        ) from error
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file that its owner alone can read, as a whole or not at all."""
+    draft = file.with_name(file.name + ".new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    draft.replace(file)
+
+
+def _is_held(directory: Path) -> bool:
+    try:
+        with (directory / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        raise SettingsError(f"{directory / 'lock'}: {error.strerror}") from error
+    return False
+
+
+def _roles(tokens: Tokens) -> dict[str, str]:
+    return {"produce": tokens.produce, "consume": tokens.consume, "admin": tokens.admin}
+
+
+def _tokens(roles: Mapping[str, Any]) -> Tokens:
+    return Tokens(str(roles["produce"]), str(roles["consume"]), str(roles["admin"]))
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        with file.open("rb") as stream:
+            return json.loads(stream.read(MAX_STATE_BYTES))
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror}") from error
+    except ValueError as error:
+        raise SettingsError(f"{file}: got no JSON, expected what partq wrote there") from error

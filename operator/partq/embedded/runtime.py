@@ -1,0 +1,279 @@
+"""Queues on one machine: an embedded Redis, and processes in the place of pods."""
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import sys
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+from partq.embedded.child import Child
+from partq.embedded.data_dir import DataDir, QueueIdentity, QueueState, Tokens, write_private
+from partq.embedded.provision import provision
+from partq.embedded.redis_process import answers_ping, find_redis_server, render_config
+from partq.errors import SettingsError
+from partq.resources import PartitionedQueue, Resources
+from partq.store.connection import Store
+
+log = logging.getLogger("partq.embedded")
+
+HOST = "127.0.0.1"
+MAX_BROKERS = 64
+PROBE_TIMEOUT_S = 2.0
+# Below the range from which Linux takes the local ports of outgoing connections: while a broker
+# is being restarted, nobody else happens to sit on its port.
+_FREE_PORTS = range(20_000, 30_000)
+
+
+class BrokerChild(Child):
+    """One broker process; it keeps its URL over restarts."""
+
+    def __init__(self, name: str, *, port: int, log_file: Path, env: Mapping[str, str]) -> None:
+        super().__init__(name, _partq("broker"), probe=self._is_ready, log_file=log_file, env=env)
+        self.url = f"http://{HOST}:{port}"
+
+    async def _is_ready(self) -> bool:
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PROBE_TIMEOUT_S)) as http,
+                http.get(f"{self.url}/readyz") as response,
+            ):
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class RunningQueue:
+    """One queue with its processes."""
+
+    namespace: str
+    name: str
+    uid: str
+    tokens: Tokens
+    groups: tuple[str, ...]
+    brokers: tuple[BrokerChild, ...]
+    coordinator: Child
+
+    @property
+    def url(self) -> str:
+        """The brokers' URLs with commas between them, as the clients take it."""
+        return ",".join(broker.url for broker in self.brokers)
+
+
+class EmbeddedRuntime:
+    """Everything that serves the queues of one file, in child processes that are kept running.
+
+    Its data stays in `data_dir` and is taken up by the next runtime there. `broker_count` and
+    `lease_ttl_s` (seconds, 1 to 60) hold for every queue. With a `port` the brokers listen on it
+    and on those that follow, else on free ones.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        data_dir: Path,
+        *,
+        broker_count: int | None = None,
+        port: int = 0,
+        lease_ttl_s: float = 3.0,
+        log_level: str = "info",
+    ) -> None:
+        if broker_count is not None and not 1 <= broker_count <= MAX_BROKERS:
+            raise SettingsError(f"brokers: got {broker_count}, expected 1 to {MAX_BROKERS}")
+        self.queues: list[RunningQueue] = []
+        self._resources = resources
+        self._dir = DataDir(data_dir)
+        self._broker_count = broker_count
+        self._port = port
+        self._taken: set[int] = set()
+        self._lease_ttl_s = lease_ttl_s
+        self._log_level = log_level
+        self._redis: Child | None = None
+        self._redis_url = ""
+
+    @property
+    def data_dir(self) -> Path:
+        """Where everything is kept."""
+        return self._dir.path
+
+    @property
+    def redis(self) -> Child:
+        """The Redis process."""
+        if self._redis is None:
+            raise SettingsError("the embedded runtime is not started")
+        return self._redis
+
+    @property
+    def redis_url(self) -> str:
+        """Where Redis listens, with its password."""
+        return self._redis_url
+
+    @property
+    def brokers(self) -> list[BrokerChild]:
+        """The brokers of all queues, in the order of the file."""
+        return [broker for queue in self.queues for broker in queue.brokers]
+
+    @property
+    def coordinators(self) -> list[Child]:
+        """The coordinators, one per queue."""
+        return [queue.coordinator for queue in self.queues]
+
+    def queue(self, name: str, namespace: str = "default") -> RunningQueue:
+        """Return a queue that runs.
+
+        Raises:
+            SettingsError: there is none of this name.
+        """
+        for queue in self.queues:
+            if (queue.namespace, queue.name) == (namespace, name):
+                return queue
+        raise SettingsError(f"queue {namespace}/{name} does not run here")
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start everything and return when messages can be published and consumed.
+
+        Raises:
+            SettingsError: the directory is held by another runtime, there is no redis-server, or
+                the resources do not fit the data that is there.
+            UnavailableError: a process does not come up; all are stopped again.
+        """
+        self._dir.hold()
+        try:
+            await self._start_redis()
+            await self._start_queues()
+        except BaseException:
+            await self.stop()
+            raise
+        self._dir.publish_state(
+            [QueueState(q.namespace, q.name, q.url, q.groups, q.tokens) for q in self.queues]
+        )
+
+    async def stop(self) -> None:
+        """End every process in order, Redis last, and give the directory back."""
+        # The coordinator first: nobody shall move partitions between brokers that go anyway.
+        await _all(coordinator.stop() for coordinator in self.coordinators)
+        await _all(broker.stop() for broker in self.brokers)
+        if self._redis is not None:
+            await self._redis.stop()
+        self._dir.let_go()
+
+    async def _start_redis(self) -> None:
+        port, password = self._free_port(), self._dir.redis_password()
+        self._redis_url = f"redis://:{password}@{HOST}:{port}/0"
+        config_file = self._dir.redis / "redis.conf"
+        config = render_config(port=port, password=password, directory=self._dir.redis)
+        write_private(config_file, config)
+        self._redis = Child(
+            "redis",
+            (str(find_redis_server()), str(config_file)),
+            probe=lambda: answers_ping(port, password),
+            log_file=self._dir.log("redis"),
+            env=os.environ,
+        )
+        await self._redis.start()
+
+    async def _start_queues(self) -> None:
+        store = await Store.open(self._redis_url)
+        try:
+            for queue in self._resources.queues:
+                namespace, name = queue.key
+                identity = self._dir.identity(namespace, name)
+                groups = await provision(store, queue, self._resources, uid=identity.uid)
+                self.queues.append(self._running_queue(queue, identity, groups))
+        finally:
+            await store.close()
+        await _all(broker.start() for broker in self.brokers)
+        await _all(coordinator.start() for coordinator in self.coordinators)
+
+    def _running_queue(
+        self, queue: PartitionedQueue, identity: QueueIdentity, groups: tuple[str, ...]
+    ) -> RunningQueue:
+        namespace, name = queue.key
+        env = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("PARTQ_")},
+            "PARTQ_NAMESPACE": namespace,
+            "PARTQ_QUEUE": name,
+            "PARTQ_QUEUE_UID": identity.uid,
+            "PARTQ_REDIS_URL": self._redis_url,
+            "PARTQ_LOG_LEVEL": self._log_level,
+        }
+        brokers = []
+        for number in range(self._broker_count or queue.spec.brokers.replicas):
+            broker_id = f"{name}-broker-{number}"
+            port = self._next_port()
+            broker_env = {
+                **env,
+                "PARTQ_BROKER_ID": broker_id,
+                "PARTQ_LISTEN_HOST": HOST,
+                "PARTQ_LISTEN_PORT": str(port),
+                "PARTQ_TOKENS_FILE": str(identity.tokens_file),
+                "PARTQ_LEASE_TTL_S": str(self._lease_ttl_s),
+                "PARTQ_ADMISSION": "loopback",
+            }
+            log_file = self._dir.log(f"{namespace}.{broker_id}")
+            brokers.append(BrokerChild(broker_id, port=port, log_file=log_file, env=broker_env))
+        coordinator = Child(
+            f"{name}-coordinator",
+            _partq("coordinator"),
+            probe=_runs,
+            log_file=self._dir.log(f"{namespace}.{name}-coordinator"),
+            env={**env, "PARTQ_TOKEN_FILE": str(identity.admin_token_file)},
+        )
+        return RunningQueue(
+            namespace, name, identity.uid, identity.tokens, groups, tuple(brokers), coordinator
+        )
+
+    def _next_port(self) -> int:
+        if not self._port:
+            return self._free_port()
+        port, self._port = self._port, self._port + 1
+        if not _is_free(port):
+            raise SettingsError(f"port {port} of {HOST} is in use; choose others with --port")
+        return port
+
+    def _free_port(self) -> int:
+        for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)):
+            if port not in self._taken and _is_free(port):
+                self._taken.add(port)
+                return port
+        raise SettingsError(f"no port from {_FREE_PORTS.start} to {_FREE_PORTS.stop} is free")
+
+
+async def _runs() -> bool:
+    """Say that a process which lives is ready: it has no port to ask."""
+    return True
+
+
+async def _all(works: Iterable[Awaitable[Any]]) -> None:
+    """Run all to their end, then raise the first error."""
+    for result in await asyncio.gather(*works, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+def _partq(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "partq.cli.main", *arguments)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

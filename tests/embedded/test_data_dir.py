@@ -1,0 +1,110 @@
+"""A data directory has one holder, keeps uid and tokens, and hides them."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from partq.embedded.data_dir import DataDir, QueueState, Tokens, read_state
+from partq.errors import SettingsError
+
+
+@pytest.fixture
+def held(tmp_path):
+    data_dir = DataDir(tmp_path / "data")
+    data_dir.hold()
+    yield data_dir
+    data_dir.let_go()
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_second_holder_is_refused(held):
+    with pytest.raises(SettingsError, match=rf"process {os.getpid()} is running on it; stop that"):
+        DataDir(held.path).hold()
+
+
+def test_dead_holder_holds_nothing(tmp_path):
+    program = (
+        "import os, pathlib, sys; from partq.embedded.data_dir import DataDir;"
+        "d = DataDir(pathlib.Path(sys.argv[1])); d.hold(); d.publish_state([]); os._exit(137)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, timeout=60)
+    assert (tmp_path / "dev.json").exists()
+
+    assert read_state(tmp_path) == []
+    data_dir = DataDir(tmp_path)
+    data_dir.hold()
+    data_dir.let_go()
+
+
+def test_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match=r"data directory .*/file/data: Not a directory"):
+        DataDir(tmp_path / "file" / "data").hold()
+
+
+def test_identity_is_kept(held):
+    first = held.identity("default", "orders")
+    assert held.identity("default", "orders") == first
+    assert held.identity("shop", "orders").uid != first.uid
+    assert len({first.tokens.produce, first.tokens.consume, first.tokens.admin}) == 3
+
+
+def test_files_of_the_brokers_and_the_coordinator(held):
+    identity = held.identity("default", "orders")
+
+    assert json.loads(identity.tokens_file.read_text()) == [
+        {"token": identity.tokens.produce, "queue": "orders", "role": "produce"},
+        {"token": identity.tokens.consume, "queue": "orders", "role": "consume"},
+        {"token": identity.tokens.admin, "queue": "orders", "role": "admin"},
+    ]
+    assert identity.admin_token_file.read_text().strip() == identity.tokens.admin
+
+
+def test_secrets_are_for_the_owner_only(held):
+    identity = held.identity("default", "orders")
+    held.redis_password()
+    held.publish_state([])
+
+    assert {mode(directory) for directory in (held.path, identity.tokens_file.parent)} == {0o700}
+    secrets = [
+        identity.tokens_file,
+        identity.admin_token_file,
+        identity.tokens_file.with_name("identity.json"),
+        held.redis / "password",
+        held.path / "dev.json",
+    ]
+    assert {mode(file) for file in secrets} == {0o600}
+
+
+def test_password_is_kept(held):
+    assert held.redis_password() == held.redis_password()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"uid": "1"}', '{"uid": "1", "tokens": 3}'])
+def test_damaged_identity(held, text):
+    held.identity("default", "orders")
+    (held.path / "queues" / "default.orders" / "identity.json").write_text(text)
+    with pytest.raises(SettingsError, match=r"identity\.json: got no "):
+        held.identity("default", "orders")
+
+
+def test_state_is_what_was_published_while_it_is_held(held):
+    state = QueueState("default", "orders", "http://a:1,http://b:2", ("w",), Tokens("p", "c", "a"))
+    held.publish_state([state])
+
+    assert read_state(held.path) == [state]
+    held.let_go()
+    assert read_state(held.path) == []
+
+
+def test_damaged_state(held):
+    (held.path / "dev.json").write_text('{"queues": [{}]}')
+    with pytest.raises(SettingsError, match=r"dev\.json: got no 'namespace', expected the state"):
+        read_state(held.path)
