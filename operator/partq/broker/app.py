@@ -1,0 +1,130 @@
+"""Wires a broker: store, broker, routes, server; and runs it until told to stop."""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from aiohttp import ClientSession, web
+
+from partq.broker.auth import Tokens
+from partq.broker.broker import Broker
+from partq.broker.keys import BROKER, PEERS, PULLS, TOKENS
+from partq.broker.middlewares import errors_as_json
+from partq.broker.pull import Pulls
+from partq.broker.routes import admin, flow, info, messages, publish, pull
+from partq.errors import SettingsError, StoreUnavailableError
+from partq.settings import BrokerSettings
+from partq.store.connection import Store
+from partq.store.fail_point import FailPoint
+from partq.wire.batch import MAX_BATCH_BYTES
+
+MAX_BODY_BYTES = 2 * MAX_BATCH_BYTES
+OPEN_GAP_S = 0.5
+SHUTDOWN_TIMEOUT_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+def make_app(broker: Broker, tokens: Tokens, peers: ClientSession) -> web.Application:
+    """Return the application that serves a broker."""
+    app = web.Application(middlewares=[errors_as_json], client_max_size=MAX_BODY_BYTES)
+    app[BROKER] = broker
+    app[TOKENS] = tokens
+    app[PULLS] = Pulls(broker)
+    app[PEERS] = peers
+    for part in (publish, flow, messages, pull, info, admin):
+        app.add_routes(part.routes)
+    return app
+
+
+async def open_store(settings: BrokerSettings) -> Store:
+    """Connect to Redis, waiting for it as long as it takes: pods start in any order.
+
+    Raises:
+        SettingsError: Redis answers, and is not one that can be trusted with messages.
+    """
+    fail_point = FailPoint.parse(settings.fail_point) if settings.fail_point else None
+    is_first = True
+    while True:
+        try:
+            return await Store.open(
+                settings.redis_url, prefix=settings.key_prefix, fail_point=fail_point
+            )
+        except StoreUnavailableError as error:
+            if is_first:
+                _log.warning("waiting for Redis: %s", error)
+            is_first = False
+            await asyncio.sleep(OPEN_GAP_S)
+
+
+async def serve(settings: BrokerSettings) -> None:
+    """Run one broker until SIGTERM or SIGINT.
+
+    Raises:
+        SettingsError: a setting or Redis is unusable.
+        FencedError: another process runs under this broker's name.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    tokens = Tokens(settings.tokens_file, clock=loop.time)
+    opening = asyncio.create_task(open_store(settings))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not opening.done():
+        opening.cancel()
+        return
+    store = opening.result()
+    try:
+        await _serve(settings, store, tokens, stop.wait)
+    finally:
+        stopping.cancel()
+        await store.close()
+
+
+async def _serve(
+    settings: BrokerSettings,
+    store: Store,
+    tokens: Tokens,
+    stopped: Callable[[], Coroutine[Any, Any, Any]],
+) -> None:
+    async with ClientSession() as peers:
+        # The socket is bound first: with port 0 its number is known only then.
+        server = _socket(settings)
+        host, port = server.getsockname()[:2]
+        url = settings.advertised_url or f"http://{host}:{port}"
+        broker = Broker(settings, store, url=url)
+        runner = web.AppRunner(
+            make_app(broker, tokens, peers),
+            access_log=None,
+            shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+        )
+        await runner.setup()
+        await web.SockSite(runner, server).start()
+        broker.start()
+        _log.info("broker %s serves %s at %s", broker.id, settings.queue, url)
+        waiting = asyncio.create_task(stopped())
+        try:
+            ends: list[asyncio.Future[Any]] = [waiting, broker.failed]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if broker.failed.done():
+                broker.failed.result()
+        finally:
+            waiting.cancel()
+            await broker.close()
+            await runner.cleanup()
+
+
+def _socket(settings: BrokerSettings) -> socket.socket:
+    address = (settings.listen_host, settings.listen_port)
+    try:
+        return socket.create_server(address, backlog=1024, reuse_port=False)
+    except OSError as error:
+        raise SettingsError(
+            f"listen address {address[0]}:{address[1]}: {error.strerror}; choose another "
+            "PARTQ_LISTEN_HOST or PARTQ_LISTEN_PORT"
+        ) from error

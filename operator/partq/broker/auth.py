@@ -1,0 +1,127 @@
+"""Bearer tokens: who may call, and for what."""
+
+import hmac
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from partq.errors import ForbiddenError, SettingsError, UnauthorizedError
+
+RELOAD_GAP_S = 5.0
+"""How often the file is looked at: a token that is rotated counts after this."""
+MAX_TOKENS = 1000
+MIN_TOKEN_CHARS = 16
+
+
+class Role(StrEnum):
+    """What a token is good for."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One line of the tokens file."""
+
+    token: str
+    queue: str
+    role: Role
+    groups: frozenset[str] | None
+    """For consumers: the groups; None: every group of the queue."""
+
+
+class Tokens:
+    """The tokens of a file that may change while the broker runs."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], float]) -> None:
+        self._path = path
+        self._clock = clock
+        self._looked_at = clock()
+        self._changed_ns = path.stat().st_mtime_ns
+        self._grants = read_grants(path)
+
+    def check(
+        self, authorization: str | None, *, queue: str, roles: set[Role], group: str | None = None
+    ) -> Grant:
+        """Return what the token grants, if that is enough.
+
+        Raises:
+            UnauthorizedError: no token, or one that nobody knows.
+            ForbiddenError: a token for another queue, role or group.
+        """
+        self._reload()
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise UnauthorizedError("no token: send the header 'Authorization: Bearer TOKEN'")
+        given = token.strip().encode()
+        # Every token is compared, in constant time: how long it takes tells nothing.
+        found = [g for g in self._grants if hmac.compare_digest(g.token.encode(), given)]
+        if not found:
+            raise UnauthorizedError("unknown token: ask for one that this queue's broker takes")
+        for grant in found:
+            is_for_group = group is None or grant.groups is None or group in grant.groups
+            if (
+                grant.queue == queue
+                and grant.role in roles
+                and (grant.role is Role.ADMIN or is_for_group)
+            ):
+                return grant
+        raise ForbiddenError(
+            f"the token is for queue {found[0].queue}, role {found[0].role}; this call needs "
+            f"queue {queue}, role {' or '.join(sorted(roles))}"
+            + (f", group {group}" if group is not None else "")
+        )
+
+    def _reload(self) -> None:
+        now = self._clock()
+        if now - self._looked_at < RELOAD_GAP_S:
+            return
+        self._looked_at = now
+        try:
+            changed_ns = self._path.stat().st_mtime_ns
+            if changed_ns != self._changed_ns:
+                self._grants = read_grants(self._path)
+                self._changed_ns = changed_ns
+        except (OSError, SettingsError):
+            return  # half-written or gone for a moment: the tokens read last go on
+
+
+def read_grants(path: Path) -> list[Grant]:
+    """Read a tokens file.
+
+    Raises:
+        SettingsError: not a JSON list of {"token", "queue", "role", "groups"?}.
+    """
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"tokens file {path}: {error}") from error
+    if not isinstance(rows, list) or not 1 <= len(rows) <= MAX_TOKENS:
+        raise SettingsError(f"tokens file {path}: expected a list of 1 to {MAX_TOKENS} tokens")
+    return [_read_grant(path, number, row) for number, row in enumerate(rows)]
+
+
+def _read_grant(path: Path, number: int, row: Any) -> Grant:
+    where = f"tokens file {path}, entry {number}"
+    if not isinstance(row, dict) or not {"token", "queue", "role"} <= row.keys():
+        raise SettingsError(f"{where}: expected an object with token, queue and role")
+    if row["role"] not in set(Role):
+        raise SettingsError(f"{where}: role {row['role']!r}; expected one of {[*Role]}")
+    if not isinstance(row["token"], str) or len(row["token"]) < MIN_TOKEN_CHARS:
+        raise SettingsError(f"{where}: a token has at least {MIN_TOKEN_CHARS} characters")
+    groups = row.get("groups")
+    if groups is not None and not (
+        isinstance(groups, list) and all(isinstance(group, str) for group in groups)
+    ):
+        raise SettingsError(f"{where}: groups {groups!r}; expected a list of names")
+    return Grant(
+        row["token"],
+        str(row["queue"]),
+        Role(row["role"]),
+        frozenset(groups) if groups is not None else None,
+    )

@@ -1,0 +1,348 @@
+"""Who is bound: admission, binding, acks, releases and the loss of flows."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from partq.broker.flow import Flow, Reader
+from partq.broker.flusher import Flusher
+from partq.broker.partition import OwnedPartition
+from partq.broker.progress import Progress
+from partq.broker.subscription import Subscription
+from partq.core.model import Cause, MemberId, PartitionId
+from partq.errors import (
+    BadRequestError,
+    BrokerClosingError,
+    FencedError,
+    MemberInUseError,
+    NotListedError,
+    NotOwnerError,
+    PartqError,
+    UnknownGroupError,
+)
+from partq.metrics import BrokerMetrics
+from partq.store.events import Events
+from partq.store.members import Members
+from partq.store.partitions import Partitions
+from partq.wire import frames
+
+PING_LOST_S = 3.0
+"""A flow without a frame for so long is lost."""
+PING_MISSED_S = 1.5
+"""A flow without a frame for so long has missed a ping: another incarnation may take over."""
+PULL_LEASE_S = 30.0
+"""A pulling member is bound for so long after its last call."""
+LISTING_WAIT_S = 1.0
+LISTING_POLL_S = 0.05
+MAX_NAME_CHARS = 253
+MAX_FLOWS = 20_000
+MAX_LOST_FLOWS = 1000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LostFlow:
+    """A flow that ended, as the coordinator wants to know of it."""
+
+    group: str
+    member: MemberId
+    incarnation: str
+    lost_at: float
+
+
+class Binder:
+    """All flows of this broker, one per (group, member)."""
+
+    def __init__(
+        self,
+        *,
+        owned: dict[PartitionId, OwnedPartition],
+        partitions: Partitions,
+        members: Members,
+        events: Events,
+        flusher: Flusher,
+        reader: Reader,
+        clock: Callable[[], float],
+        max_unacked: Callable[[], int],
+        on_lost: Callable[[Subscription, PartqError], None],
+        metrics: BrokerMetrics,
+        progress: Progress,
+    ) -> None:
+        self._progress = progress
+        self._metrics = metrics
+        self._owned = owned
+        self._partitions = partitions
+        self._members = members
+        self._events = events
+        self._flusher = flusher
+        self._reader = reader
+        self._clock = clock
+        self._max_unacked = max_unacked
+        self._on_lost = on_lost
+        self._flows: dict[tuple[str, MemberId], Flow] = {}
+        self._numbers = 0
+        self._lost: dict[tuple[str, MemberId], LostFlow] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    # ---- looking --------------------------------------------------------------------------------
+
+    def find(self, group: str, member: MemberId) -> Flow | None:
+        """Return the member's flow."""
+        return self._flows.get((group, member))
+
+    @property
+    def flows(self) -> Iterable[Flow]:
+        """All bound flows."""
+        return self._flows.values()
+
+    @property
+    def lost(self) -> Iterable[LostFlow]:
+        """Flows that ended and did not come back, the newest last."""
+        return self._lost.values()
+
+    # ---- binding --------------------------------------------------------------------------------
+
+    async def bind(
+        self,
+        *,
+        group: str,
+        member: str,
+        incarnation: str,
+        address: str,
+        kind: str,
+        credit: int,
+    ) -> Flow:
+        """Open the member's flow, and take up every partition here that is its own on record.
+
+        Raises:
+            NotListedError, MemberInUseError, BrokerClosingError, BadRequestError: no flow.
+        """
+        for name, value in (("member", member), ("incarnation", incarnation)):
+            if not 1 <= len(value) <= MAX_NAME_CHARS or not value.isprintable():
+                raise BadRequestError(
+                    f"bind: {name} {value[:40]!r}; expected 1 to {MAX_NAME_CHARS} printable "
+                    "characters"
+                )
+        if not 1 <= credit <= 1_000_000:
+            raise BadRequestError(f"bind: credit {credit}; expected 1 to 1000000 messages")
+        name = MemberId(member)
+        await self._admit(group, name, address)
+        if self._is_closed:
+            raise BrokerClosingError("the broker is shutting down; bind at another one")
+        if len(self._flows) >= MAX_FLOWS:
+            raise BrokerClosingError(f"{MAX_FLOWS} flows are bound here; bind later")
+        older = self._flows.get((group, name))
+        if older is not None:
+            silent_s = self._clock() - older.last_seen
+            if older.incarnation != incarnation and silent_s < PING_MISSED_S:
+                raise MemberInUseError(
+                    f"member {name} of {group}: incarnation {older.incarnation} holds a living "
+                    "flow; end that process, or choose another member id",
+                    retry_after_s=PING_MISSED_S,
+                )
+            self.lose(older)
+        self._numbers += 1
+        flow = Flow(
+            number=self._numbers,
+            group=group,
+            member=name,
+            incarnation=incarnation,
+            address=address,
+            kind=kind,
+            credit=credit,
+            max_unacked=self._max_unacked,
+            reader=self._reader,
+            now=self._clock(),
+        )
+        self._flows[group, name] = flow
+        self._lost.pop((group, name), None)
+        self._own(self._events.add("bound", group=group, member=name))
+        return flow
+
+    async def take_up(self, flow: Flow) -> None:
+        """Bind the flow to every partition here whose record names its member."""
+        await asyncio.gather(
+            *(
+                self.take_up_one(owned.groups[flow.group], flow)
+                for owned in list(self._owned.values())
+                if flow.group in owned.groups
+            )
+        )
+
+    async def take_up_one(self, subscription: Subscription, flow: Flow) -> None:
+        """Bind the flow to one partition, if that is its member's: raises the epoch."""
+        async with subscription.lock:
+            if not self._may_take(subscription, flow):
+                return
+            self.unbind(subscription, Cause.FLOW_LOST)
+            try:
+                epoch = await self._partitions.bind(
+                    subscription.partition,
+                    subscription.group,
+                    member=flow.member,
+                    incarnation=flow.incarnation,
+                    broker_epoch=subscription.broker_epoch,
+                )
+            except (FencedError, NotOwnerError, UnknownGroupError) as error:
+                self._on_lost(subscription, error)
+                return
+            subscription.epoch = epoch
+            if self._may_take(subscription, flow):
+                flow.attach(subscription)
+
+    def _may_take(self, subscription: Subscription, flow: Flow) -> bool:
+        return (
+            subscription.member == flow.member
+            and subscription.flow is not flow
+            and not subscription.is_dropped
+            and not flow.is_closed
+        )
+
+    def take_up_later(self, owned: OwnedPartition) -> None:
+        """Bind the flows that are here already to a partition that was just claimed."""
+        for subscription in owned.groups.values():
+            if subscription.member is None:
+                continue
+            flow = self.find(subscription.group, subscription.member)
+            if flow is not None:
+                self._own(self._take_up_safely(subscription, flow))
+
+    async def _take_up_safely(self, subscription: Subscription, flow: Flow) -> None:
+        try:
+            await self.take_up_one(subscription, flow)
+        except PartqError as error:
+            # The client binds again, and finds its partitions then.
+            _log.warning("bind of %s to %s: %s", subscription.partition, flow.member, error)
+            self.lose(flow)
+
+    def unbind(self, subscription: Subscription, cause: Cause) -> None:
+        """Take a partition from its flow, and have the redelivery counts stored."""
+        subscription.unbind(cause)
+        if subscription.must_flush_first:
+            self._flusher.notice(subscription)
+
+    async def _admit(self, group: str, member: MemberId, address: str) -> None:
+        deadline = self._clock() + LISTING_WAIT_S
+        has_asked = False
+        while True:
+            listed = (await self._members.read(group)).members.get(member)
+            if listed is not None and listed.address == address:
+                return
+            if not has_asked:
+                await self._events.add("ask", group=group, member=member, address=address)
+                has_asked = True
+            if self._clock() >= deadline:
+                raise NotListedError(
+                    f"member {member} is not listed for {group} at {address}; it is listed once "
+                    "the coordinator knows it: bind again",
+                    retry_after_s=1.0,
+                )
+            await asyncio.sleep(LISTING_POLL_S)
+
+    # ---- losing ---------------------------------------------------------------------------------
+
+    def lose(self, flow: Flow) -> None:
+        """End a flow: its partitions are unbound, what was in flight goes out again."""
+        if flow.is_closed:
+            return
+        for subscription in list(flow.subscriptions):
+            self.unbind(subscription, Cause.FLOW_LOST)
+        flow.is_closed = True
+        flow.wake.set()
+        key = (flow.group, flow.member)
+        if self._flows.get(key) is flow:
+            del self._flows[key]
+            self._lost[key] = LostFlow(flow.group, flow.member, flow.incarnation, self._clock())
+            if len(self._lost) > MAX_LOST_FLOWS:
+                del self._lost[next(iter(self._lost))]
+        self._own(self._events.add("unbound", group=flow.group, member=flow.member))
+
+    def expire(self) -> None:
+        """Lose the flows that have been silent for too long."""
+        now = self._clock()
+        for flow in list(self._flows.values()):
+            limit = PULL_LEASE_S if flow.kind == "pull" else PING_LOST_S
+            if now - flow.last_seen > limit:
+                _log.info("flow of %s in %s: silent, lost", flow.member, flow.group)
+                self.lose(flow)
+
+    def leave(self, flow: Flow) -> None:
+        """Note that the member's process is ending."""
+        if not flow.is_leaving:
+            flow.is_leaving = True
+            self._own(self._events.add("leaving", group=flow.group, member=flow.member))
+
+    async def close(self) -> None:
+        """End all flows."""
+        self._is_closed = True
+        for flow in list(self._flows.values()):
+            self.lose(flow)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _own(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---- acks -----------------------------------------------------------------------------------
+
+    def ack(
+        self,
+        flow: Flow,
+        frame: frames.Ack,
+        answer: Callable[[PartqError | None], None],
+    ) -> None:
+        """Count an ack; `answer(None)` follows once it is stored, or the error at once."""
+        subscription = self._token_of(flow, frame)
+        if subscription is None:
+            answer(_fenced(frame))
+        elif subscription.is_committing:
+            subscription.held_acks.append(lambda: self.ack(flow, frame, answer))
+        else:
+            try:
+                acked = subscription.book.ack(frame.upto, frame.ranges, frame.delivery)
+            except PartqError as error:
+                answer(error)
+                return
+            flow.unacked -= acked
+            self._metrics.acked(flow.group, acked)
+            flow.notice(subscription)
+            self._flusher.notice(subscription, lambda: answer(None))
+
+    def release(self, flow: Flow, frame: frames.Release) -> None:
+        """Take back what a client has not begun.
+
+        Raises:
+            NotDeliveredError, RewoundError: nothing was released.
+        """
+        subscription = self._token_of(flow, frame)
+        if subscription is None or subscription.is_committing:
+            return  # the token has ended, or is about to: everything is taken back anyway
+        released = subscription.book.release(frame.start, frame.delivery)
+        flow.unacked -= released
+        flow.notice(subscription)
+        self._progress.notice()
+
+    def _token_of(self, flow: Flow, frame: frames.Ack | frames.Release) -> Subscription | None:
+        owned = self._owned.get(PartitionId(frame.generation, frame.partition))
+        subscription = owned.groups.get(flow.group) if owned is not None else None
+        if (
+            subscription is None
+            or subscription.flow is not flow
+            or subscription.broker_epoch != frame.broker_epoch
+            or subscription.epoch != frame.epoch
+        ):
+            return None
+        return subscription
+
+
+def _fenced(frame: frames.Ack) -> FencedError:
+    return FencedError(
+        f"partition {frame.generation}.{frame.partition}: token ({frame.broker_epoch}, "
+        f"{frame.epoch}) has ended; stop working on the partition, its messages go to its new owner"
+    )

@@ -1,0 +1,439 @@
+"""One broker process of a queue: joins lease, claims, partitions, flows and flushes."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from partq.broker.binder import Binder
+from partq.broker.chain import Reply
+from partq.broker.claims import Claims
+from partq.broker.clock import boot_time
+from partq.broker.config import QueueConfig, read_config
+from partq.broker.flusher import Flusher
+from partq.broker.handoff import Handoffs
+from partq.broker.lease import LeaseKeeper
+from partq.broker.partition import OwnedPartition
+from partq.broker.progress import Progress
+from partq.broker.reader import LogReader
+from partq.broker.subscription import Subscription
+from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
+from partq.errors import (
+    ConflictError,
+    NotOwnerError,
+    PartqError,
+    QuotaExceededError,
+    UnknownGroupError,
+    UnknownPartitionError,
+    UnknownQueueError,
+)
+from partq.metrics import BrokerMetrics
+from partq.settings import BrokerSettings
+from partq.store.connection import Store, StoreInfo
+from partq.store.events import Events
+from partq.store.keys import Keys
+from partq.store.layouts import Layouts
+from partq.store.leases import Leases
+from partq.store.log import AppendBatch, Log
+from partq.store.members import Members
+from partq.store.partitions import Partitions
+from partq.wire import batch
+
+REFRESH_GAP_S = 1.0
+"""How often layout, limits and the state of Redis are read."""
+EXPIRE_GAP_S = 0.25
+TAIL_BYTES = 64 * 1024 * 1024
+"""Memory for the newest batches of all partitions together, in bytes."""
+MIN_TAIL_BYTES = 1024 * 1024
+SETTLE_TIMEOUT_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class Broker:
+    """Owns partitions, stores what is published to them and delivers it."""
+
+    def __init__(self, settings: BrokerSettings, store: Store, *, url: str) -> None:
+        keys = Keys(settings.key_prefix, settings.namespace, settings.queue, settings.queue_uid)
+        self.settings = settings
+        self.id = BrokerId(settings.broker_id)
+        self.incarnation = secrets.token_hex(8)
+        self.url = url
+        self.clock = boot_time
+        self.metrics = BrokerMetrics(settings.queue, settings.namespace)
+        self.owned: dict[PartitionId, OwnedPartition] = {}
+        self.layouts = Layouts(store, keys)
+        self.log = Log(store, keys)
+        self.partitions = Partitions(store, keys)
+        self.leases = Leases(store, keys)
+        self.store = store
+        self.keys = keys
+        self._config: QueueConfig | None = None
+        self._info: StoreInfo | None = None
+        self._claiming: set[PartitionId] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+        self._turn = 0
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Ends with the error that the process cannot go on with."""
+        self.progress = Progress()
+        self.lease = LeaseKeeper(
+            self.leases,
+            broker=self.id,
+            incarnation=self.incarnation,
+            ttl_s=settings.lease_ttl_s,
+            url=url,
+            clock=self.clock,
+            on_lapsed=self._verify_owned,
+            on_renewed=self._wake_flows,
+        )
+        self.claims = Claims(
+            self.leases,
+            self.partitions,
+            broker=self.id,
+            clock=self.clock,
+            owned=self.owned.keys,
+            all_partitions=lambda: self._config.layout.partitions() if self._config else (),
+            claim=self.claim,
+            is_valid=lambda: self.lease.is_valid and not self._is_closing,
+        )
+        self.reader = LogReader(self.owned, self.log, on_lost=self._lose_subscription)
+        self.flusher = Flusher(
+            self.partitions, on_lost=self._lose_subscription, progress=self.progress
+        )
+        self.binder = Binder(
+            owned=self.owned,
+            partitions=self.partitions,
+            members=Members(store, keys),
+            events=Events(store, keys),
+            flusher=self.flusher,
+            reader=self.reader,
+            clock=self.clock,
+            max_unacked=lambda: self.config.max_unacked_per_flow,
+            on_lost=self._lose_subscription,
+            metrics=self.metrics,
+            progress=self.progress,
+        )
+        self.handoffs = Handoffs(
+            self.partitions,
+            self.flusher,
+            clock=self.clock,
+            find_flow=self.binder.find,
+            on_lost=self._lose_subscription,
+        )
+
+    # ---- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to renew the lease, to watch and to claim."""
+        self.store.on_restart.append(self._store_restarted)
+        for name, work in (
+            ("lease", self.lease.run()),
+            ("claims", self.claims.run()),
+            ("flusher", self.flusher.run()),
+            ("refresh", self._refresh_forever()),
+            ("expiry", self._expire_forever()),
+        ):
+            self._spawn(work, name=name)
+
+    async def close(self) -> None:
+        """Give up every partition in order, so that others claim them at once."""
+        self._is_closing = True
+        await asyncio.gather(
+            *(self.yield_(partition) for partition in list(self.owned)), return_exceptions=True
+        )
+        await self.binder.close()
+        for owned in list(self.owned.values()):
+            self._drop(owned, Cause.BROKER_CHANGE)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.reader.close()
+        try:
+            await self.leases.release(self.id, self.incarnation)
+        except PartqError as error:
+            _log.warning("lease not released: %s", error)
+
+    @property
+    def config(self) -> QueueConfig:
+        """The queue's settings.
+
+        Raises:
+            UnknownQueueError: the store does not have them yet.
+        """
+        if self._config is None:
+            raise UnknownQueueError(
+                f"queue {self.settings.queue}: not created yet; the broker serves it once the "
+                "operator has written its layout"
+            )
+        return self._config
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the broker knows its queue, and its lease is valid."""
+        return self._config is not None and self.lease.is_valid and not self._is_closing
+
+    @property
+    def durability(self) -> dict[str, str | bool]:
+        """What Redis promises of what it confirms, as it says itself."""
+        if self._info is None:
+            return {}
+        return {
+            "version": self._info.version,
+            "appendonly": self._info.appendonly,
+            "appendfsync": self._info.appendfsync,
+        }
+
+    def next_in_turn(self, choices: Sequence[int]) -> int:
+        """Return one of `choices` after the other."""
+        self._turn += 1
+        return choices[self._turn % len(choices)]
+
+    # ---- publishing -----------------------------------------------------------------------------
+
+    def find(self, partition: PartitionId) -> OwnedPartition:
+        """Return an owned partition.
+
+        Raises:
+            UnknownPartitionError: the layout does not have it.
+            NotOwnerError: another broker owns it, or none.
+        """
+        owned = self.owned.get(partition)
+        if owned is not None and not owned.is_yielding:
+            return owned
+        if partition not in self.config.layout:
+            raise UnknownPartitionError(
+                f"partition {partition}: not in the layout of {self.settings.queue}; read "
+                "/layout again"
+            )
+        raise NotOwnerError(
+            f"partition {partition}: not owned by {self.id}; read /layout for its broker"
+        )
+
+    def publish(
+        self, partition: PartitionId, data: bytes, *, producer: str, first: int, reply: Reply
+    ) -> None:
+        """Check a batch and queue it for the log; `reply` follows, with its place or an error.
+
+        Raises:
+            BadBatchError, WrongPartitionError, MessageTooLargeError, NotOwnerError,
+            NotStoredError, UnknownPartitionError: the batch is certainly not stored.
+        """
+        owned = self.find(partition)
+        config = self.config
+        slots = config.layout.slots(partition)
+        header = batch.check(
+            data,
+            first_slot=slots.start,
+            last_slot=slots.stop - 1,
+            max_message_bytes=config.max_message_bytes,
+        )
+        if self._info is not None and self._info.is_nearly_full:
+            raise QuotaExceededError(
+                f"Redis is above 80 % of its memory ({self._info.used_memory_bytes} of "
+                f"{self._info.maxmemory_bytes} bytes): consume, or give it more",
+                retry_after_s=1.0,
+            )
+        owned.chain.submit(
+            AppendBatch(producer=producer, first=first, count=header.count, data=data), reply
+        )
+        self.metrics.accepted(header.count, len(data))
+
+    # ---- owning ---------------------------------------------------------------------------------
+
+    async def claim(self, partition: PartitionId, expected: BrokerEpoch) -> None:
+        """Become the owner of a partition whose record names `expected` as its broker epoch.
+
+        Raises:
+            FencedError: another broker was faster.
+        """
+        await self._claim(partition, expected, Cause.BROKER_CHANGE)
+
+    async def _claim(self, partition: PartitionId, expected: BrokerEpoch, cause: Cause) -> None:
+        if partition in self._claiming:
+            return
+        self._claiming.add(partition)
+        try:
+            claim = await self.partitions.claim(
+                partition, self.id, self.incarnation, expected=expected
+            )
+        finally:
+            self._claiming.discard(partition)
+        older = self.owned.pop(partition, None)
+        if older is not None:
+            older.drop(cause)
+        owned = OwnedPartition.from_claim(
+            partition,
+            claim,
+            now=self.clock(),
+            cause=cause,
+            log=self.log,
+            tail_bytes=max(
+                MIN_TAIL_BYTES, TAIL_BYTES // max(1, self.config.layout.partition_count)
+            ),
+            max_bytes=lambda: self.config.max_partition_bytes,
+            on_lost=self._lose,
+        )
+        self.owned[partition] = owned
+        owned.chain.start()
+        _log.info("partition %s claimed, broker epoch %d", partition, claim.broker_epoch)
+        self.binder.take_up_later(owned)
+        self.claims.owners[partition] = self.id
+        self._spawn(self._record_owner(partition), name=f"record {partition}")
+
+    async def _record_owner(self, partition: PartitionId) -> None:
+        try:
+            await self.leases.record_owner(partition, self.id)
+        except PartqError as error:
+            # The index is for finding; whoever looks again reads the record.
+            _log.warning("owner of %s not recorded: %s", partition, error)
+
+    async def yield_(self, partition: PartitionId) -> None:
+        """Give a partition up: no more appends, acks stored, then free for others.
+
+        Raises:
+            NotOwnerError: it is not owned here.
+            FencedError: it was lost meanwhile.
+        """
+        owned = self.owned.get(partition)
+        if owned is None or owned.is_yielding:
+            raise NotOwnerError(f"partition {partition}: not owned by {self.id}")
+        owned.is_yielding = True
+        try:
+            async with asyncio.timeout(SETTLE_TIMEOUT_S):
+                await owned.chain.finish()
+                for subscription in list(owned.groups.values()):
+                    self.binder.unbind(subscription, Cause.BROKER_CHANGE)
+                    await self.flusher.settle(subscription)
+                await self.partitions.yield_(
+                    partition, broker_epoch=owned.broker_epoch, successor=None
+                )
+        finally:
+            # Without the script's answer ownership is in doubt: claiming again settles it.
+            self._drop(owned, Cause.BROKER_CHANGE)
+
+    def _drop(self, owned: OwnedPartition, cause: Cause) -> None:
+        if self.owned.get(owned.id) is owned:
+            del self.owned[owned.id]
+        owned.drop(cause)
+
+    def _lose(self, owned: OwnedPartition, error: PartqError) -> None:
+        """Drop all memory of a partition: what was believed of it is wrong."""
+        if self.owned.get(owned.id) is owned:
+            _log.warning("partition %s lost: %s", owned.id, error)
+        self._drop(owned, Cause.BROKER_CHANGE)
+
+    def _lose_subscription(self, subscription: Subscription, error: PartqError) -> None:
+        owned = self.owned.get(subscription.partition)
+        if owned is None or owned.broker_epoch != subscription.broker_epoch:
+            return
+        if isinstance(error, UnknownGroupError):
+            subscription.is_dropped = True
+            subscription.end_pause()
+            subscription.unbind(Cause.NONE)
+            subscription.flushed.set()
+            owned.groups.pop(subscription.group, None)
+        else:
+            self._lose(owned, error)
+
+    def _store_restarted(self) -> None:
+        """Redis is another one, or the same with less: nothing in memory can be trusted."""
+        self._spawn(self._claim_again(list(self.owned.values())), name="claim again")
+
+    async def _claim_again(self, held: list[OwnedPartition]) -> None:
+        memory = {owned.id: owned.tail.end for owned in held}
+        for owned in held:
+            self._drop(owned, Cause.BROKER_CHANGE)
+        for partition, end in memory.items():
+            try:
+                record = await self.partitions.read(partition)
+                if record.owner != self.id:
+                    continue
+                cause = Cause.STORE_ROLLED_BACK if record.next < end else Cause.BROKER_CHANGE
+                await self._claim(partition, record.broker_epoch, cause)
+            except PartqError as error:
+                # The watch finds it without an owner, and claims it.
+                _log.warning("partition %s not claimed again: %s", partition, error)
+
+    async def _verify_owned(self) -> None:
+        """The lease was over: others may have claimed. Keep only what is still on record here."""
+        for owned in list(self.owned.values()):
+            record = await self.partitions.read(owned.id)
+            if record.broker_epoch != owned.broker_epoch:
+                self._lose(owned, ConflictError(f"broker epoch is {record.broker_epoch} now"))
+
+    # ---- recurring work -------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Read the queue's settings now, and start the books of new groups."""
+        config = await read_config(self.layouts)
+        self._config = config
+        for owned in list(self.owned.values()):
+            for group in config.groups - owned.groups.keys():
+                try:
+                    record = await self.partitions.read_cursor(owned.id, group)
+                except UnknownGroupError:
+                    continue  # its cursor is being made: the next refresh finds it
+                if self.owned.get(owned.id) is owned:
+                    owned.add_groups({group: record})
+
+    async def _refresh_forever(self) -> None:
+        trimmed: dict[PartitionId, tuple[int, ...]] = {}
+        while True:
+            try:
+                await self.refresh()
+                self._info = await self.store.info()
+                await self._trim(trimmed)
+            except PartqError as error:
+                _log.warning("queue not refreshed: %s", error)
+            await asyncio.sleep(REFRESH_GAP_S)
+
+    async def _trim(self, trimmed: dict[PartitionId, tuple[int, ...]]) -> None:
+        """Trim the logs whose groups have moved on."""
+        for owned in list(self.owned.values()):
+            marks = tuple(s.book.cursor for s in owned.groups.values())
+            if not marks or trimmed.get(owned.id) == marks:
+                continue
+            try:
+                await self.log.trim(owned.id, broker_epoch=owned.broker_epoch)
+                trimmed[owned.id] = marks
+            except ConflictError as error:
+                self._lose(owned, error)
+
+    async def _expire_forever(self) -> None:
+        while True:
+            await asyncio.sleep(EXPIRE_GAP_S)
+            self.binder.expire()
+
+    def render_metrics(self) -> bytes:
+        """Return all metrics, the gauges as of now."""
+        flows: dict[str, int] = {}
+        for flow in self.binder.flows:
+            flows[flow.group] = flows.get(flow.group, 0) + 1
+        self.metrics.observe(
+            ends={str(owned.id): owned.tail.end for owned in self.owned.values()},
+            lags={
+                (str(owned.id), s.group): (owned.tail.end - s.book.cursor, s.book.in_flight)
+                for owned in self.owned.values()
+                for s in owned.groups.values()
+            },
+            flows=flows,
+        )
+        return self.metrics.render()
+
+    def _wake_flows(self) -> None:
+        for flow in self.binder.flows:
+            flow.wake.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s failed: %s", task.get_name(), error, exc_info=error)
+            if not self.failed.done():
+                self.failed.set_exception(error)

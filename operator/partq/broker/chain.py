@@ -1,0 +1,195 @@
+"""Appends of one partition, one call after another, so that a lost answer is never stored twice."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from partq.core.model import BrokerEpoch, Offset, PartitionId
+from partq.errors import (
+    ConflictError,
+    NotOwnerError,
+    NotStoredError,
+    OutcomeUnknownError,
+    PartqError,
+    QuotaExceededError,
+    StoreUnavailableError,
+)
+from partq.store.log import AppendBatch, Appended, AppendResult, Entry, Log
+
+MAX_CALL_BYTES = 4 * 1024 * 1024
+"""Batches of one call, in bytes; one larger batch makes a call of its own."""
+MAX_CALL_BATCHES = 128
+MAX_PENDING_BYTES = 64 * 1024 * 1024
+"""Batches that wait for their call, in bytes; above it publishes are refused."""
+RETRY_GAP_S = 0.05
+
+Reply = Callable[[AppendResult | PartqError], None]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    batch: AppendBatch
+    reply: Reply
+
+
+class AppendChain:
+    """The only writer of a partition's log while its broker owns it.
+
+    A call names the offset that it expects and its number under the broker epoch. Batches that
+    arrive while one is under way form the next.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        partition: PartitionId,
+        *,
+        broker_epoch: BrokerEpoch,
+        end: int,
+        max_bytes: Callable[[], int | None],
+        on_stored: Callable[[list[Entry]], None],
+        on_lost: Callable[[PartqError], None],
+    ) -> None:
+        self._store = log
+        self._partition = partition
+        self._broker_epoch = broker_epoch
+        self._end = end
+        self._number = 0
+        self._max_bytes = max_bytes
+        self._on_stored = on_stored
+        self._on_lost = on_lost
+        self._pending: deque[_Pending] = deque()
+        self._pending_bytes = 0
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_open = True
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write what is submitted."""
+        self._task = asyncio.create_task(self._run(), name=f"append {self._partition}")
+
+    def submit(self, batch: AppendBatch, reply: Reply) -> None:
+        """Queue a batch; `reply` is called once, with its result or the reason why there is none.
+
+        Raises:
+            NotOwnerError: the partition is being given up.
+            NotStoredError: too much waits already.
+        """
+        if not self._is_open:
+            raise NotOwnerError(f"partition {self._partition}: this broker gives it up")
+        if self._pending_bytes + len(batch.data) > MAX_PENDING_BYTES:
+            raise NotStoredError(
+                f"partition {self._partition}: {self._pending_bytes} bytes wait to be stored; "
+                "publish more slowly",
+                retry_after_s=0.5,
+            )
+        self._pending.append(_Pending(batch, reply))
+        self._pending_bytes += len(batch.data)
+        self._wake.set()
+
+    async def finish(self) -> None:
+        """Take nothing more, and wait until the call under way has its answer."""
+        self._is_open = False
+        self._refuse_pending()
+        await self._idle.wait()
+
+    def drop(self) -> None:
+        """Stop at once; calls under way end as `outcome_unknown`."""
+        self._is_open = False
+        if self._task is not None:
+            self._task.cancel()
+        self._refuse_pending()
+
+    def _refuse_pending(self) -> None:
+        error = NotOwnerError(f"partition {self._partition}: this broker no longer owns it")
+        while self._pending:
+            self._pending.popleft().reply(error)
+        self._pending_bytes = 0
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                call = self._next_call()
+                self._idle.clear()
+                try:
+                    await self._store_call(call)
+                except asyncio.CancelledError:
+                    self._answer_unknown(call)
+                    raise
+                finally:
+                    self._idle.set()
+
+    def _next_call(self) -> list[_Pending]:
+        call: list[_Pending] = []
+        size = 0
+        while self._pending and len(call) < MAX_CALL_BATCHES:
+            length = len(self._pending[0].batch.data)
+            if call and size + length > MAX_CALL_BYTES:
+                break
+            call.append(self._pending.popleft())
+            size += length
+        self._pending_bytes -= size
+        return call
+
+    async def _store_call(self, call: list[_Pending]) -> None:
+        try:
+            appended = await self._append_until_answered([pending.batch for pending in call])
+        except QuotaExceededError as error:
+            for pending in call:
+                pending.reply(error)
+            return
+        except ConflictError as error:
+            # Fenced, or the log is not where this broker left it: what is in memory is wrong.
+            self._answer_unknown(call)
+            self._is_open = False
+            self._on_lost(error)
+            return
+        self._number += 1
+        self._end = appended.next
+        entries = [
+            Entry(
+                first=Offset(result.offset),
+                count=pending.batch.count,
+                broker_epoch=self._broker_epoch,
+                at_ms=appended.at_ms,
+                data=pending.batch.data,
+            )
+            for pending, result in zip(call, appended.results, strict=True)
+            if result.status == "stored"
+        ]
+        if entries:
+            self._on_stored(entries)
+        for pending, result in zip(call, appended.results, strict=True):
+            pending.reply(result)
+
+    async def _append_until_answered(self, batches: list[AppendBatch]) -> Appended:
+        while True:
+            try:
+                return await self._store.append(
+                    self._partition,
+                    broker_epoch=self._broker_epoch,
+                    number=self._number,
+                    expected=Offset(self._end),
+                    batches=batches,
+                    max_bytes=self._max_bytes(),
+                )
+            except StoreUnavailableError as error:
+                # The same call again, under the same number, finds out what became of it.
+                _log.warning("append to %s: %s; asking again", self._partition, error)
+                await asyncio.sleep(RETRY_GAP_S)
+
+    def _answer_unknown(self, call: list[_Pending]) -> None:
+        error = OutcomeUnknownError(
+            f"partition {self._partition}: the store did not say whether the batch is stored; "
+            "send it again under the same numbers"
+        )
+        for pending in call:
+            pending.reply(error)

@@ -1,0 +1,195 @@
+"""One bound connection of a member, and what is sent over it."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from partq.broker.subscription import Subscription
+from partq.core.delivery import Window
+from partq.core.model import Cause, MemberId
+from partq.store.log import Entry
+from partq.wire import frames
+
+PARTIAL_WINDOW_WAIT_S = 0.02
+"""How long a small rest of credit waits to become more before a batch is cut for it."""
+
+
+class Reader(Protocol):
+    """Finds stored batches for a flow."""
+
+    def find(self, subscription: Subscription) -> Entry | None:
+        """Return the batch at the book's position; None: at the end, or being read."""
+
+    def is_behind(self, subscription: Subscription) -> bool:
+        """Whether messages wait beyond the book's position."""
+
+
+class Flow:
+    """A member's flow at this broker: its partitions, its credit, its outgoing frames.
+
+    One task sends: control frames first, then deliveries in turn over the partitions, so what a
+    client sees of one partition is in the order in which it was decided here.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        group: str,
+        member: MemberId,
+        incarnation: str,
+        address: str,
+        kind: str,
+        credit: int,
+        max_unacked: Callable[[], int],
+        reader: Reader,
+        now: float,
+    ) -> None:
+        self.number = number
+        self.group = group
+        self.member = member
+        self.incarnation = incarnation
+        self.address = address
+        self.kind = kind
+        self.bound_at = now
+        self.last_seen = now
+        self.is_leaving = False
+        self.is_closed = False
+        self.credit = credit
+        self.unacked = 0
+        self.subscriptions: set[Subscription] = set()
+        self.wake = asyncio.Event()
+        self._full_credit = max(1, min(credit, max_unacked()))
+        self._max_unacked = max_unacked
+        self._reader = reader
+        self._controls: deque[bytes] = deque()
+        self._ready: dict[Subscription, None] = {}
+        self._partial_at = 0.0
+
+    # ---- what happens to it ---------------------------------------------------------------------
+
+    def attach(self, subscription: Subscription) -> None:
+        """Begin to deliver a partition; its epoch is the new one already."""
+        subscription.flow = self
+        subscription.incarnation = self.incarnation
+        self.subscriptions.add(subscription)
+        self.send(
+            frames.Assigned(
+                *subscription.partition,
+                subscription.broker_epoch,
+                subscription.epoch,
+                subscription.book.cursor,
+            )
+        )
+        if subscription.pause is not None:
+            # A pause survives a re-bind.
+            self.send_paused(subscription)
+        self.notice(subscription)
+
+    def forget(self, subscription: Subscription, cause: Cause) -> None:
+        """Stop delivering a partition; the client is told why."""
+        self.subscriptions.discard(subscription)
+        self._ready.pop(subscription, None)
+        self.unacked -= subscription.book.in_flight
+        self.send(
+            frames.Revoked(
+                *subscription.partition, subscription.broker_epoch, subscription.epoch, cause
+            )
+        )
+        self.wake.set()
+
+    def send(self, frame: frames.Frame) -> None:
+        """Queue a control frame."""
+        if not self.is_closed:
+            self._controls.append(frames.encode(frame))
+            self.wake.set()
+
+    def send_paused(self, subscription: Subscription) -> None:
+        """Tell the client that nothing new comes, and that it shall release what it can."""
+        self.send(
+            frames.Paused(*subscription.partition, subscription.broker_epoch, subscription.epoch)
+        )
+
+    def send_resumed(self, subscription: Subscription) -> None:
+        """Tell the client that a pause is over without a handoff."""
+        self.send(
+            frames.Resumed(*subscription.partition, subscription.broker_epoch, subscription.epoch)
+        )
+
+    def notice(self, subscription: Subscription) -> None:
+        """Look at a partition again: it may have something to send."""
+        if subscription.flow is self and not self.is_closed:
+            self._ready[subscription] = None
+            self.wake.set()
+
+    def notice_all(self) -> None:
+        """Look at every partition again."""
+        for subscription in self.subscriptions:
+            self._ready[subscription] = None
+        self.wake.set()
+
+    # ---- what it sends --------------------------------------------------------------------------
+
+    def next_control(self) -> bytes | None:
+        """Return the next control frame."""
+        return self._controls.popleft() if self._controls else None
+
+    def next_delivery(self, now: float) -> tuple[Subscription, Entry, Window] | float | None:
+        """Take the next window that may be sent.
+
+        None: nothing can be sent until something happens; a number: look again at that time.
+        """
+        for subscription in list(self._ready):
+            # Out and in again: the partitions take turns.
+            del self._ready[subscription]
+            if not subscription.is_open or subscription.flow is not self:
+                continue
+            book = subscription.book
+            entry = self._reader.find(subscription)
+            while entry is not None:
+                credit = min(self.credit, self._max_unacked() - self.unacked)
+                stop = entry.first + entry.count
+                if credit <= 0:
+                    self._ready[subscription] = None
+                    return None
+                # Cutting a batch sends its bytes again for the rest: wait a little for more.
+                is_small = credit < min(stop - book.position, self._full_credit // 4)
+                if is_small and self.unacked and now < self._partial_at:
+                    self._ready[subscription] = None
+                    return self._partial_at
+                window = book.take(entry.first, stop, credit)
+                if window is not None:
+                    self._partial_at = now + PARTIAL_WINDOW_WAIT_S
+                    self.credit -= window.messages
+                    self.unacked += window.messages
+                    if self._reader.is_behind(subscription):
+                        self._ready[subscription] = None
+                    return subscription, entry, window
+                if book.position < stop:
+                    break  # the span above the cursor is used up: an ack will wake it
+                entry = self._reader.find(subscription)
+        return None
+
+    def drop_controls(self) -> None:
+        """Forget control frames: a pull tells what is held, not what happened."""
+        self._controls.clear()
+
+    def deliver_header(
+        self, subscription: Subscription, entry: Entry, window: Window
+    ) -> frames.Deliver:
+        """Return the header of a delivery that was just taken."""
+        return frames.Deliver(
+            *subscription.partition,
+            subscription.broker_epoch,
+            subscription.epoch,
+            subscription.book.number,
+            entry.broker_epoch,
+            entry.at_ms,
+            entry.first,
+            window.start,
+            window.stop,
+            window.cause,
+            window.skip,
+            window.redeliveries,
+        )

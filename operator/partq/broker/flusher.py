@@ -1,0 +1,120 @@
+"""Writes the books of acknowledgements to Redis in groups, and confirms acks after that."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from partq.broker.progress import Progress
+from partq.broker.subscription import Subscription
+from partq.core.model import Offset
+from partq.errors import FencedError, PartqError, StoreUnavailableError, UnknownGroupError
+from partq.store.partitions import Partitions
+
+FLUSH_GAP_S = 0.005
+"""How long acks are gathered before they are written."""
+MAX_WAITING = 1000
+"""Acks that end the gathering early."""
+RETRY_GAP_S = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+class Flusher:
+    """Flush dirty books, each by one call at a time, the whole book in one script.
+
+    The broker is the only writer of a book, so a flush that is asked for again writes the same or
+    newer state, and a failed one is simply repeated.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        *,
+        on_lost: Callable[[Subscription, PartqError], None],
+        progress: Progress,
+    ) -> None:
+        self._progress = progress
+        self._partitions = partitions
+        self._on_lost = on_lost
+        self._dirty: dict[Subscription, None] = {}
+        self._wake = asyncio.Event()
+        self._full = asyncio.Event()
+        self._waiting_count = 0
+        self._flushes: set[asyncio.Task[None]] = set()
+
+    def notice(self, subscription: Subscription, confirm: Callable[[], None] | None = None) -> None:
+        """Write the book soon; call `confirm` when what it says now is stored."""
+        subscription.is_dirty = True
+        if confirm is not None:
+            subscription.confirmations.append(confirm)
+            self._waiting_count += 1
+            if self._waiting_count >= MAX_WAITING:
+                self._full.set()
+        self._dirty[subscription] = None
+        self._wake.set()
+
+    async def settle(self, subscription: Subscription) -> None:
+        """Wait until no flush of the book is under way and nothing waits for one."""
+        while (subscription.is_dirty or subscription.is_flushing) and not subscription.is_dropped:
+            subscription.flushed.clear()
+            await subscription.flushed.wait()
+
+    async def run(self) -> None:
+        """Flush until cancelled."""
+        try:
+            while True:
+                await self._wake.wait()
+                try:
+                    async with asyncio.timeout(FLUSH_GAP_S):
+                        await self._full.wait()
+                except TimeoutError:
+                    pass
+                self._full.clear()
+                self._wake.clear()
+                self._waiting_count = 0
+                dirty, self._dirty = self._dirty, {}
+                for subscription in dirty:
+                    if subscription.is_flushing or subscription.is_dropped:
+                        continue  # the flush under way starts the next one when it ends
+                    subscription.is_flushing = True
+                    task = asyncio.create_task(self._flush(subscription))
+                    self._flushes.add(task)
+                    task.add_done_callback(self._flushes.discard)
+        finally:
+            for task in list(self._flushes):
+                task.cancel()
+
+    async def _flush(self, subscription: Subscription) -> None:
+        try:
+            while subscription.is_dirty and not subscription.is_dropped:
+                subscription.is_dirty = False
+                confirmations = subscription.confirmations
+                subscription.confirmations = []
+                book = subscription.book
+                try:
+                    await self._partitions.flush(
+                        subscription.partition,
+                        subscription.group,
+                        broker_epoch=subscription.broker_epoch,
+                        cursor=Offset(book.cursor),
+                        acked=book.acked.pairs(),
+                        redeliveries=book.redeliveries,
+                    )
+                except StoreUnavailableError as error:
+                    _log.warning("acks of %s: %s; trying again", subscription.partition, error)
+                    subscription.is_dirty = True
+                    subscription.confirmations = confirmations + subscription.confirmations
+                    await asyncio.sleep(RETRY_GAP_S)
+                    continue
+                except (FencedError, UnknownGroupError) as error:
+                    self._on_lost(subscription, error)
+                    return
+                subscription.must_flush_first = False
+                for confirm in confirmations:
+                    confirm()
+                if subscription.flow is not None:
+                    subscription.flow.notice(subscription)
+        finally:
+            subscription.is_flushing = False
+            subscription.flushed.set()
+            self._progress.notice()

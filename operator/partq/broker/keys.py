@@ -1,0 +1,13 @@
+"""What the aiohttp application carries, by typed keys."""
+
+from aiohttp import ClientSession, web
+
+from partq.broker.auth import Tokens
+from partq.broker.broker import Broker
+from partq.broker.pull import Pulls
+
+BROKER = web.AppKey("broker", Broker)
+TOKENS = web.AppKey("tokens", Tokens)
+PULLS = web.AppKey("pulls", Pulls)
+PEERS = web.AppKey("peers", ClientSession)
+"""For forwarding to the broker that owns a partition."""

@@ -1,0 +1,109 @@
+"""This broker's lease: proof that it lives, and its own limit for delivering."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from partq.core.model import BrokerId
+from partq.errors import FencedError, StoreUnavailableError
+from partq.store.leases import Leases
+
+MIN_RENEWAL_GAP_S = 0.02
+"""Pings start renewals; this bounds how many."""
+
+_log = logging.getLogger(__name__)
+
+
+class LeaseKeeper:
+    """Renew the lease every third of its length, and whenever somebody waits for a renewal.
+
+    The lease counts from before its renewal was sent. A broker whose lease is over delivers
+    nothing: somebody else may own its partitions.
+    """
+
+    def __init__(
+        self,
+        leases: Leases,
+        *,
+        broker: BrokerId,
+        incarnation: str,
+        ttl_s: float,
+        url: str,
+        clock: Callable[[], float],
+        on_lapsed: Callable[[], Awaitable[None]],
+        on_renewed: Callable[[], None],
+    ) -> None:
+        self._leases = leases
+        self._broker = broker
+        self._incarnation = incarnation
+        self._ttl_s = ttl_s
+        self._url = url
+        self._clock = clock
+        self._on_lapsed = on_lapsed
+        self._on_renewed = on_renewed
+        self._valid_until = float("-inf")
+        self._wanted = asyncio.Event()
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether this broker may deliver at this moment."""
+        return self._clock() < self._valid_until
+
+    def after_renewal(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once a renewal that begins after this call has succeeded."""
+        self._waiting.append(callback)
+        self._wanted.set()
+
+    async def renewed(self) -> None:
+        """Wait for a renewal that begins after this call."""
+        done = asyncio.Event()
+        self.after_renewal(done.set)
+        await done.wait()
+
+    async def run(self) -> None:
+        """Renew until cancelled.
+
+        Raises:
+            FencedError: another process runs under this broker's name; this one must end.
+        """
+        is_failing = False
+        while True:
+            began = self._clock()
+            self._wanted.clear()
+            waiting, self._waiting = self._waiting, []
+            try:
+                async with asyncio.timeout(self._ttl_s):
+                    await self._leases.renew(
+                        self._broker, self._incarnation, self._ttl_s, self._url
+                    )
+                    if began >= self._valid_until:
+                        await self._on_lapsed()
+            except FencedError:
+                raise
+            except (StoreUnavailableError, TimeoutError) as error:
+                self._waiting = waiting + self._waiting
+                if not is_failing:
+                    _log.warning(
+                        "lease of %s not renewed: %s", self._broker, str(error) or "time-out"
+                    )
+                is_failing = True
+            else:
+                if is_failing:
+                    _log.info("lease of %s renewed again", self._broker)
+                is_failing = False
+                self._valid_until = began + self._ttl_s
+                for callback in waiting:
+                    callback()
+                self._on_renewed()
+            await self._rest(began, is_failing=is_failing)
+
+    async def _rest(self, began: float, *, is_failing: bool) -> None:
+        gap = MIN_RENEWAL_GAP_S if not is_failing else min(0.2, self._ttl_s / 10)
+        await asyncio.sleep(max(0.0, began + gap - self._clock()))
+        left = began + self._ttl_s / 3 - self._clock()
+        if left > 0 and not is_failing:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._wanted.wait()

@@ -1,0 +1,88 @@
+"""A partition that this broker owns: its log's end in memory, its append chain, its groups."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from partq.broker.chain import AppendChain
+from partq.broker.subscription import Subscription
+from partq.broker.tail import Tail
+from partq.core.delivery import Delivery
+from partq.core.model import BrokerEpoch, Cause, PartitionId
+from partq.errors import PartqError
+from partq.store.log import Entry, Log
+from partq.store.partitions import Claim, CursorRecord
+
+
+@dataclass(eq=False, slots=True)
+class OwnedPartition:
+    """Everything in memory of one partition; dropped as a whole when ownership is in doubt."""
+
+    id: PartitionId
+    broker_epoch: BrokerEpoch
+    claimed_at: float
+    tail: Tail
+    chain: AppendChain = field(init=False)
+    groups: dict[str, Subscription] = field(default_factory=dict)
+    is_yielding: bool = False
+
+    @classmethod
+    def from_claim(
+        cls,
+        partition: PartitionId,
+        claim: Claim,
+        *,
+        now: float,
+        cause: Cause,
+        log: Log,
+        tail_bytes: int,
+        max_bytes: Callable[[], int | None],
+        on_lost: Callable[["OwnedPartition", PartqError], None],
+    ) -> "OwnedPartition":
+        """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
+        owned = cls(partition, claim.broker_epoch, now, Tail(claim.next, tail_bytes))
+        owned.chain = AppendChain(
+            log,
+            partition,
+            broker_epoch=claim.broker_epoch,
+            end=claim.next,
+            max_bytes=max_bytes,
+            on_stored=owned.accept,
+            on_lost=lambda error: on_lost(owned, error),
+        )
+        owned.add_groups(claim.groups)
+        for subscription in owned.groups.values():
+            subscription.book.mark(claim.next, cause)
+        return owned
+
+    def add_groups(self, cursors: Mapping[str, CursorRecord]) -> None:
+        """Start the books of groups that are not here yet."""
+        for group, record in cursors.items():
+            if group not in self.groups:
+                self.groups[group] = Subscription(
+                    partition=self.id,
+                    broker_epoch=self.broker_epoch,
+                    group=group,
+                    member=record.member,
+                    incarnation=record.incarnation,
+                    epoch=record.epoch,
+                    closed_attempt=record.attempt,
+                    book=Delivery(record.cursor, record.acked, record.redeliveries),
+                )
+
+    def accept(self, entries: list[Entry]) -> None:
+        """Take what was just stored; delivery from memory starts here, where confirmation does."""
+        for entry in entries:
+            self.tail.accept(entry)
+        for subscription in self.groups.values():
+            if subscription.flow is not None:
+                subscription.flow.notice(subscription)
+
+    def drop(self, cause: Cause) -> None:
+        """Forget everything: no delivery, no ack and no append counts from here on."""
+        self.chain.drop()
+        for subscription in self.groups.values():
+            subscription.is_dropped = True
+            subscription.end_pause()
+            subscription.unbind(cause)
+            subscription.flushed.set()
+        self.groups.clear()

@@ -1,0 +1,205 @@
+"""Consuming by plain HTTP: a flow whose deliveries wait for the next pull."""
+
+import asyncio
+import base64
+from dataclasses import dataclass, field
+from typing import Any
+
+from partq.broker.broker import Broker
+from partq.broker.flow import Flow
+from partq.core.delivery import Window
+from partq.core.model import Cause, MemberId
+from partq.errors import BadRequestError, FencedError, PartqError, UndecodableError
+from partq.store.log import Entry
+from partq.wire import batch, frames
+
+MAX_MESSAGES = 10_000
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+MAX_WAIT_MS = 20_000
+
+
+@dataclass(slots=True)
+class PullState:
+    """What a pulling member got last."""
+
+    answer: int = 0
+    body: dict[str, Any] | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Pulls of one member are answered one after another."""
+
+
+class Pulls:
+    """The pulling members of this broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._states: dict[Flow, PullState] = {}
+
+    async def pull(
+        self,
+        *,
+        group: str,
+        member: str,
+        incarnation: str,
+        address: str,
+        max_messages: int,
+        wait_ms: int,
+        last_answer: int | None,
+    ) -> dict[str, Any]:
+        """Return the next messages, or the last answer again when it was not named.
+
+        Raises:
+            BadRequestError, NotListedError, MemberInUseError: nothing was delivered.
+        """
+        if not 1 <= max_messages <= MAX_MESSAGES or not 0 <= wait_ms <= MAX_WAIT_MS:
+            raise BadRequestError(
+                f"pull: max_messages {max_messages}, wait_ms {wait_ms}; expected 1 to "
+                f"{MAX_MESSAGES} and 0 to {MAX_WAIT_MS}"
+            )
+        flow = await self._flow(group, member, incarnation, address)
+        state = self._states[flow]
+        flow.last_seen = self._broker.clock()
+        async with state.lock:
+            if state.body is None or last_answer == state.answer:
+                flow.credit = max_messages
+                taken = await self._take(flow, max_messages, wait_ms)
+                state.answer += 1
+                state.body = self._render(flow, state.answer, taken)
+            # A broker whose lease is over must not answer: somebody else may own the partitions.
+            async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
+                await self._broker.lease.renewed()
+            flow.last_seen = self._broker.clock()
+            if flow.is_closed:
+                raise FencedError(f"member {member}: the flow was lost meanwhile; pull again")
+            # The messages are under tokens that may have ended; whose partitions these are now
+            # is told fresh each time.
+            return {**state.body, **self._holdings(flow)}
+
+    def find(self, group: str, member: str, number: int) -> Flow:
+        """Return the member's flow, if it is the one named.
+
+        Raises:
+            FencedError: it was lost, or another one took its place.
+        """
+        flow = self._broker.binder.find(group, MemberId(member))
+        if flow is None or flow.number != number or flow.is_closed:
+            raise FencedError(
+                f"flow {number} of {member} has ended: its messages come again; pull again"
+            )
+        flow.last_seen = self._broker.clock()
+        return flow
+
+    async def _flow(self, group: str, member: str, incarnation: str, address: str) -> Flow:
+        flow = self._broker.binder.find(group, MemberId(member))
+        if flow is None or flow.incarnation != incarnation or flow.kind != "pull":
+            flow = await self._broker.binder.bind(
+                group=group,
+                member=member,
+                incarnation=incarnation,
+                address=address,
+                kind="pull",
+                credit=MAX_MESSAGES,
+            )
+            flow.credit = 0
+            self._states = {f: s for f, s in self._states.items() if not f.is_closed}
+            self._states[flow] = PullState()
+            await self._broker.binder.take_up(flow)
+        return flow
+
+    async def _take(
+        self, flow: Flow, max_messages: int, wait_ms: int
+    ) -> list[tuple[frames.Deliver, Entry, Window]]:
+        """Take windows until there are some, or a partition is paused, or the wait is over."""
+        clock = self._broker.clock
+        until = clock() + wait_ms / 1000
+        taken: list[tuple[frames.Deliver, Entry, Window]] = []
+        size = 0
+        while not flow.is_closed and self._broker.lease.is_valid:
+            flow.wake.clear()
+            flow.drop_controls()
+            found = flow.next_delivery(clock())
+            if isinstance(found, tuple):
+                subscription, entry, window = found
+                taken.append((flow.deliver_header(subscription, entry, window), entry, window))
+                size += len(entry.data)
+                if size >= MAX_ANSWER_BYTES or flow.credit <= 0:
+                    break
+                continue
+            is_paused = any(s.pause is not None for s in flow.subscriptions)
+            left = until - clock()
+            if taken or is_paused or left <= 0:
+                break
+            try:
+                async with asyncio.timeout(min(left, 0.05) if found is not None else left):
+                    await flow.wake.wait()
+            except TimeoutError:
+                continue
+        flow.credit = 0
+        return taken
+
+    def _render(
+        self, flow: Flow, answer: int, taken: list[tuple[frames.Deliver, Entry, Window]]
+    ) -> dict[str, Any]:
+        messages: list[dict[str, Any]] = []
+        for header, entry, window in taken:
+            cause = Cause(window.cause)
+            self._broker.metrics.delivered(flow.group, cause.name.lower(), window.messages)
+            messages += _messages(header, entry, cause)
+        return {
+            "answer": answer,
+            "flow": flow.number,
+            "lease_ms": 30_000,
+            "messages": messages,
+        }
+
+    def _holdings(self, flow: Flow) -> dict[str, Any]:
+        living = self._broker.claims.observer.living(self._broker.clock())
+        leases = self._broker.claims.observer.leases
+        return {
+            "held": sorted(str(s.partition) for s in flow.subscriptions),
+            "paused": sorted(str(s.partition) for s in flow.subscriptions if s.pause is not None),
+            "others": sorted(leases[b].url for b in living if b != self._broker.id),
+        }
+
+
+def _messages(header: frames.Deliver, entry: Entry, cause: Cause) -> list[dict[str, Any]]:
+    try:
+        decoded = batch.decode(entry.data, header.start - entry.first, header.stop - entry.first)
+    except UndecodableError as error:
+        raise UndecodableError(
+            f"partition {header.generation}.{header.partition}, offsets {header.start} to "
+            f"{header.stop}: {error.message}"
+        ) from error
+    skipped = {offset for start, stop in header.skip for offset in range(start, stop)}
+    counts = dict(header.redeliveries)
+    return [
+        {
+            "partition": f"{header.generation}.{header.partition}",
+            "broker_epoch": header.broker_epoch,
+            "epoch": header.epoch,
+            "delivery": header.delivery,
+            "offset": offset,
+            "key": message.key,
+            **_value(message.value),
+            "headers": message.headers or {},
+            "event_time_ms": message.event_time_ms,
+            "publish_time_ms": header.at_ms,
+            "append_broker_epoch": header.append_broker_epoch,
+            "cause": "" if cause is Cause.NONE else cause.name.lower(),
+            "redeliveries": counts.get(offset, 0),
+        }
+        for offset, message in enumerate(decoded, header.start)
+        if offset not in skipped
+    ]
+
+
+def _value(value: bytes) -> dict[str, str]:
+    try:
+        return {"value": value.decode()}
+    except UnicodeDecodeError:
+        return {"value_base64": base64.b64encode(value).decode()}
+
+
+def ack_outcome(error: PartqError | None) -> dict[str, Any]:
+    """Return what one ack of a call came to."""
+    return {} if error is None else {"error": {"code": error.code, "message": error.message}}

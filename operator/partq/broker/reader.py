@@ -1,0 +1,83 @@
+"""Finds stored batches for flows: in memory at the log's end, else read from Redis ahead."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from partq.broker.partition import OwnedPartition
+from partq.broker.subscription import Subscription
+from partq.core.model import Offset, PartitionId
+from partq.errors import ConflictError, PartqError
+from partq.store.log import Entry, Log
+
+READ_BYTES = 1024 * 1024
+READ_ENTRIES = 256
+RETRY_GAP_S = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+class LogReader:
+    """Serve batches to flows; one read of Redis at a time for a subscription."""
+
+    def __init__(
+        self,
+        owned: Mapping[PartitionId, OwnedPartition],
+        log: Log,
+        *,
+        on_lost: Callable[[Subscription, PartqError], None],
+    ) -> None:
+        self._owned = owned
+        self._store = log
+        self._on_lost = on_lost
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def is_behind(self, subscription: Subscription) -> bool:
+        """Whether messages wait beyond the book's position."""
+        owned = self._owned.get(subscription.partition)
+        return owned is not None and subscription.book.position < owned.tail.end
+
+    def find(self, subscription: Subscription) -> Entry | None:
+        """Return the batch at the book's position, or None: at the end, or being read."""
+        owned = self._owned.get(subscription.partition)
+        position = subscription.book.position
+        if owned is None or position >= owned.tail.end:
+            return None
+        entry = owned.tail.find(position) or subscription.find_read(position)
+        if entry is None and not subscription.is_reading:
+            subscription.is_reading = True
+            task = asyncio.create_task(self._read(subscription))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return entry
+
+    async def close(self) -> None:
+        """Stop all reads."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _read(self, subscription: Subscription) -> None:
+        start = subscription.book.position
+        try:
+            entries = await self._store.read(
+                subscription.partition,
+                Offset(start),
+                max_bytes=READ_BYTES,
+                max_entries=READ_ENTRIES,
+            )
+            if not subscription.is_dropped and (not entries or entries[0].first > start):
+                # Stored and not trimmed, yet not there: this memory is of another history.
+                self._on_lost(
+                    subscription,
+                    ConflictError(f"partition {subscription.partition}: {start} is not in the log"),
+                )
+                return
+            subscription.read_ahead = entries
+        except PartqError as error:
+            _log.warning("read of %s: %s", subscription.partition, error)
+            await asyncio.sleep(RETRY_GAP_S)
+        finally:
+            subscription.is_reading = False
+            if subscription.flow is not None:
+                subscription.flow.notice(subscription)

@@ -1,0 +1,1 @@
+"""One module per kind of call: parse, call the broker, render."""

@@ -1,0 +1,82 @@
+"""What every route does first: the queue, the token, the body."""
+
+import asyncio
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from partq.broker.auth import Grant, Role
+from partq.broker.broker import Broker
+from partq.broker.keys import BROKER, TOKENS
+from partq.errors import BadJsonError, UnknownGroupError, UnknownQueueError
+
+EVERY_ROLE = {Role.PRODUCE, Role.CONSUME, Role.ADMIN}
+
+T = TypeVar("T")
+
+
+def enter(request: web.Request, roles: set[Role]) -> tuple[Broker, Grant]:
+    """Check queue and token of a call; return the broker and what the token grants.
+
+    Raises:
+        UnknownQueueError, UnauthorizedError, ForbiddenError.
+    """
+    broker = request.app[BROKER]
+    queue = request.match_info["queue"]
+    group = request.match_info.get("group")
+    served = broker.settings.queue
+    namespace = request.query.get("namespace", broker.settings.namespace)
+    grant = request.app[TOKENS].check(
+        request.headers.get("Authorization"),
+        queue=served if queue == served else queue,
+        roles=roles,
+        group=group,
+    )
+    if queue != served or namespace != broker.settings.namespace:
+        raise UnknownQueueError(
+            f"queue {namespace}/{queue}: this broker serves "
+            f"{broker.settings.namespace}/{served} only"
+        )
+    return broker, grant
+
+
+async def group_of(request: web.Request, broker: Broker) -> str:
+    """Return the group that a call names.
+
+    Raises:
+        UnknownGroupError: the queue does not have it.
+    """
+    group = request.match_info["group"]
+    if group not in broker.config.groups:
+        await broker.refresh()
+    if group not in broker.config.groups:
+        known = ", ".join(sorted(broker.config.groups)) or "none"
+        raise UnknownGroupError(
+            f"group {group[:80]}: queue {broker.settings.queue} has {known}; create a "
+            "ConsumerGroup of this name"
+        )
+    return group
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Read a JSON body.
+
+    Raises:
+        BadJsonError: not JSON, or not of this shape; names the field.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadJsonError(f"body: {error}") from error
+
+
+def peer(request: web.Request) -> str:
+    """Return the address that a call comes from."""
+    return request.remote or ""
+
+
+def settle(future: asyncio.Future[T], value: T) -> None:
+    """Give a future its result, unless whoever waited has gone."""
+    if not future.done():
+        future.set_result(value)

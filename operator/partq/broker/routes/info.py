@@ -1,0 +1,93 @@
+"""What a client and a person ask of a broker: layout, status, producers, health, metrics."""
+
+import asyncio
+
+from aiohttp import web
+
+from partq.broker.auth import Role
+from partq.broker.keys import BROKER
+from partq.broker.middlewares import json_response
+from partq.broker.routes.access import EVERY_ROLE, enter
+from partq.broker.status import read_status
+from partq.metrics import CONTENT_TYPE
+
+routes = web.RouteTableDef()
+
+
+@routes.get("/healthz")
+async def health(request: web.Request) -> web.Response:
+    """Answer as long as the event loop turns."""
+    return json_response({"status": "ok", "broker": request.app[BROKER].id})
+
+
+@routes.get("/readyz")
+async def ready(request: web.Request) -> web.Response:
+    """Answer 200 once the broker knows its queue and its lease is valid, else 503."""
+    broker = request.app[BROKER]
+    body = {
+        "status": "ready" if broker.is_ready else "not ready",
+        "has_lease": broker.lease.is_valid,
+        "partitions": len(broker.owned),
+    }
+    return json_response(body, status=200 if broker.is_ready else 503)
+
+
+@routes.get("/metrics")
+async def metrics(request: web.Request) -> web.Response:
+    """Show all metrics in Prometheus's text format."""
+    body = request.app[BROKER].render_metrics()
+    return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+@routes.get("/v1/queues/{queue}/layout")
+async def layout(request: web.Request) -> web.Response:
+    """Show partitions, brokers and owners."""
+    broker, _ = enter(request, EVERY_ROLE)
+    config = broker.config
+    living = broker.claims.observer.living(broker.clock())
+    owners = {p: b for p, b in broker.claims.owners.items() if b in living and b != broker.id}
+    owners |= dict.fromkeys(broker.owned, broker.id)
+    urls = {b: lease.url for b, lease in broker.claims.observer.leases.items() if b in living}
+    urls[broker.id] = broker.url
+    return json_response(
+        {
+            "queue": broker.settings.queue,
+            "namespace": broker.settings.namespace,
+            "uid": broker.settings.queue_uid,
+            "generations": [
+                {"generation": g.number, "partitions": g.partition_count}
+                for g in config.layout.generations
+            ],
+            "brokers": [{"broker": b, "url": url} for b, url in sorted(urls.items())],
+            "owners": {str(partition): owners[partition] for partition in sorted(owners)},
+            "limits": {
+                "max_message_bytes": config.max_message_bytes,
+                "max_unacked_per_flow": config.max_unacked_per_flow,
+            },
+            "keyless_policy": config.keyless_policy,
+            "groups": sorted(config.groups),
+        }
+    )
+
+
+@routes.get("/v1/queues/{queue}/status")
+async def status(request: web.Request) -> web.Response:
+    """Show every partition and group, read from the records."""
+    broker, _ = enter(request, EVERY_ROLE)
+    return json_response(await read_status(broker))
+
+
+@routes.get("/v1/queues/{queue}/producers/{producer}")
+async def producer(request: web.Request) -> web.Response:
+    """Show the next message number of each partition that this broker owns."""
+    broker, _ = enter(request, {Role.PRODUCE, Role.ADMIN})
+    name = request.match_info["producer"]
+    owned = sorted(broker.owned)
+    due = await asyncio.gather(*(broker.log.producer_due(p, name) for p in owned))
+    lacking = [str(p) for p in broker.config.layout.partitions() if p not in broker.owned]
+    return json_response(
+        {
+            "due": {str(p): number or 0 for p, number in zip(owned, due, strict=True)},
+            "unavailable": lacking,
+        }
+    )

@@ -1,0 +1,208 @@
+"""Publishing over a WebSocket: the fast road, batch by batch."""
+
+import asyncio
+import logging
+from collections import deque
+
+from aiohttp import WSMsgType, web
+
+from partq.broker.auth import Role
+from partq.broker.broker import Broker
+from partq.broker.routes.access import enter
+from partq.core.model import PartitionId
+from partq.errors import BadFrameError, BadRequestError, NotOwnerError, PartqError
+from partq.store.log import AppendResult
+from partq.wire import frames
+from partq.wire.batch import MAX_BATCH_BYTES
+
+MAX_FRAME_BYTES = MAX_BATCH_BYTES + frames.MAX_HEADER_BYTES
+MAX_IN_FLIGHT = 5
+"""Batches of one producer without an answer, per partition: the store remembers so many."""
+MAX_PRODUCER_CHARS = 128
+HELLO_TIMEOUT_S = 10.0
+SILENT_S = 30.0
+"""A producer pings each second; one that is silent for so long is gone."""
+
+routes = web.RouteTableDef()
+
+_log = logging.getLogger(__name__)
+
+
+@routes.get("/v1/queues/{queue}/publish")
+async def publish(request: web.Request) -> web.WebSocketResponse:
+    """Store batches until the producer closes."""
+    broker, _ = enter(request, {Role.PRODUCE, Role.ADMIN})
+    socket = web.WebSocketResponse(max_msg_size=MAX_FRAME_BYTES, compress=False)
+    await socket.prepare(request)
+    await Producing(broker, socket).run()
+    return socket
+
+
+class Producing:
+    """One producer's connection: batches in, answers out."""
+
+    def __init__(self, broker: Broker, socket: web.WebSocketResponse) -> None:
+        self._broker = broker
+        self._socket = socket
+        self._producer = ""
+        self._in_flight: dict[PartitionId, int] = {}
+        self._answers: deque[bytes] = deque()
+        self._wake = asyncio.Event()
+        self._is_open = True
+
+    async def run(self) -> None:
+        """Serve until the connection ends; a broken frame ends it, with a reason."""
+        sender = asyncio.create_task(self._send_forever())
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                hello, _ = frames.decode(await self._receive())
+            self._greet(hello)
+            while True:
+                async with asyncio.timeout(SILENT_S):
+                    frame, payload = frames.decode(await self._receive())
+                self._handle(frame, payload)
+        except (ConnectionError, TimeoutError):
+            pass
+        except PartqError as error:
+            self._answer(frames.Failed(error.code, error.message))
+        finally:
+            self._is_open = False
+            self._wake.set()
+            try:
+                async with asyncio.timeout(HELLO_TIMEOUT_S):
+                    await sender
+            except TimeoutError:
+                sender.cancel()
+            await self._socket.close()
+
+    async def _receive(self) -> bytes:
+        message = await self._socket.receive()
+        if message.type is WSMsgType.BINARY:
+            data: bytes = message.data
+            return data
+        if message.type is WSMsgType.TEXT:
+            raise BadFrameError("frame: got text, expected binary")
+        if message.type is WSMsgType.ERROR:
+            raise BadFrameError(f"frame: {self._socket.exception()}")
+        raise ConnectionResetError
+
+    def _greet(self, hello: frames.AnyFrame) -> None:
+        if not isinstance(hello, frames.ProducerHello):
+            raise BadFrameError(f"frame: got {type(hello).__name__}, expected ProducerHello first")
+        if hello.version != frames.PROTOCOL_VERSION:
+            raise BadRequestError(
+                f"protocol version {hello.version}; this broker speaks {frames.PROTOCOL_VERSION}"
+            )
+        if not 1 <= len(hello.producer) <= MAX_PRODUCER_CHARS or not hello.producer.isprintable():
+            raise BadRequestError(
+                f"producer {hello.producer[:40]!r}; expected 1 to {MAX_PRODUCER_CHARS} printable "
+                "characters"
+            )
+        self._producer = hello.producer
+        self._answer(
+            frames.ProducerWelcome(
+                self._broker.id,
+                int(self._broker.settings.lease_ttl_s * 1000),
+                self._broker.config.max_message_bytes,
+                MAX_IN_FLIGHT,
+            )
+        )
+
+    def _handle(self, frame: frames.AnyFrame, payload: bytes) -> None:
+        match frame:
+            case frames.Publish():
+                self._publish(frame, payload)
+            case frames.Ping(nonce):
+                self._broker.lease.after_renewal(lambda: self._answer(frames.Pong(nonce)))
+            case frames.ProducerHello():
+                self._greet(frame)
+            case _:
+                raise BadFrameError(f"frame: {type(frame).__name__} does not belong here")
+
+    def _publish(self, frame: frames.Publish, payload: bytes) -> None:
+        partition = PartitionId(frame.generation, frame.partition)
+        count = self._in_flight.get(partition, 0)
+        try:
+            if frame.first < 0:
+                raise BadRequestError(f"publish: first number {frame.first}; expected 0 or more")
+            if count >= MAX_IN_FLIGHT:
+                raise BadRequestError(
+                    f"publish: {count} batches of partition {partition} are without an answer; "
+                    f"at most {MAX_IN_FLIGHT} may be"
+                )
+            self._in_flight[partition] = count + 1
+            self._broker.publish(
+                partition,
+                payload,
+                producer=self._producer,
+                first=frame.first,
+                reply=lambda outcome: self._reply(frame, partition, outcome),
+            )
+        except PartqError as error:
+            if partition in self._in_flight and count < MAX_IN_FLIGHT and frame.first >= 0:
+                self._reply(frame, partition, error)
+            else:
+                self._refuse(frame, error)
+
+    def _reply(
+        self, frame: frames.Publish, partition: PartitionId, outcome: AppendResult | PartqError
+    ) -> None:
+        self._in_flight[partition] -= 1
+        if isinstance(outcome, NotOwnerError):
+            owner = self._broker.claims.owner_url(partition)
+            broker, url = owner if owner is not None else ("", "")
+            if broker == self._broker.id:
+                broker, url = "", ""
+            self._answer(frames.Moved(*partition, broker, url))
+        elif isinstance(outcome, PartqError):
+            self._refuse(frame, outcome)
+        elif outcome.status in {"stored", "duplicate"}:
+            self._answer(
+                frames.Published(frame.request, outcome.offset, outcome.status == "duplicate")
+            )
+        else:
+            self._broker.metrics.refused(outcome.status)
+            self._answer(
+                frames.PublishRefused(
+                    frame.request, outcome.status, _sentence(outcome, frame), 0, outcome.due
+                )
+            )
+
+    def _refuse(self, frame: frames.Publish, error: PartqError) -> None:
+        self._broker.metrics.refused(error.code)
+        retry_after_ms = int((error.retry_after_s or 0) * 1000)
+        self._answer(
+            frames.PublishRefused(frame.request, error.code, error.message, retry_after_ms)
+        )
+
+    def _answer(self, frame: frames.Frame) -> None:
+        if self._is_open or isinstance(frame, frames.Failed):
+            self._answers.append(frames.encode(frame))
+            self._wake.set()
+
+    async def _send_forever(self) -> None:
+        try:
+            while self._is_open or self._answers:
+                self._wake.clear()
+                while self._answers:
+                    await self._socket.send_bytes(self._answers.popleft())
+                if self._is_open:
+                    await self._wake.wait()
+        except ConnectionError:
+            return  # the reader sees the end as well
+
+
+def _sentence(result: AppendResult, frame: frames.Publish) -> str:
+    where = f"partition {frame.generation}.{frame.partition}"
+    match result.status:
+        case "resend_from":
+            return f"{where}: messages below {result.due} are stored; send again from there"
+        case "out_of_sequence":
+            return f"{where}: got number {frame.first}, {result.due} is due; send again from there"
+        case "unknown_producer":
+            return (
+                f"{where}: no record of this producer, got number {frame.first}, expected 0; take "
+                "a new producer id if nothing is in doubt"
+            )
+        case _:
+            return f"{where}: the quota is used up; consume, or publish again later"

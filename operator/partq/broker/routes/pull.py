@@ -1,0 +1,142 @@
+"""Consuming by plain HTTP: pull, ack, leave."""
+
+import asyncio
+from functools import partial
+from itertools import groupby
+
+import msgspec
+from aiohttp import web
+
+from partq.broker.auth import Role
+from partq.broker.broker import Broker
+from partq.broker.flow import Flow
+from partq.broker.keys import PULLS
+from partq.broker.middlewares import json_response
+from partq.broker.pull import ack_outcome
+from partq.broker.routes.access import decode, enter, group_of, peer, settle
+from partq.core.model import MemberId, PartitionId
+from partq.errors import BadRequestError, BatchTooLargeError, OutcomeUnknownError, PartqError
+from partq.wire import frames
+
+MAX_ACKS = 10_000
+MAX_OFFSETS = 100_000
+ANSWER_TIMEOUT_S = 10.0
+
+routes = web.RouteTableDef()
+PREFIX = "/v1/queues/{queue}/groups/{group}"
+
+
+class PullBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of a pull."""
+
+    member: str
+    incarnation: str
+    max_messages: int = 100
+    wait_ms: int = 1000
+    last_answer: int | None = None
+
+
+class AckItem(msgspec.Struct, forbid_unknown_fields=True):
+    """Acks of one partition, under one token."""
+
+    partition: str
+    broker_epoch: int
+    epoch: int
+    delivery: int = 0
+    upto: int = -1
+    offsets: list[int] = []
+
+
+class AckBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of an ack."""
+
+    member: str
+    flow: int
+    acks: list[AckItem]
+
+
+@routes.post(PREFIX + "/pull")
+async def pull(request: web.Request) -> web.Response:
+    """Bind the member, if it is not, and deliver to it."""
+    broker, _ = enter(request, {Role.CONSUME, Role.ADMIN})
+    group = await group_of(request, broker)
+    body = decode(await request.read(), PullBody)
+    answer = await request.app[PULLS].pull(
+        group=group,
+        member=body.member,
+        incarnation=body.incarnation,
+        address=peer(request),
+        max_messages=body.max_messages,
+        wait_ms=body.wait_ms,
+        last_answer=body.last_answer,
+    )
+    return json_response(answer)
+
+
+@routes.post(PREFIX + "/acks")
+async def ack(request: web.Request) -> web.Response:
+    """Count acks; answer once they are stored."""
+    broker, _ = enter(request, {Role.CONSUME, Role.ADMIN})
+    group = await group_of(request, broker)
+    body = decode(await request.read(), AckBody)
+    if len(body.acks) > MAX_ACKS or sum(len(a.offsets) for a in body.acks) > MAX_OFFSETS:
+        raise BatchTooLargeError(
+            f"acks: expected at most {MAX_ACKS} entries and {MAX_OFFSETS} offsets in a call"
+        )
+    flow = request.app[PULLS].find(group, body.member, body.flow)
+    outcomes = await asyncio.gather(*(_ack_one(broker, flow, item) for item in body.acks))
+    has_failed = any(outcome is not None for outcome in outcomes)
+    return json_response(
+        {"results": [ack_outcome(outcome) for outcome in outcomes]},
+        status=207 if has_failed else 200,
+    )
+
+
+@routes.delete(PREFIX + "/members/{member}")
+async def leave(request: web.Request) -> web.Response:
+    """Note that a member leaves: its partitions are handed over while it goes on pulling."""
+    broker, _ = enter(request, {Role.CONSUME, Role.ADMIN})
+    group = await group_of(request, broker)
+    number = request.query.get("flow", "")
+    if not number.isdecimal() or len(number) > 18:
+        raise BadRequestError(f"flow {number[:20]!r}: expected the number that the pull answered")
+    flow = request.app[PULLS].find(group, MemberId(request.match_info["member"]), int(number))
+    broker.binder.leave(flow)
+    return json_response({"held": sorted(str(s.partition) for s in flow.subscriptions)})
+
+
+async def _ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | None:
+    try:
+        partition = PartitionId.parse(item.partition)
+    except ValueError as error:
+        return BadRequestError(str(error))
+    answered: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
+    broker.binder.ack(
+        flow,
+        frames.Ack(
+            0,
+            *partition,
+            item.broker_epoch,
+            item.epoch,
+            item.delivery,
+            item.upto,
+            _ranges(item.offsets),
+        ),
+        partial(settle, answered),
+    )
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            return await answered
+    except TimeoutError:
+        return OutcomeUnknownError(
+            f"partition {partition}: the ack is counted but not stored yet; ack again"
+        )
+
+
+def _ranges(offsets: list[int]) -> list[tuple[int, int]]:
+    """Join offsets to half-open ranges."""
+    ranges: list[tuple[int, int]] = []
+    for _, run in groupby(enumerate(sorted(set(offsets))), key=lambda pair: pair[1] - pair[0]):
+        members = [offset for _, offset in run]
+        ranges.append((members[0], members[-1] + 1))
+    return ranges

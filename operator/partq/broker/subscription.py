@@ -1,0 +1,139 @@
+"""One consumer group on one partition, as its broker sees it: member, flow, pause, book."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from partq.core.delivery import Delivery
+from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
+from partq.store.log import Entry
+
+if TYPE_CHECKING:
+    from partq.broker.flow import Flow
+
+
+class PartitionState(StrEnum):
+    """What a partition of a group is doing."""
+
+    UNASSIGNED = "Unassigned"
+    READY = "Ready"
+    PAUSED = "Paused"
+    UNBOUND = "Unbound"
+
+
+@dataclass(slots=True)
+class Pause:
+    """A pause in force: the broker's memory, on its own clock."""
+
+    attempt: int
+    epoch: Epoch
+    until: float
+    drain_until: float
+    timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """How the last handoff that this broker committed ended: a repeat gets the same answer."""
+
+    attempt: int
+    target: MemberId | None
+    epoch: Epoch
+    was_forced: bool
+
+
+@dataclass(eq=False, slots=True)
+class Subscription:
+    """The record of one group on one partition, with what only memory knows."""
+
+    partition: PartitionId
+    broker_epoch: BrokerEpoch
+    group: str
+    member: MemberId | None
+    incarnation: str
+    epoch: Epoch
+    closed_attempt: int
+    """Attempts up to this one are over, by commit, cancel or lapse."""
+    book: Delivery
+    flow: "Flow | None" = None
+    pause: Pause | None = None
+    last_commit: Closed | None = None
+    is_committing: bool = False
+    must_flush_first: bool = False
+    """Redelivery counts are stored before the redelivery is sent."""
+    is_dropped: bool = False
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by binds and handoffs, never by appends, deliveries or acks."""
+    read_ahead: list[Entry] = field(default_factory=list)
+    """Batches read from Redis for a consumer that is behind the memory tail."""
+    is_reading: bool = False
+    is_dirty: bool = False
+    """The book differs from what is stored."""
+    is_flushing: bool = False
+    flushed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after each flush, to be awaited by who needs the book stored."""
+    confirmations: list[Callable[[], None]] = field(default_factory=list)
+    """To be called once what the book says now is stored."""
+    held_acks: deque[Callable[[], None]] = field(default_factory=deque)
+    """Acks that came while a commit was under way."""
+
+    @property
+    def state(self) -> PartitionState:
+        """The partition's state for this group."""
+        if self.member is None:
+            return PartitionState.UNASSIGNED
+        if self.pause is not None:
+            return PartitionState.PAUSED
+        return PartitionState.READY if self.flow is not None else PartitionState.UNBOUND
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages may be sent to the flow."""
+        return (
+            self.flow is not None
+            and self.pause is None
+            and not self.is_committing
+            and not self.must_flush_first
+            and not self.is_dropped
+        )
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is in flight and all acks are stored."""
+        return self.book.in_flight == 0 and not self.is_dirty and not self.is_flushing
+
+    def unbind(self, cause: Cause) -> None:
+        """Take the partition from its flow; what is in flight goes out again, for `cause`.
+
+        Sets `must_flush_first` when redelivery counts have changed: the caller has them stored.
+        """
+        flow, self.flow = self.flow, None
+        if flow is None:
+            return
+        flow.forget(self, cause)
+        if self.book.in_flight:
+            self.must_flush_first = True
+        self.book.rewind(cause)
+
+    def end_pause(self) -> None:
+        """Forget the pause and close its attempt."""
+        if self.pause is not None:
+            if self.pause.timer is not None:
+                self.pause.timer.cancel()
+            self.closed_attempt = max(self.closed_attempt, self.pause.attempt)
+            self.pause = None
+
+    def find_read(self, offset: int) -> Entry | None:
+        """Return the batch that contains `offset` from what was read ahead."""
+        while self.read_ahead:
+            entry = self.read_ahead[0]
+            if offset < entry.first:
+                self.read_ahead.clear()
+            elif offset < entry.first + entry.count:
+                return entry
+            else:
+                self.read_ahead.pop(0)
+        return None

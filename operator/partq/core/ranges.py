@@ -1,0 +1,62 @@
+"""A sorted set of offsets, kept as half-open ranges."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+
+class Ranges:
+    """Offsets as sorted, disjoint ranges that do not touch: [start, stop)."""
+
+    __slots__ = ("_starts", "_stops")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+        for start, stop in ranges:
+            self.add(start, stop)
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return the ranges in ascending order."""
+        return list(zip(self._starts, self._stops, strict=True))
+
+    def count(self, start: int, stop: int) -> int:
+        """Return how many offsets of [start, stop) are in the set."""
+        total = 0
+        for at in range(bisect_right(self._stops, start), bisect_left(self._starts, stop)):
+            total += min(self._stops[at], stop) - max(self._starts[at], start)
+        return total
+
+    def within(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return the parts of the set that lie in [start, stop)."""
+        return [
+            (max(self._starts[at], start), min(self._stops[at], stop))
+            for at in range(bisect_right(self._stops, start), bisect_left(self._starts, stop))
+        ]
+
+    def end_of_run(self, offset: int) -> int:
+        """Return the first offset from `offset` on that is not in the set."""
+        at = bisect_right(self._starts, offset) - 1
+        return self._stops[at] if at >= 0 and self._stops[at] > offset else offset
+
+    def add(self, start: int, stop: int) -> None:
+        """Put [start, stop) into the set; an empty range changes nothing."""
+        if start >= stop:
+            return
+        # All ranges that overlap or touch the new one melt into it.
+        low = bisect_left(self._stops, start)
+        high = bisect_right(self._starts, stop)
+        if low < high:
+            start = min(start, self._starts[low])
+            stop = max(stop, self._stops[high - 1])
+        self._starts[low:high] = [start]
+        self._stops[low:high] = [stop]
+
+    def drop_below(self, offset: int) -> None:
+        """Take all offsets below `offset` out of the set."""
+        at = bisect_right(self._stops, offset)
+        del self._starts[:at], self._stops[:at]
+        if self._starts and self._starts[0] < offset:
+            self._starts[0] = offset
