@@ -29,7 +29,6 @@ def test_defaults():
         advertised_url=None,
         tokens_file=Path("/run/partq/tokens.json"),
         lease_ttl_s=3.0,
-        admission="listed",
         log_level="info",
         fail_point=None,
     )
@@ -44,7 +43,6 @@ def test_every_field_is_read_from_its_variable():
         "PARTQ_LISTEN_PORT": "0",
         "PARTQ_ADVERTISED_URL": "http://broker-0.orders:7411/",
         "PARTQ_LEASE_TTL_S": "1.5",
-        "PARTQ_ADMISSION": "loopback",
         "PARTQ_LOG_LEVEL": "debug",
         "PARTQ_FAIL_POINT": "after:append_batches:12",
         "PATH": "/usr/bin",
@@ -55,7 +53,7 @@ def test_every_field_is_read_from_its_variable():
     assert (settings.namespace, settings.key_prefix) == ("shop", "mine")
     assert (settings.listen_host, settings.listen_port) == ("::1", 0)
     assert settings.advertised_url == "http://broker-0.orders:7411"
-    assert (settings.lease_ttl_s, settings.admission) == (1.5, "loopback")
+    assert settings.lease_ttl_s == 1.5
     assert (settings.log_level, settings.fail_point) == ("debug", "after:append_batches:12")
 
 
@@ -100,7 +98,6 @@ def test_coordinator_needs_its_token():
         ("LEASE_TTL_S", "0.9", "got '0.9', expected a number from 1 to 60"),
         ("LEASE_TTL_S", "nan", "expected a number from 1 to 60"),
         ("LEASE_TTL_S", "three", "expected a number from 1 to 60"),
-        ("ADMISSION", "any", "expected one of listed, loopback"),
         ("LOG_LEVEL", "INFO", "expected one of debug, info, warning, error"),
         ("FAIL_POINT", "before:append_batches", "expected PHASE:SCRIPT:NTH"),
     ],

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, Self, get_args, get_type_hints
+from typing import Annotated, Any, Protocol, Self, get_args, get_type_hints
 from urllib.parse import urlsplit
 
 from partq.errors import SettingsError
@@ -212,13 +212,6 @@ class BrokerSettings(QueueSettings):
 
     Too short: a slow disk or a busy node costs a takeover. Too long: the partitions of a dead
     broker wait.
-    """
-
-    admission: Annotated[Literal["listed", "loopback"], Choice(("listed", "loopback"))] = "listed"
-    """Which members may bind.
-
-    `listed`: those on the group's list of members, from the address that stands there.
-    `loopback`: any from a loopback address; there the token alone decides.
     """
 
 

@@ -222,7 +222,6 @@ class EmbeddedRuntime:
                 "PARTQ_LISTEN_PORT": str(port),
                 "PARTQ_TOKENS_FILE": str(identity.tokens_file),
                 "PARTQ_LEASE_TTL_S": str(self._lease_ttl_s),
-                "PARTQ_ADMISSION": "loopback",
             }
             log_file = self._dir.log(f"{namespace}.{broker_id}")
             brokers.append(BrokerChild(broker_id, port=port, log_file=log_file, env=broker_env))
