@@ -13,11 +13,11 @@ from typing import Any, Self
 
 import aiohttp
 
-from partq.embedded.child import Child
+from partq.embedded.child import POLL_S, Child
 from partq.embedded.data_dir import DataDir, QueueIdentity, QueueState, Tokens, write_private
 from partq.embedded.provision import provision
 from partq.embedded.redis_process import answers_ping, find_redis_server, render_config
-from partq.errors import SettingsError
+from partq.errors import SettingsError, UnavailableError
 from partq.resources import PartitionedQueue, Resources
 from partq.store.connection import Store
 
@@ -26,6 +26,7 @@ log = logging.getLogger("partq.embedded")
 HOST = "127.0.0.1"
 MAX_BROKERS = 64
 PROBE_TIMEOUT_S = 2.0
+SERVED_TIMEOUT_S = 30.0
 # Below the range from which Linux takes the local ports of outgoing connections: while a broker
 # is being restarted, nobody else happens to sit on its port.
 _FREE_PORTS = range(20_000, 30_000)
@@ -198,6 +199,8 @@ class EmbeddedRuntime:
             await store.close()
         await _all(broker.start() for broker in self.brokers)
         await _all(coordinator.start() for coordinator in self.coordinators)
+        for queue in self.queues:
+            await _until_served(queue)
 
     def _running_queue(
         self, queue: PartitionedQueue, identity: QueueIdentity, groups: tuple[str, ...]
@@ -250,6 +253,39 @@ class EmbeddedRuntime:
                 self._taken.add(port)
                 return port
         raise SettingsError(f"no port from {_FREE_PORTS.start} to {_FREE_PORTS.stop} is free")
+
+
+async def _until_served(queue: RunningQueue) -> None:
+    """Wait until every partition has a broker.
+
+    Raises:
+        UnavailableError: not so after `SERVED_TIMEOUT_S`.
+    """
+    url = f"{queue.brokers[0].url}/v1/queues/{queue.name}/layout"
+    headers = {"Authorization": f"Bearer {queue.tokens.produce}"}
+    timeout = aiohttp.ClientTimeout(PROBE_TIMEOUT_S)
+    missing = ""
+    try:
+        async with (
+            asyncio.timeout(SERVED_TIMEOUT_S),
+            aiohttp.ClientSession(headers=headers, timeout=timeout) as http,
+        ):
+            while True:
+                try:
+                    async with http.get(url, raise_for_status=True) as response:
+                        layout = await response.json()
+                    count = sum(each["partitions"] for each in layout["generations"])
+                    if len(layout["owners"]) == count:
+                        return
+                    missing = f"{len(layout['owners'])} of {count} partitions have a broker"
+                except (aiohttp.ClientError, TimeoutError) as error:
+                    missing = str(error)
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        raise UnavailableError(
+            f"queue {queue.namespace}/{queue.name} is not served after {SERVED_TIMEOUT_S:g} s: "
+            f"{missing}"
+        ) from None
 
 
 async def _runs() -> bool:
