@@ -53,7 +53,7 @@ def _decode(joint: bytes, text: bytes) -> list[Range]:
     if not text:
         return []
     pairs = []
-    for pair in text.split(b",", MAX_PAIRS):
+    for pair in text.split(b",", MAX_PAIRS - 1):
         left, found, right = pair.partition(joint)
         if not (found and left.isdigit() and right.isdigit()):
             raise InternalError(

@@ -77,7 +77,8 @@ class Store:
                 retry=Retry(NoBackoff(), 0),  # a write must not be sent twice behind our back
             )
         except ValueError as error:
-            raise SettingsError(f"store: url {url!r}: {error}") from error
+            # The URL itself may hold a password.
+            raise SettingsError(f"store: the URL of Redis: {error}") from error
         self._run_epoch = 0
         self._identity: tuple[str, str] | None = None
         self._scripts = load_scripts(MIN_VERSION)
@@ -131,6 +132,8 @@ class Store:
     ) -> Any:
         """Run `scripts/{script}.lua` and return Redis's answer: int, bytes, None or a list.
 
+        Waits for at most the pipeline before it and its own: twice the time-out.
+
         Raises:
             StoreUnavailableError: no answer, or an error; `is_outcome_known` says whether
                 nothing has happened for certain.
@@ -167,7 +170,7 @@ class Store:
             maxmemory_bytes=int(info["maxmemory"]),
             used_memory_bytes=int(info["used_memory"]),
             eviction_policy=info["maxmemory_policy"],
-            appendonly=info["aof_enabled"] == "1",
+            appendonly=info.get("aof_enabled") == "1",
             appendfsync=found[1].decode() if len(found) > 1 else "",
         )
 
@@ -179,8 +182,8 @@ class Store:
                 await connection.connect()
                 await connection.send_packed_command(pack("INFO"), check_health=False)
                 info = _parse_info(await connection.read_response())
-            if info["loading"] != "0":
-                raise StoreUnavailableError("store: Redis is loading its data", retry_after_s=0.5)
+            if info.get("loading", "0") != "0":
+                raise StoreUnavailableError("store: Redis is loading its data")
         except (RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
             raise StoreUnavailableError(
@@ -193,7 +196,7 @@ class Store:
         return Connected(connection, self._run_epoch)
 
     def _meet(self, info: dict[str, str]) -> None:
-        identity = (info["run_id"], info["master_replid"])
+        identity = (info["run_id"], info.get("master_replid", ""))
         if identity == self._identity:
             return
         is_first, self._identity = self._identity is None, identity

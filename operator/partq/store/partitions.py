@@ -22,6 +22,7 @@ Start = Literal["Earliest", "Latest"]
 
 _MARK = b"mark:"
 _MAX_CLAIM_TRIES = 5
+_READ_COUNT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +102,16 @@ class Partitions:
     async def read_many(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, Record]:
         """Return the records in few round trips, without the partitions that have none."""
         wanted = list(partitions)
-        found = await asyncio.gather(
-            *[self._store.read("HGETALL", self._keys.meta(partition)) for partition in wanted]
-        )
-        return {
-            partition: _record(_pairs(flat))
-            for partition, flat in zip(wanted, found, strict=True)
-            if flat
-        }
+        records = {}
+        for start in range(0, len(wanted), _READ_COUNT):
+            chunk = wanted[start : start + _READ_COUNT]
+            found = await asyncio.gather(
+                *[self._store.read("HGETALL", self._keys.meta(partition)) for partition in chunk]
+            )
+            for partition, flat in zip(chunk, found, strict=True):
+                if flat:
+                    records[partition] = _record(_pairs(flat))
+        return records
 
     async def read_cursor(self, partition: PartitionId, group: str) -> CursorRecord:
         """Return a group's record.

@@ -111,17 +111,22 @@ class Pump:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-        _fail(self._in_flight, "the connection was closed", is_sent=True)
-        _fail(self._waiting, "the connection was closed", is_sent=False)
-        self._waiting.clear()
         await self._disconnect()
 
     async def _serve(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                await self._exchange()
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._waiting:
+                    await self._exchange()
+        finally:
+            # However it ends, nobody waits for ever; after a failure the next call starts anew.
+            self._task = None
+            _fail(self._in_flight, "the connection was closed", is_sent=True)
+            _fail(self._waiting, "the connection was closed", is_sent=False)
+            self._in_flight = []
+            self._waiting.clear()
 
     async def _exchange(self) -> None:
         """Send the calls that wait, as one pipeline, and hand out the answers."""
@@ -137,6 +142,9 @@ class Pump:
             return
         try:
             async with asyncio.timeout(self.timeout_s + max(call.wait_s for call in calls)):
+                if self.fail_point is not None:
+                    for call in calls:
+                        self.fail_point.hit("before", call.operation)
                 missing = await self._round_trip(connection)
                 if missing:
                     await self._load_and_repeat(connection, missing)
@@ -170,9 +178,6 @@ class Pump:
     async def _round_trip(self, connection: AbstractConnection) -> list[Call]:
         """Send the calls in flight, and return those whose script the server does not know."""
         calls = self._in_flight
-        if self.fail_point is not None:
-            for call in calls:
-                self.fail_point.hit("before", call.operation)
         pieces = [piece for call in calls for piece in call.command]
         await connection.send_packed_command(pieces, check_health=False)
         missing = []

@@ -12,6 +12,10 @@
 --          0: the caller's broker epoch is over, or the log has lost messages that the caller
 --          speaks of; -1: another member or epoch is on record, or the attempt is closed;
 --          -2: no such group
+
+-- The highest offset that the caller speaks of: the cursor, or the end of the last range.
+local last_end = string.match(string.sub(ARGV[9], -20), "(%d+)$")
+local highest = tonumber(last_end or ARGV[8])
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2])
 if meta[1] ~= ARGV[1] then
   return 0
@@ -27,7 +31,7 @@ end
 if cursor[1] ~= ARGV[3] or cursor[2] ~= ARGV[4] or tonumber(ARGV[5]) <= tonumber(cursor[3]) then
   return -1
 end
-if tonumber(ARGV[8]) > tonumber(meta[2]) then
+if highest > tonumber(meta[2]) then
   return 0
 end
 local time = redis.call("TIME")

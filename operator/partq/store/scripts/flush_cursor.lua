@@ -7,8 +7,12 @@
 -- ARGV[4]  acknowledged ranges above it          ARGV[5]  redelivery counts
 -- returns  1; 0: the caller's broker epoch is over, or the log has lost messages that the caller
 --          speaks of; -2: no such group
+
+-- The highest offset that the caller speaks of: the cursor, or the end of the last range.
+local last_end = string.match(string.sub(ARGV[4], -20), "(%d+)$")
+local highest = tonumber(last_end or ARGV[3])
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2])
-if meta[1] ~= ARGV[1] or tonumber(ARGV[3]) > tonumber(meta[2]) then
+if meta[1] ~= ARGV[1] or highest > tonumber(meta[2]) then
   return 0
 end
 if not meta[3] then

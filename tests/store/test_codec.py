@@ -1,0 +1,67 @@
+"""Ranges and counts as text, and the names of keys."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partq.core.model import PartitionId
+from partq.errors import InternalError
+from partq.store import codec
+from partq.store.keys import Keys
+
+OFFSETS = st.integers(min_value=0, max_value=2**53)
+
+
+@given(st.lists(st.tuples(OFFSETS, OFFSETS), max_size=20))
+def test_ranges_come_back(ranges):
+    assert codec.decode_ranges(codec.encode_ranges(ranges).encode()) == ranges
+
+
+@given(st.dictionaries(OFFSETS, OFFSETS, max_size=20))
+def test_counts_come_back(counts):
+    assert codec.decode_counts(codec.encode_counts(counts).encode()) == counts
+
+
+def test_text_is_as_documented():
+    assert codec.encode_ranges([(3, 7), (9, 12)]) == "3-7,9-12"
+    assert codec.encode_counts({9: 2, 5: 1}) == "5:1,9:2"
+    assert codec.encode_ranges([]) == ""
+
+
+@pytest.mark.parametrize("text", [b"3", b"3-", b"-3", b"a-b", b"3:4", b"3-4,", b"3-4-5"])
+def test_damaged_text_is_refused(text):
+    with pytest.raises(InternalError, match="damaged"):
+        codec.decode_ranges(text)
+
+
+def test_both_directions_are_bounded():
+    too_many = [(number, number + 1) for number in range(0, 2 * codec.MAX_PAIRS + 2, 2)]
+    with pytest.raises(InternalError, match="at most"):
+        codec.encode_ranges(too_many)
+    text = ",".join(f"{first}-{end}" for first, end in too_many).encode()
+    with pytest.raises(InternalError, match="damaged"):
+        codec.decode_ranges(text)
+
+
+def test_keys_of_a_partition_share_a_tag():
+    keys = Keys("partq", "ns", "orders", "0f3a9c1e")
+    partition = PartitionId(1, 3)
+    tag = "partq:{ns/orders@0f3a9c1e#1.3}:"
+    assert keys.log(partition) == tag + "log"
+    assert keys.meta(partition) == tag + "meta"
+    assert keys.producers(partition) == tag + "producers"
+    assert keys.cursor(partition, "workers") == tag + "cursor:workers"
+
+
+def test_keys_of_queue_and_group():
+    keys = Keys("partq", "ns", "orders", "0f3a9c1e")
+    assert keys.lives() == "partq:{ns/orders}:lives"
+    assert keys.layout() == "partq:{ns/orders@0f3a9c1e}:layout"
+    assert keys.config() == "partq:{ns/orders@0f3a9c1e}:config"
+    assert keys.brokers() == "partq:{ns/orders@0f3a9c1e}:brokers"
+    group = "partq:{ns/orders@0f3a9c1e/workers}:"
+    assert keys.group_config("workers") == group + "config"
+    assert keys.assignment("workers") == group + "assignment"
+    assert keys.members("workers") == group + "members"
+    assert keys.handoffs("workers") == group + "handoffs"
+    assert keys.events() == "partq:events"
