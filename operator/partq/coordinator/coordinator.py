@@ -1,0 +1,260 @@
+"""The shell around the core: load, step, save, perform, for one queue and its groups."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partq.coordinator.balancer import Balancer
+from partq.coordinator.group import GroupWorker
+from partq.coordinator.ports import (
+    BrokerAdmin,
+    RebalanceListener,
+    Runtime,
+    StoreEvent,
+    StorePorts,
+)
+from partq.coordinator.rules import Start, broker_rules, group_rules, group_start
+from partq.coordinator.sight import World
+from partq.coordinator.states import StateReader
+from partq.coordinator.upkeep import Upkeep
+from partq.core.layout import Layout
+from partq.core.model import MemberId
+from partq.core.rebalance import GroupRules
+from partq.errors import PartqError, SettingsError, UnknownQueueError
+
+RESYNC_S = 0.5
+"""How often everything is looked at, whatever is heard. A look costs a few reads."""
+MIN_GAP_S = 0.05
+"""How far two looks are apart, however much is heard."""
+LISTEN_S = 5.0
+"""How long one call waits for events."""
+CALL_LIMIT_S = 30.0
+"""How long one look may take; each of its calls has its own time-out."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Group:
+    worker: GroupWorker
+    task: asyncio.Task[None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    layout: Layout
+    queue: Mapping[str, Any]
+    names: Sequence[str]
+    """Of all groups."""
+    groups: Mapping[str, Mapping[str, Any]]
+    """The specs that there are."""
+
+
+class Coordinator:
+    """Drives one queue; level-triggered: an event only makes it look sooner.
+
+    Nothing of it lives on in this object that a next one could not read from the store and the
+    brokers. Two at once do no harm: every call names epochs and attempt.
+    """
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        queue: str,
+        store: StorePorts,
+        brokers: BrokerAdmin,
+        runtime: Runtime,
+        on_rebalance: RebalanceListener | None = None,
+        resync_s: float = RESYNC_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._namespace = namespace
+        self._queue = queue
+        self._store = store
+        self._brokers = brokers
+        self._runtime = runtime
+        self._on_rebalance = on_rebalance
+        self._resync_s = resync_s
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._groups: dict[str, _Group] = {}
+        self._balancer = Balancer(brokers, clock=clock, on_change=self._wake.set)
+        self._states = StateReader(brokers)
+        self._upkeep = Upkeep(store.partitions)
+        self._has_seen_all = False
+        self._rules: dict[str, GroupRules] = {}
+        self._last_trouble = ""
+
+    async def run(self) -> None:
+        """Coordinate until cancelled; trouble is logged, and looked at again."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._listen(), name="coordinator events")
+                tasks.create_task(self._look_forever(), name="coordinator looks")
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """End everything that is under way; `run` does it itself."""
+        await self._keep_groups({})
+        await self._balancer.close()
+        await self._states.close()
+
+    async def _look_forever(self) -> None:
+        while True:
+            self._wake.clear()
+            began = self._clock()
+            next_s = self._resync_s
+            try:
+                async with asyncio.timeout(CALL_LIMIT_S):
+                    next_s = await self.look()
+                self._last_trouble = ""
+            except (PartqError, TimeoutError) as error:
+                self._note(error)
+            await asyncio.sleep(max(0.0, began + MIN_GAP_S - self._clock()))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(next_s):
+                    await self._wake.wait()
+
+    async def look(self) -> float:
+        """Look at everything once and start what is to be done.
+
+        Returns:
+            When to look again at the latest, in seconds.
+
+        Raises:
+            PartqError: the store did not answer; what was started goes on.
+        """
+        loaded = await self._load()
+        if loaded is None:
+            await self._keep_groups({})
+            return self._resync_s
+        partitions = loaded.layout.partitions()
+        rules, starts = self._read_rules(loaded)
+        if set(loaded.names) == starts.keys():
+            # Else some spec is missing or broken: no cursor is removed on a guess.
+            await self._upkeep.sync(partitions, starts)
+        index = await self._store.leases.read()
+        living = self._balancer.observe(index)
+        states = await self._states.read(living)
+        is_complete = bool(living) and states.keys() == living.keys()
+        world = World(partitions=partitions, states=states, is_complete=is_complete)
+        await self._keep_groups(rules)
+        # No plan before every living broker was seen once: a failed list is not an empty list.
+        self._has_seen_all = self._has_seen_all or is_complete
+        if self._has_seen_all:
+            await self._step_groups(world, rules)
+        workers = [group.worker for group in self._groups.values()]
+        is_quiet = self._has_seen_all and all(worker.is_quiet for worker in workers)
+        self._balancer.step(world, index, broker_rules(loaded.queue), is_quiet=is_quiet)
+        waits_ms = [worker.next_ms for worker in workers if worker.next_ms is not None]
+        return min([self._resync_s, *(max(ms / 1000, MIN_GAP_S) for ms in waits_ms)])
+
+    async def _load(self) -> _Loaded | None:
+        """Read layout and specs; None: there is no queue, or it is being deleted."""
+        layouts = self._store.layouts
+        try:
+            stored, config = await asyncio.gather(layouts.read(), layouts.read_config())
+        except UnknownQueueError:
+            return None
+        if stored.tombstone or config is None:
+            return None
+        specs = await asyncio.gather(*map(layouts.read_group_config, config.groups))
+        groups = {
+            group: spec.spec
+            for group, spec in zip(config.groups, specs, strict=True)
+            if spec is not None
+        }
+        return _Loaded(stored.layout, config.spec, config.groups, groups)
+
+    def _read_rules(self, loaded: _Loaded) -> tuple[dict[str, GroupRules], dict[str, Start]]:
+        """Read what the specs say; a group whose spec is broken goes on under its last rules."""
+        starts: dict[str, Start] = {}
+        for group, spec in loaded.groups.items():
+            try:
+                self._rules[group] = group_rules(loaded.queue, spec)
+                starts[group] = group_start(spec)
+            except SettingsError as error:
+                self._note(error, f"group {group}: ")
+        self._rules = {name: self._rules[name] for name in loaded.names if name in self._rules}
+        return self._rules, starts
+
+    async def _keep_groups(self, wanted: Mapping[str, GroupRules]) -> None:
+        """Have a worker for each group that there is, and none for others."""
+        for name in [*self._groups]:
+            if name not in wanted:
+                group = self._groups.pop(name)
+                group.task.cancel()
+                await asyncio.gather(group.task, return_exceptions=True)
+        for name in wanted:
+            if name not in self._groups:
+                worker = GroupWorker(
+                    name,
+                    store=self._store,
+                    brokers=self._brokers,
+                    runtime=self._runtime,
+                    url_of=self._balancer.url_of,
+                    clock=self._clock,
+                    on_change=self._wake.set,
+                    on_rebalance=self._on_rebalance,
+                )
+                task = asyncio.create_task(worker.run(), name=f"handoffs {name}")
+                self._groups[name] = _Group(worker, task)
+
+    async def _step_groups(self, world: World, rules: Mapping[str, GroupRules]) -> None:
+        """Step all groups; the trouble of one is not the others'."""
+        names = list(self._groups)
+        results = await asyncio.gather(
+            *(self._groups[name].worker.step(world, rules[name]) for name in names),
+            return_exceptions=True,
+        )
+        for name, result in zip(names, results, strict=True):
+            if isinstance(result, PartqError):
+                self._note(result, f"group {name}: ")
+            elif isinstance(result, BaseException):
+                raise result
+            if self._groups[name].task.done():
+                self._groups[name].task.result()
+
+    # ---- events ---------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Look sooner when something happens to this queue; list at once who asks."""
+        last_id = ""
+        while True:
+            try:
+                last_id, events = await self._store.events.wait(last_id, LISTEN_S)
+            except PartqError as error:
+                self._note(error)
+                await asyncio.sleep(self._resync_s)
+                continue
+            mine = [event for event in events if self._is_mine(event)]
+            await asyncio.gather(*(self._admit(event) for event in mine if event.kind == "ask"))
+            if mine:
+                self._wake.set()
+
+    def _is_mine(self, event: StoreEvent) -> bool:
+        fields = event.fields
+        return (fields.get("namespace"), fields.get("queue")) == (self._namespace, self._queue)
+
+    async def _admit(self, event: StoreEvent) -> None:
+        group = self._groups.get(event.fields.get("group", ""))
+        member = event.fields.get("member", "")
+        if group is None or not member:
+            return
+        try:
+            await group.worker.admit(MemberId(member), event.fields.get("address", ""))
+        except PartqError as error:
+            self._note(error)  # it asks again
+
+    def _note(self, error: BaseException, where: str = "") -> None:
+        """Log trouble once, not with every look."""
+        trouble = f"{where}{error!r}" if not str(error) else f"{where}{error}"
+        if trouble != self._last_trouble:
+            _log.warning("queue %s: %s", self._queue, trouble)
+        self._last_trouble = trouble

@@ -1,0 +1,353 @@
+"""One consumer group: look, judge, plan, write down, then let the handoffs run."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from partq.coordinator.history import History
+from partq.coordinator.ports import (
+    BrokerAdmin,
+    MembersRead,
+    RebalanceListener,
+    Runtime,
+    StorePorts,
+)
+from partq.coordinator.runner import Ended, HandoffRunner
+from partq.coordinator.sight import Outcome, World, look
+from partq.core import handoff
+from partq.core.handoff import Attempt
+from partq.core.membership import MembershipRules, Seat, SeatState, Sight, Table, judge
+from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.rebalance import Forced, GroupRules, Move, Trigger, plan
+from partq.core.records import Assigned, HandoffRecord
+
+PAUSE_ANSWER_MS = 2_000
+"""How long the first pause may go unanswered before its drain is over all the same."""
+MAX_LISTED = 10_000
+"""How many members of a group are listed; more are not let in."""
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class GroupWorker:
+    """Drives one group. Everything it decides follows from what it has just read."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        store: StorePorts,
+        brokers: BrokerAdmin,
+        runtime: Runtime,
+        url_of: Callable[[BrokerId], str | None],
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+        on_rebalance: RebalanceListener | None,
+    ) -> None:
+        self._group = group
+        self._store = store
+        self._runtime = runtime
+        self._clock = clock
+        self._on_change = on_change
+        self._on_rebalance = on_rebalance
+        self._store_ahead_ms = 0.0
+        """Redis's time minus this process's clock; only lengths are ever compared with it."""
+        self._outcomes: dict[PartitionId, Outcome] = {}
+        self._history = History()
+        self._is_loaded = False
+        self._inherited: dict[PartitionId, HandoffRecord] = {}
+        """What a coordinator before this one began, until its partition's broker is seen."""
+        self._runner = HandoffRunner(
+            group,
+            brokers,
+            url_of=url_of,
+            clock=clock,
+            now_ms=self._now_ms,
+            on_ended=self._ended,
+        )
+        self.next_ms: int | None = None
+        """When to look again at the latest; None: nothing waits for time."""
+        self.is_quiet = False
+        """No handoff is under way and nobody is missing: brokers may be balanced."""
+
+    def _now_ms(self) -> int:
+        return round(self._clock() * 1000 + self._store_ahead_ms)
+
+    async def run(self) -> None:
+        """Carry the handoffs out, until cancelled."""
+        await self._runner.run()
+
+    async def step(self, world: World, rules: GroupRules) -> None:
+        """Look at the group once, and start what is to be done.
+
+        Raises:
+            StoreUnavailableError: nothing was started that is not on record.
+        """
+        group, store = self._group, self._store
+        members, assignment, records = await asyncio.gather(
+            store.members.read(group), store.assignments.read(group), store.handoffs.read(group)
+        )
+        if not self._is_loaded:
+            self._history = History(await store.rebalances.read(group))
+            self._inherited = dict(records)
+            self._is_loaded = True
+        self._store_ahead_ms = members.now_ms - self._clock() * 1000
+
+        # From here to the plan nothing is awaited: it is made from one picture.
+        sight = look(
+            world,
+            group,
+            members=members,
+            assignment=assignment,
+            outcomes=self._outcomes,
+            facts=self._runtime.facts(group),
+        )
+        self._follow_records(sight)
+        table = judge(sight, rules.membership)
+        self._resume(sight, table, rules)
+        self._follow_members(sight, table)
+        under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
+        moves = plan(sight, table, rules, under_way)
+        for move in moves:
+            self._history.begin(move.trigger, self._now_ms())
+        over = [
+            partition
+            for partition in records
+            if partition not in under_way and table.seats.get(partition) is not SeatState.UNSEEN
+        ]
+        self.next_ms = table.next_ms
+        self.is_quiet = not under_way and not moves and _is_quiet(table)
+
+        await self._start(moves, sight, table, rules)
+        await self._write_members(sight, table, members, world)
+        await self._write_assignment(sight, assignment)
+        await _gather(store.handoffs.remove(group, partition) for partition in over)
+        await self._write_history()
+
+    # ---- handoffs -------------------------------------------------------------------------------
+
+    def _follow_records(self, sight: Sight) -> None:
+        """Let the brokers' records end handoffs whose answer was lost."""
+        for partition in list(self._runner.running):
+            seat = sight.seats.get(partition)
+            if seat is not None and seat.broker is not None:
+                self._runner.apply(
+                    partition,
+                    handoff.Seen(seat.broker_epoch, seat.member, seat.epoch, seat.closed_attempt),
+                )
+        for partition, outcome in list(self._outcomes.items()):
+            seat = sight.seats.get(partition)
+            if seat is None or (seat.broker is not None and seat.epoch > outcome.epoch):
+                del self._outcomes[partition]
+
+    def _resume(self, sight: Sight, table: Table, rules: GroupRules) -> None:
+        """Go on with what a coordinator before this one began, where its pause still holds."""
+        for partition, record in list(self._inherited.items()):
+            seat = sight.seats.get(partition)
+            if seat is not None and seat.broker is None:
+                continue
+            del self._inherited[partition]
+            if (
+                seat is None
+                or seat.broker is None
+                or seat.pause_attempt != record.attempt
+                or seat.member != record.source
+            ):
+                continue  # the record below says what became of it
+            attempt = _attempt(seat, seat.broker, record.target, record.attempt)
+            state = handoff.resumed(
+                attempt,
+                drain_ms=rules.drain_ms,
+                drain_by_ms=record.deadline_ms,
+                now_ms=self._now_ms(),
+            )
+            is_leaving = table.seats[partition] is SeatState.LEAVING
+            trigger = Trigger.MEMBER_LEFT if is_leaving else Trigger.MEMBER_JOINED
+            _log.info(
+                "group %s: attempt %d for partition %s goes on",
+                self._group,
+                record.attempt,
+                partition,
+            )
+            self._runner.start(partition, state, attempt, trigger)
+
+    def _follow_members(self, sight: Sight, table: Table) -> None:
+        """Tell drains that their source is lost, or that their target cannot take over."""
+        for partition, running in list(self._runner.running.items()):
+            seat = sight.seats.get(partition)
+            if seat is None or seat.broker is None:
+                continue
+            source, target = running.attempt.source, running.attempt.target
+            if source is not None and seat.member == source and not seat.is_bound:
+                # The partition is on its way to another member: waiting would help nobody.
+                self._runner.apply(partition, handoff.SourceLost(_lost(source, table)))
+            elif target is not None and not table.is_free(target, seat.broker):
+                self._runner.apply(partition, handoff.TargetLost())
+
+    async def _start(
+        self, moves: list[Move], sight: Sight, table: Table, rules: GroupRules
+    ) -> None:
+        if not moves:
+            return
+        draw, record = self._store.handoffs.draw_attempt, self._store.handoffs.record
+        numbers = await _gather(draw(self._group) for _ in moves)
+        drain_by_ms = self._now_ms() + rules.drain_ms + PAUSE_ANSWER_MS
+        started = []
+        for move, number in zip(moves, numbers, strict=True):
+            if (broker := move.seat.broker) is None:
+                continue
+            attempt = _attempt(move.seat, broker, move.target, number)
+            targeted = handoff.Targeted(attempt, rules.drain_ms, drain_by_ms, move.forced)
+            before = _as_recorded(move.seat)
+            state, _ = handoff.step(before, targeted, self._now_ms())
+            started.append((move, attempt, state))
+        await _gather(
+            record(
+                self._group,
+                move.partition,
+                HandoffRecord(
+                    attempt.source,
+                    attempt.target,
+                    attempt.number,
+                    type(state).__name__,
+                    drain_by_ms,
+                ),
+            )
+            for move, attempt, state in started
+        )
+        for move, attempt, state in started:
+            idle_ms = _idle_ms(sight, move, rules.membership)
+            self._runner.start(move.partition, state, attempt, move.trigger, idle_ms=idle_ms)
+
+    def _ended(self, ended: Ended) -> None:
+        if ended.is_committed:
+            self._outcomes[ended.partition] = Outcome(
+                ended.attempt.target, ended.epoch, ended.attempt.broker_epoch
+            )
+            self._history.commit(
+                ended.trigger,
+                self._now_ms(),
+                had_source=ended.attempt.source is not None,
+                pause_ms=ended.pause_ms,
+            )
+        self._on_change()
+
+    # ---- writing down ---------------------------------------------------------------------------
+
+    async def _write_members(
+        self, sight: Sight, table: Table, members: MembersRead, world: World
+    ) -> None:
+        group, store = self._group, self._store.members
+        for member in table.to_mark:
+            _log.info("group %s: member %s is lost", group, member)
+        for member in table.to_unlist:
+            _log.info("group %s: member %s is gone and no longer listed", group, member)
+        unlisted = {
+            flow.member: flow.address
+            for state in world.states.values()
+            for flow in state.flows
+            if flow.group == group and flow.member not in members.members
+        }
+        await _gather(
+            [
+                *(store.mark_lost(group, member) for member in table.to_mark),
+                *(store.clear_lost(group, member) for member in table.to_clear),
+                *(store.unlist(group, member) for member in table.to_unlist),
+                *(
+                    store.list_member(group, member, address)
+                    for member, address in unlisted.items()
+                    if self._runtime.admits(group, member, address)
+                ),
+            ]
+        )
+
+    async def admit(self, member: MemberId, address: str) -> None:
+        """List a member that asks to bind, if the runtime knows it."""
+        if not self._runtime.admits(self._group, member, address):
+            return
+        listed = (await self._store.members.read(self._group)).members
+        if member not in listed and len(listed) >= MAX_LISTED:
+            _log.warning("group %s: member %s not listed: %d are", self._group, member, MAX_LISTED)
+            return
+        await self._store.members.list_member(self._group, member, address)
+
+    async def _write_assignment(
+        self, sight: Sight, assignment: Mapping[PartitionId, Assigned]
+    ) -> None:
+        """Copy what is on record at the brokers, where it differs."""
+        running = self._runner.running
+        changed = {}
+        for partition, seat in sight.seats.items():
+            if seat.broker is None:
+                continue
+            is_paused = seat.pause_attempt is not None or isinstance(
+                getattr(running.get(partition), "state", None), handoff.Draining
+            )
+            assigned = Assigned(seat.member, seat.epoch, _state_name(seat, is_paused=is_paused))
+            if assignment.get(partition) != assigned:
+                changed[partition] = assigned
+        if changed:
+            await self._store.assignments.write(self._group, changed)
+
+    async def _write_history(self) -> None:
+        closed = self._history.settle({each.trigger for each in self._runner.running.values()})
+        if not closed:
+            return
+        for rebalance in closed:
+            _log.info("group %s: rebalance over: %s", self._group, rebalance)
+        await self._store.rebalances.write(self._group, self._history.last)
+        if self._on_rebalance is not None:
+            for rebalance in closed:
+                await self._on_rebalance(self._group, rebalance)
+
+
+async def _gather(calls: Iterable[Awaitable[T]]) -> list[T]:
+    return list(await asyncio.gather(*calls))
+
+
+def _attempt(seat: Seat, broker: BrokerId, target: MemberId | None, number: int) -> Attempt:
+    return Attempt(
+        number=number,
+        broker=broker,
+        broker_epoch=seat.broker_epoch,
+        source=seat.member,
+        epoch=seat.epoch,
+        target=target,
+    )
+
+
+def _as_recorded(seat: Seat) -> handoff.Handoff:
+    if seat.member is None:
+        return handoff.Vacant(seat.epoch)
+    return handoff.Owned(seat.member, seat.epoch)
+
+
+def _lost(source: MemberId, table: Table) -> Forced:
+    return Forced.SOURCE_UNBOUND if source in table.bound_at else Forced.SOURCE_LOST
+
+
+def _idle_ms(sight: Sight, move: Move, rules: MembershipRules) -> int:
+    """Return how long a partition has been without a consumer when its move starts."""
+    if move.forced is None or move.seat.member is None:
+        return 0
+    ages = [
+        loss.age_ms
+        for loss in sight.losses
+        if loss.member == move.seat.member and loss.broker == move.seat.broker
+    ]
+    return min([move.seat.held_ms, *ages]) if ages else min(move.seat.held_ms, rules.delay_ms)
+
+
+def _state_name(seat: Seat, *, is_paused: bool) -> str:
+    if seat.member is None:
+        return "Unassigned"
+    if not seat.is_bound:
+        return "Unbound"
+    return "Paused" if is_paused else "Ready"
+
+
+def _is_quiet(table: Table) -> bool:
+    calm = {SeatState.SETTLED, SeatState.VACANT}
+    return calm.issuperset(table.seats.values())

@@ -1,0 +1,285 @@
+"""What the coordinator needs of the store, the brokers and whoever runs the consumers."""
+# ruff: noqa: D102 - what a method of the store does stands at the store; here is only its shape
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from partq.core.handoff import AwaitDrain, Cancel, Commit, Pause
+from partq.core.layout import Layout
+from partq.core.membership import MemberFact
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+from partq.core.records import Assigned, HandoffRecord, Rebalance
+
+# ---- the store ----------------------------------------------------------------------------------
+# All of these raise StoreUnavailableError when there is no answer.
+
+
+class StoredLayout(Protocol):
+    """A queue's generations, and whether it is being deleted."""
+
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def tombstone(self) -> bool: ...
+
+
+class StoredConfig(Protocol):
+    """The effective spec of a queue or a group, as the operator wrote it."""
+
+    @property
+    def spec(self) -> Mapping[str, Any]: ...
+    @property
+    def groups(self) -> Sequence[str]: ...
+
+
+class Layouts(Protocol):
+    """What is on record for the queue as a whole."""
+
+    async def read(self) -> StoredLayout: ...
+    async def read_config(self) -> StoredConfig | None: ...
+    async def read_group_config(self, group: str) -> StoredConfig | None: ...
+
+
+class PartitionRecord(Protocol):
+    """The part of a partition's record that the coordinator reads."""
+
+    @property
+    def groups(self) -> Collection[str]: ...
+
+
+class Partitions(Protocol):
+    """The partitions' records; all calls may be repeated."""
+
+    async def create(self, partition: PartitionId) -> None: ...
+    async def read_many(
+        self, partitions: Sequence[PartitionId]
+    ) -> Mapping[PartitionId, PartitionRecord]: ...
+    async def add_group(
+        self, partition: PartitionId, group: str, *, start: Literal["Earliest", "Latest"]
+    ) -> None: ...
+    async def remove_group(self, partition: PartitionId, group: str) -> None: ...
+
+
+class Lease(Protocol):
+    """What a broker says of itself."""
+
+    @property
+    def incarnation(self) -> str: ...
+    @property
+    def counter(self) -> int: ...
+    @property
+    def ttl_s(self) -> float: ...
+    @property
+    def url(self) -> str: ...
+
+
+class BrokerIndex(Protocol):
+    """All leases, and the broker that claimed each partition last."""
+
+    @property
+    def leases(self) -> Mapping[BrokerId, Lease]: ...
+    @property
+    def owners(self) -> Mapping[PartitionId, BrokerId]: ...
+
+
+class Leases(Protocol):
+    """The leases of the queue's brokers."""
+
+    async def read(self) -> BrokerIndex: ...
+
+
+class Listed(Protocol):
+    """A member that may bind."""
+
+    @property
+    def address(self) -> str: ...
+    @property
+    def lost_at_ms(self) -> int | None: ...
+
+
+class MembersRead(Protocol):
+    """The members of a group, and Redis's time of the reading."""
+
+    @property
+    def members(self) -> Mapping[MemberId, Listed]: ...
+    @property
+    def now_ms(self) -> int: ...
+
+
+class Members(Protocol):
+    """Who may bind, and since when somebody is lost."""
+
+    async def list_member(self, group: str, member: MemberId, address: str) -> None: ...
+    async def unlist(self, group: str, member: MemberId) -> None: ...
+    async def mark_lost(self, group: str, member: MemberId) -> int: ...
+    async def clear_lost(self, group: str, member: MemberId) -> None: ...
+    async def read(self, group: str) -> MembersRead: ...
+
+
+class Assignments(Protocol):
+    """The index of who holds what."""
+
+    async def read(self, group: str) -> Mapping[PartitionId, Assigned]: ...
+    async def write(self, group: str, mapping: Mapping[PartitionId, Assigned]) -> None: ...
+
+
+class Handoffs(Protocol):
+    """The handoffs under way."""
+
+    async def draw_attempt(self, group: str) -> int: ...
+    async def read(self, group: str) -> Mapping[PartitionId, HandoffRecord]: ...
+    async def record(self, group: str, partition: PartitionId, record: HandoffRecord) -> None: ...
+    async def remove(self, group: str, partition: PartitionId) -> None: ...
+
+
+class Rebalances(Protocol):
+    """The last rebalances of a group, the newest last."""
+
+    async def read(self, group: str) -> Sequence[Rebalance]: ...
+    async def write(self, group: str, rebalances: Sequence[Rebalance]) -> None: ...
+
+
+class StoreEvent(Protocol):
+    """A hint that something happened."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def fields(self) -> Mapping[str, str]: ...
+
+
+class Events(Protocol):
+    """The stream of hints, of all queues."""
+
+    async def wait(self, last_id: str, timeout_s: float) -> tuple[str, Sequence[StoreEvent]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorePorts:
+    """One queue's store."""
+
+    layouts: Layouts
+    partitions: Partitions
+    leases: Leases
+    members: Members
+    assignments: Assignments
+    handoffs: Handoffs
+    rebalances: Rebalances
+    events: Events
+
+
+# ---- the brokers --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    """One group on one partition, as its broker sees it."""
+
+    member: MemberId | None
+    epoch: Epoch
+    closed_attempt: int
+    is_bound: bool
+    pause_attempt: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReport:
+    """A partition that the broker owns."""
+
+    broker_epoch: BrokerEpoch
+    held_ms: int
+    groups: Mapping[str, GroupReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowReport:
+    """A flow at a broker, or one that it has lost (then `age_ms` counts from the loss)."""
+
+    group: str
+    member: MemberId
+    incarnation: str
+    address: str
+    age_ms: int
+    is_leaving: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerState:
+    """All that a broker says of itself at one time."""
+
+    broker: BrokerId
+    incarnation: str
+    partitions: Mapping[PartitionId, PartitionReport]
+    flows: Sequence[FlowReport]
+    lost_flows: Sequence[FlowReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A broker's answer for one partition of a call."""
+
+    partition: PartitionId
+    code: str = ""
+    """The code of the error; empty: it was done."""
+    message: str = ""
+    in_flight: int = 0
+    is_drained: bool = False
+    epoch: Epoch | None = None
+    """Of the target, after a commit."""
+
+
+class BrokerAdmin(Protocol):
+    """The brokers' admin API.
+
+    Every call may be repeated, has a time-out, answers for each partition on its own, and raises
+    UnavailableError when there is no answer: it may or may not have been carried out.
+    """
+
+    async def state(self, url: str) -> BrokerState:
+        """Return what a broker owns and who is bound there."""
+
+    async def pause(
+        self, url: str, group: str, pauses: Mapping[PartitionId, Pause], *, lease_ms: int
+    ) -> Sequence[Answer]:
+        """Stop delivering for `lease_ms` from now."""
+
+    async def drain(
+        self, url: str, group: str, drains: Mapping[PartitionId, AwaitDrain], *, wait_ms: int
+    ) -> Sequence[Answer]:
+        """Wait up to `wait_ms` until one of the drains is over."""
+
+    async def commit(
+        self, url: str, group: str, commits: Mapping[PartitionId, Commit]
+    ) -> Sequence[Answer]:
+        """Put the targets on record."""
+
+    async def cancel(
+        self, url: str, group: str, cancels: Mapping[PartitionId, Cancel]
+    ) -> Sequence[Answer]:
+        """Let the sources go on."""
+
+    async def claim(self, url: str, partitions: Sequence[PartitionId]) -> Sequence[Answer]:
+        """Make the broker the owner of partitions that no living broker owns."""
+
+    async def yield_(self, url: str, partitions: Sequence[PartitionId]) -> Sequence[Answer]:
+        """Make the broker give partitions up."""
+
+
+# ---- whoever runs the consumers, and whoever wants to know --------------------------------------
+
+
+class Runtime(Protocol):
+    """What is known of the members' processes beside their flows."""
+
+    def facts(self, group: str) -> Mapping[MemberId, MemberFact]:
+        """Return what is known of the group's members; who is missing is unknown."""
+
+    def admits(self, group: str, member: MemberId, address: str) -> bool:
+        """Whether a member that asks from `address` may be listed."""
+
+
+class RebalanceListener(Protocol):
+    """Hears of rebalances that are over."""
+
+    async def __call__(self, group: str, rebalance: Rebalance) -> None: ...

@@ -1,0 +1,86 @@
+"""From the effective specs of a queue and a group to the rules that the core takes."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from partq.core.assignors import assignor
+from partq.core.brokers import BrokerRules
+from partq.core.membership import MembershipRules
+from partq.core.rebalance import GroupRules, GroupType
+from partq.errors import SettingsError
+
+Start = Literal["Earliest", "Latest"]
+"""Where a new group begins: the oldest message stored, or what is published from then on."""
+
+MAX_SECONDS = 3600
+MAX_BROKERS = 1000
+
+
+def broker_rules(queue: Mapping[str, Any]) -> BrokerRules:
+    """Read how many brokers a queue shall have.
+
+    Raises:
+        SettingsError: the spec is broken.
+    """
+    replicas = _mapping(queue, "brokers").get("replicas", 1)
+    if not isinstance(replicas, int) or not 1 <= replicas <= MAX_BROKERS:
+        raise SettingsError(f"brokers.replicas: got {replicas!r}, expected 1 to {MAX_BROKERS}")
+    return BrokerRules(expected_count=replicas)
+
+
+def group_rules(queue: Mapping[str, Any], group: Mapping[str, Any]) -> GroupRules:
+    """Read a group's rules; what it does not say, its queue says.
+
+    Raises:
+        SettingsError: a spec is broken; it names the field.
+    """
+    rebalance = dict(_mapping(queue, "rebalance"))
+    overrides = _mapping(group, "rebalance")
+    rebalance |= {name: value for name, value in overrides.items() if value is not None}
+    defaults = GroupRules()
+    delay_ms = _ms(rebalance, "delaySeconds", defaults.membership.delay_ms)
+    type_name = group.get("type", defaults.type.value)
+    try:
+        group_type = GroupType(type_name)
+    except ValueError:
+        expected = ", ".join(GroupType)
+        raise SettingsError(f"type: got {type_name!r}, expected one of {expected}") from None
+    strategy = group.get("strategy") or defaults.strategy
+    assignor(strategy)
+    return GroupRules(
+        type=group_type,
+        strategy=strategy,
+        drain_ms=_ms(rebalance, "maxHandoffSeconds", defaults.drain_ms),
+        membership=MembershipRules(delay_ms=delay_ms),
+    )
+
+
+def group_start(group: Mapping[str, Any]) -> Start:
+    """Read where a new group begins.
+
+    Raises:
+        SettingsError: the spec is broken.
+    """
+    match group.get("start", "Earliest"):
+        case "Earliest":
+            return "Earliest"
+        case "Latest":
+            return "Latest"
+        case other:
+            raise SettingsError(f"start: got {other!r}, expected Earliest or Latest")
+
+
+def _mapping(spec: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    value = spec.get(field) or {}
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{field}: got {value!r}, expected an object")
+    return value
+
+
+def _ms(spec: Mapping[str, Any], field: str, default_ms: int) -> int:
+    seconds = spec.get(field, default_ms / 1000)
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_SECONDS:
+        raise SettingsError(
+            f"rebalance.{field}: got {seconds!r}, expected 0 to {MAX_SECONDS} seconds"
+        )
+    return round(seconds * 1000)

@@ -1,0 +1,140 @@
+"""From what brokers and store say to what the core judges: one group at one time."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from partq.coordinator.ports import BrokerState, MembersRead, PartitionReport
+from partq.core.membership import FlowSeen, LossSeen, MemberFact, Seat, Sight
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+from partq.core.records import Assigned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What all groups of a queue share at one time."""
+
+    partitions: tuple[PartitionId, ...]
+    states: Mapping[BrokerId, BrokerState]
+    """Of the living brokers that have answered."""
+    is_complete: bool
+    """Every living broker has answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a commit has put on record; a state that is older than it is put right by it."""
+
+    member: MemberId | None
+    epoch: Epoch
+    broker_epoch: BrokerEpoch
+    """A later broker has read the record itself."""
+
+
+def owners(world: World) -> dict[PartitionId, tuple[BrokerId, PartitionReport]]:
+    """Return the owner of each partition; of two that claim it, the one of the later epoch."""
+    found: dict[PartitionId, tuple[BrokerId, PartitionReport]] = {}
+    for broker, state in sorted(world.states.items()):
+        for partition, report in state.partitions.items():
+            known = found.get(partition)
+            if known is None or report.broker_epoch > known[1].broker_epoch:
+                found[partition] = broker, report
+    return found
+
+
+def look(
+    world: World,
+    group: str,
+    *,
+    members: MembersRead,
+    assignment: Mapping[PartitionId, Assigned],
+    outcomes: Mapping[PartitionId, Outcome],
+    facts: Mapping[MemberId, MemberFact],
+) -> Sight:
+    """Return what is known of a group.
+
+    Args:
+        world: what the brokers say.
+        group: which group.
+        members: the list of members.
+        assignment: who held what when it was last written: for partitions that nobody reports.
+        outcomes: the last commit of each partition that this process knows of.
+        facts: what the runtime knows.
+    """
+    flows = [
+        FlowSeen(
+            member=flow.member,
+            broker=broker,
+            incarnation=flow.incarnation,
+            age_ms=flow.age_ms,
+            is_leaving=flow.is_leaving,
+        )
+        for broker, state in world.states.items()
+        for flow in state.flows
+        if flow.group == group
+    ]
+    losses = [
+        LossSeen(member=loss.member, broker=broker, age_ms=loss.age_ms, is_leaving=loss.is_leaving)
+        for broker, state in world.states.items()
+        for loss in state.lost_flows
+        if loss.group == group
+    ]
+    bound = {(flow.member, flow.broker) for flow in flows}
+    found = owners(world)
+    return Sight(
+        seats={
+            partition: _seat(partition, group, found, assignment, outcomes, bound)
+            for partition in world.partitions
+        },
+        flows=flows,
+        losses=losses,
+        listed=frozenset(members.members),
+        lost_ms={
+            member: max(0, members.now_ms - listed.lost_at_ms)
+            for member, listed in members.members.items()
+            if listed.lost_at_ms is not None
+        },
+        facts=facts,
+        is_complete=world.is_complete,
+    )
+
+
+def _seat(
+    partition: PartitionId,
+    group: str,
+    found: Mapping[PartitionId, tuple[BrokerId, PartitionReport]],
+    assignment: Mapping[PartitionId, Assigned],
+    outcomes: Mapping[PartitionId, Outcome],
+    bound: Collection[tuple[MemberId, BrokerId]],
+) -> Seat:
+    broker, report = found.get(partition, (None, None))
+    record = report.groups.get(group) if report is not None else None
+    outcome = outcomes.get(partition)
+    if broker is None or report is None or record is None:
+        assigned = assignment.get(partition)
+        last = outcome.member if outcome else assigned.member if assigned else None
+        return Seat(partition=partition, member=last)
+    seat = Seat(
+        partition=partition,
+        broker=broker,
+        broker_epoch=report.broker_epoch,
+        held_ms=report.held_ms,
+        member=record.member,
+        epoch=record.epoch,
+        is_bound=record.is_bound,
+        closed_attempt=record.closed_attempt,
+        pause_attempt=record.pause_attempt,
+    )
+    is_older = (
+        outcome is not None
+        and seat.broker_epoch <= outcome.broker_epoch
+        and seat.epoch < outcome.epoch
+    )
+    if outcome is None or not is_older:
+        return seat
+    return replace(
+        seat,
+        member=outcome.member,
+        epoch=outcome.epoch,
+        is_bound=outcome.member is not None and (outcome.member, broker) in bound,
+        pause_attempt=None,
+    )

@@ -1,0 +1,59 @@
+"""Makes what a queue's layout and its groups need in the store: partitions and cursors."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+from partq.coordinator.ports import Partitions
+from partq.coordinator.rules import Start
+from partq.core.model import PartitionId
+
+CHUNK = 500
+"""How many calls are under way at once."""
+
+
+class Upkeep:
+    """Brings the partitions' records in line when layout or groups have changed."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self._partitions = partitions
+        self._done: tuple[Sequence[PartitionId], Mapping[str, str]] | None = None
+
+    async def sync(
+        self,
+        partitions: Sequence[PartitionId],
+        starts: Mapping[str, Start],
+    ) -> None:
+        """Create missing partitions and cursors, and remove those of groups that are gone.
+
+        Args:
+            partitions: all of the layout.
+            starts: every group, with the place where it begins when it is new.
+
+        Raises:
+            StoreUnavailableError: some of it may be done; a repeat does the rest.
+        """
+        if self._done == (partitions, starts):
+            return
+        store = self._partitions
+        await _in_chunks(store.create(partition) for partition in partitions)
+        records = await store.read_many(partitions)
+        await _in_chunks(
+            store.add_group(partition, group, start=start)
+            for partition, record in records.items()
+            for group, start in starts.items()
+            if group not in record.groups
+        )
+        await _in_chunks(
+            store.remove_group(partition, group)
+            for partition, record in records.items()
+            for group in record.groups
+            if group not in starts
+        )
+        self._done = (partitions, dict(starts))
+
+
+async def _in_chunks(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    waiting = list(calls)
+    for start in range(0, len(waiting), CHUNK):
+        await asyncio.gather(*waiting[start : start + CHUNK])
