@@ -16,7 +16,7 @@ from partq.broker.middlewares import errors_as_json
 from partq.broker.pull import Pulls
 from partq.broker.routes import admin, flow, info, messages, publish, pull
 from partq.errors import SettingsError, StoreUnavailableError
-from partq.settings import BrokerSettings
+from partq.settings import BrokerSettings, QueueSettings
 from partq.store.connection import Store
 from partq.store.fail_point import FailPoint
 from partq.wire.batch import MAX_BATCH_BYTES
@@ -40,7 +40,7 @@ def make_app(broker: Broker, tokens: Tokens, peers: ClientSession) -> web.Applic
     return app
 
 
-async def open_store(settings: BrokerSettings) -> Store:
+async def open_store(settings: QueueSettings) -> Store:
     """Connect to Redis, waiting for it as long as it takes: pods start in any order.
 
     Raises:

@@ -1,0 +1,89 @@
+"""The one place that joins store, brokers and coordinator."""
+
+import asyncio
+import logging
+import signal
+
+import aiohttp
+
+from partq.broker.app import open_store
+from partq.coordinator.broker_api import HttpBrokerAdmin
+from partq.coordinator.coordinator import Coordinator
+from partq.coordinator.loopback import LoopbackRuntime
+from partq.coordinator.ports import StorePorts
+from partq.errors import SettingsError
+from partq.settings import CoordinatorSettings
+from partq.store.assignments import Assignments
+from partq.store.connection import Store
+from partq.store.events import Events
+from partq.store.handoffs import Handoffs
+from partq.store.keys import Keys
+from partq.store.layouts import Layouts
+from partq.store.leases import Leases
+from partq.store.members import Members
+from partq.store.partitions import Partitions
+from partq.store.rebalances import Rebalances
+
+MAX_TOKEN_BYTES = 4096
+
+log = logging.getLogger("partq.coordinator")
+
+
+async def coordinate(settings: CoordinatorSettings) -> None:
+    """Run the coordinator of one queue, with local processes as members, until SIGTERM or SIGINT.
+
+    Raises:
+        SettingsError: a setting or Redis is unusable.
+    """
+    token = _read_token(settings)
+    working = asyncio.create_task(_coordinate(settings, token), name="coordinator")
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, working.cancel)
+    try:
+        await working
+    except asyncio.CancelledError:
+        log.info("coordinator of %s/%s ends", settings.namespace, settings.queue)
+
+
+async def _coordinate(settings: CoordinatorSettings, token: str) -> None:
+    store = await open_store(settings)
+    try:
+        async with aiohttp.ClientSession() as session:
+            coordinator = Coordinator(
+                namespace=settings.namespace,
+                queue=settings.queue,
+                store=store_ports(store, settings),
+                brokers=HttpBrokerAdmin(session, queue=settings.queue, token=token),
+                runtime=LoopbackRuntime(),
+            )
+            log.info("coordinator of %s/%s begins", settings.namespace, settings.queue)
+            await coordinator.run()
+    finally:
+        await store.close()
+
+
+def store_ports(store: Store, settings: CoordinatorSettings) -> StorePorts:
+    """Return what the coordinator needs of the store, for one queue."""
+    keys = Keys(store.prefix, settings.namespace, settings.queue, settings.queue_uid)
+    return StorePorts(
+        layouts=Layouts(store, keys),
+        partitions=Partitions(store, keys),
+        leases=Leases(store, keys),
+        members=Members(store, keys),
+        assignments=Assignments(store, keys),
+        handoffs=Handoffs(store, keys),
+        rebalances=Rebalances(store, keys),
+        events=Events(store, keys),
+    )
+
+
+def _read_token(settings: CoordinatorSettings) -> str:
+    try:
+        with settings.token_file.open(encoding="ascii") as file:
+            token = file.read(MAX_TOKEN_BYTES).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"token file {settings.token_file}: {error}") from error
+    if not token:
+        raise SettingsError(f"token file {settings.token_file}: got nothing, expected a token")
+    return token
