@@ -50,6 +50,8 @@ class LostFlow:
     member: MemberId
     incarnation: str
     lost_at: float
+    is_leaving: bool
+    """The member had said that it leaves: it does not come back."""
 
 
 class Binder:
@@ -255,7 +257,9 @@ class Binder:
         key = (flow.group, flow.member)
         if self._flows.get(key) is flow:
             del self._flows[key]
-            self._lost[key] = LostFlow(flow.group, flow.member, flow.incarnation, self._clock())
+            self._lost[key] = LostFlow(
+                flow.group, flow.member, flow.incarnation, self._clock(), flow.is_leaving
+            )
             if len(self._lost) > MAX_LOST_FLOWS:
                 del self._lost[next(iter(self._lost))]
         self._own(self._events.add("unbound", group=flow.group, member=flow.member))

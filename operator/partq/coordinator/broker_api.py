@@ -174,7 +174,6 @@ def _answer(result: Mapping[str, Any]) -> Answer:
     epoch = result.get("epoch")
     return Answer(
         partition=partition,
-        in_flight=int(result.get("in_flight", 0)),
         is_drained=bool(result.get("is_drained", False)),
         epoch=None if epoch is None else Epoch(int(epoch)),
     )

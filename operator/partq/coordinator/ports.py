@@ -223,8 +223,8 @@ class Answer:
     code: str = ""
     """The code of the error; empty: it was done."""
     message: str = ""
-    in_flight: int = 0
     is_drained: bool = False
+    """Nothing is in flight at the source, and its acks are stored."""
     epoch: Epoch | None = None
     """Of the target, after a commit."""
 

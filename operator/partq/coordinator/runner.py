@@ -247,8 +247,7 @@ class HandoffRunner:
             if isinstance(effect, Pause):
                 self.apply(partition, handoff.Paused(number))
             if answer.is_drained:
-                over = handoff.DrainOver if answer.in_flight else handoff.Drained
-                self.apply(partition, over(number))
+                self.apply(partition, handoff.Drained(number))
 
 
 def _only(effects: Mapping[PartitionId, Effect], kind: type[E]) -> dict[PartitionId, E]:

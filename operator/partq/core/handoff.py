@@ -97,13 +97,6 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainOver:
-    """The broker has waited long enough; something is still in flight."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
 class SourceLost:
     """The source has lost its flow: there is nobody to wait for."""
 
@@ -149,7 +142,6 @@ Event = (
     Targeted
     | Paused
     | Drained
-    | DrainOver
     | SourceLost
     | TargetLost
     | Tick
@@ -247,8 +239,6 @@ def _transition(state: Handoff, event: Event, now_ms: int) -> Handoff:
             return replace(state, is_paused=True, drain_by_ms=nearer_ms)
         case Draining(attempt), Drained(number) if number == attempt.number:
             return Committing(attempt, None)
-        case Draining(attempt), DrainOver(number) if number == attempt.number:
-            return Committing(attempt, Forced.DRAIN_TIMEOUT)
         case Draining(attempt, drain_by_ms=drain_by_ms), Tick() if now_ms >= drain_by_ms:
             return Committing(attempt, Forced.DRAIN_TIMEOUT)
         case Draining(attempt), SourceLost(forced):

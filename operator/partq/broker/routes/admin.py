@@ -129,6 +129,7 @@ async def state(request: web.Request) -> web.Response:
                     "member": lost.member,
                     "incarnation": lost.incarnation,
                     "lost_s": now - lost.lost_at,
+                    "is_leaving": lost.is_leaving,
                 }
                 for lost in binder.lost
             ],
