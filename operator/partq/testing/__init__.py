@@ -1,1 +1,1 @@
-"""What tests need, ours and our users': a clock that is a number, a real broker."""
+"""What tests need, ours and our users': a real broker, a real Redis."""

@@ -1,0 +1,109 @@
+"""A real queue for a test: broker, coordinator and Redis as processes, on loopback."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from partq.embedded.data_dir import Tokens
+from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
+from partq.resources import API_VERSION, parse_resources
+
+
+class LocalBroker:
+    """One queue that runs until the end of the `async with`, with nothing left behind.
+
+    ```python
+    async with LocalBroker(queue="orders", groups=["workers"]) as broker:
+        async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
+            ...
+    ```
+
+    Args:
+        queue: its name.
+        partitions: how many, 1 to 4096.
+        groups: names of its consumer groups, which begin at the oldest message.
+        broker_count: broker processes, 1 to 64.
+        spec: fields of the PartitionedQueue's spec that shall differ from their defaults, named as
+            in YAML.
+        lease_ttl_s: of a broker, 1 to 60 s: how long its partitions wait when it is killed.
+        data_dir: where to keep the data; None: a temporary directory, removed at the end.
+    """
+
+    def __init__(
+        self,
+        *,
+        queue: str = "orders",
+        partitions: int = 4,
+        groups: Sequence[str] = ("workers",),
+        broker_count: int = 1,
+        spec: dict[str, Any] | None = None,
+        lease_ttl_s: float = 1.0,
+        data_dir: Path | None = None,
+    ) -> None:
+        documents = [
+            _resource("PartitionedQueue", queue, {"partitions": partitions, **(spec or {})}),
+            *(_resource("ConsumerGroup", group, {"queue": queue}) for group in groups),
+        ]
+        self._resources = parse_resources(yaml.safe_dump_all(documents))
+        self._name = queue
+        self._broker_count = broker_count
+        self._lease_ttl_s = lease_ttl_s
+        self._data_dir = data_dir
+        self._stack = AsyncExitStack()
+        self._runtime: EmbeddedRuntime | None = None
+
+    async def __aenter__(self) -> Self:
+        """Start everything; errors as `EmbeddedRuntime.start`."""
+        async with AsyncExitStack() as stack:
+            data_dir = self._data_dir
+            if data_dir is None:
+                data_dir = Path(stack.enter_context(TemporaryDirectory(prefix="partq-")))
+            self._runtime = await stack.enter_async_context(
+                EmbeddedRuntime(
+                    self._resources,
+                    data_dir,
+                    broker_count=self._broker_count,
+                    lease_ttl_s=self._lease_ttl_s,
+                )
+            )
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def runtime(self) -> EmbeddedRuntime:
+        """The processes: to kill, freeze and restart them."""
+        if self._runtime is None:
+            raise RuntimeError("the LocalBroker is not started; use it inside `async with`")
+        return self._runtime
+
+    @property
+    def queue(self) -> RunningQueue:
+        """The queue as it runs."""
+        return self.runtime.queue(self._name)
+
+    @property
+    def url(self) -> str:
+        """What `Producer` and `Consumer` take as their URL."""
+        return self.queue.url
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens `produce`, `consume` and `admin`."""
+        return self.queue.tokens
+
+
+def _resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
