@@ -1,7 +1,8 @@
 """The store's tests run on every redis-server that is here: the PATH's and the wheel's (6.2)."""
 
+import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,17 @@ async def broker_epoch(partitions: Partitions, partition: PartitionId) -> Broker
     expected = (await partitions.read(partition)).broker_epoch
     claim = await partitions.claim(partition, BrokerId("b-0"), "i-0", expected=expected)
     return claim.broker_epoch
+
+
+@pytest.fixture
+def clock_passes(store: Store) -> Callable[[int], Awaitable[None]]:
+    """Wait until Redis's clock (ms) is past a number, as it is after any restart."""
+
+    async def clock_passes(ms: int) -> None:
+        async with asyncio.timeout(10):
+            now_ms = 0
+            while now_ms <= ms:
+                seconds, micros = await store.read("TIME")
+                now_ms = int(seconds) * 1000 + int(micros) // 1000
+
+    return clock_passes

@@ -125,7 +125,7 @@ class Log:
                 f"partition {partition}: append {number} expects the log to end at {expected}, "
                 "and it does not; forget it and claim the partition again"
             )
-        end, at_ms, *verdicts = answer.decode().split(" ")
+        end, at_ms, *verdicts = answer.decode().split()
         return Appended([_result(verdict) for verdict in verdicts], Offset(int(end)), int(at_ms))
 
     async def read(

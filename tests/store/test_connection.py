@@ -1,0 +1,306 @@
+"""The store's connections: shared round trips, lost answers, restarts, a full Redis."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from partq.core.model import BrokerId, PartitionId
+from partq.core.records import HandoffRecord
+from partq.errors import QuotaExceededError, SettingsError, StoreUnavailableError
+from partq.store.connection import Lane, Store
+from partq.store.fail_point import FailPoint
+from partq.store.handoffs import Handoffs
+from partq.store.keys import Keys
+from partq.store.layouts import Layouts
+from partq.store.leases import Leases
+from partq.store.log import AppendBatch, Log
+from partq.store.lua import FULL_MARK, load_scripts
+from partq.store.members import Members
+from partq.store.partitions import Partitions
+from partq.testing.redis_server import RedisServer
+
+SCRIPTS = Path(load_scripts.__code__.co_filename).parent / "scripts"
+
+
+@pytest.fixture
+def own_server(redis_program, tmp_path):
+    """A redis-server that the test may stop and configure."""
+    with RedisServer(redis_program) as server:
+        server.start(tmp_path)
+        yield server
+
+
+@pytest.fixture
+async def own_store(own_server, key_prefix):
+    store = await Store.open(own_server.url, prefix=key_prefix)
+    yield store
+    await store.close()
+
+
+async def wait_until_reachable(store):
+    """Call until the server answers: what every caller of the store does in its own time."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                return await store.read("PING")
+            except StoreUnavailableError:
+                await asyncio.sleep(0.01)
+
+
+# ---- opening ------------------------------------------------------------------------------------
+
+
+async def test_info(store, redis_program):
+    info = await store.info()
+    assert len(info.run_id) == 40
+    assert info.version[0] in "678"
+    assert (info.appendonly, info.appendfsync) == (True, "always")
+    assert (info.eviction_policy, info.maxmemory_bytes) == ("noeviction", 0)
+    assert info.used_memory_bytes > 0
+    assert not info.is_nearly_full
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1", "redis://:secret@127.0.0.1:x/0"])
+async def test_a_bad_url_is_a_setting_and_does_not_spread_the_password(url):
+    with pytest.raises(SettingsError) as caught:
+        await Store.open(url)
+    assert "secret" not in caught.value.message
+
+
+async def test_nobody_listens(own_server):
+    own_server.stop()
+    with pytest.raises(StoreUnavailableError) as caught:
+        await Store.open(own_server.url)
+    assert caught.value.is_outcome_known
+
+
+async def test_a_server_that_evicts_messages_is_refused(own_server, own_store):
+    await own_store.read("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    with pytest.raises(SettingsError, match="noeviction"):
+        await Store.open(own_server.url)
+
+
+async def test_a_server_that_forbids_config_is_taken(own_server, own_store):
+    await own_store.read("ACL", "SETUSER", "default", "-config")
+    store = await Store.open(own_server.url)
+    assert (await store.info()).appendfsync == ""
+    await store.close()
+
+
+# ---- calls --------------------------------------------------------------------------------------
+
+
+async def test_calls_that_wait_share_a_round_trip(store, keys):
+    handoffs = Handoffs(store, keys)
+    await handoffs.draw_attempt("g")
+    before = await commands_and_reads(store)
+    drawn = await asyncio.gather(*[handoffs.draw_attempt("g") for _ in range(200)])
+    after = await commands_and_reads(store)
+    assert drawn == sorted(set(drawn))
+    assert after[0] - before[0] >= 200
+    if before[1] is not None:  # Redis 6.2 does not count them
+        assert after[1] - before[1] < 100
+
+
+async def commands_and_reads(store):
+    """How many commands the server has seen, and how often it read from a socket."""
+    text = (await store.read("INFO", "stats")).decode()
+    stats = dict(line.split(":") for line in text.splitlines() if ":" in line)
+    reads = stats.get("total_reads_processed")
+    return int(stats["total_commands_processed"]), int(reads) if reads else None
+
+
+async def test_forgotten_scripts_are_loaded_again_and_run_once(store, keys):
+    partitions = Partitions(store, keys)
+    ids = [PartitionId(1, index) for index in range(20)]
+    await asyncio.gather(*[partitions.create(partition) for partition in ids])
+    await store.read("SCRIPT", "FLUSH")
+    claims = await asyncio.gather(
+        *[partitions.claim(partition, BrokerId("b"), "i", expected=0) for partition in ids],
+        *[Handoffs(store, keys).draw_attempt("g") for _ in range(3)],
+    )
+    assert len(claims) == 23
+
+
+async def test_an_error_of_one_call_is_not_its_neighbours(store, keys):
+    partitions, partition = Partitions(store, keys), PartitionId(1, 0)
+    await store.read("SET", keys.meta(PartitionId(1, 1)), "not a hash")
+    outcomes = await asyncio.gather(
+        partitions.create(partition),
+        store.run("yield_partition", [keys.meta(PartitionId(1, 1))], [1, ""]),
+        partitions.create(PartitionId(1, 2)),
+        return_exceptions=True,
+    )
+    assert (outcomes[0], outcomes[2]) == (None, None)
+    assert isinstance(outcomes[1], StoreUnavailableError)
+    assert not outcomes[1].is_outcome_known
+
+
+async def test_a_call_that_was_given_up_disturbs_no_other(store, keys):
+    handoffs = Handoffs(store, keys)
+    given_up = [asyncio.create_task(handoffs.draw_attempt("g")) for _ in range(10)]
+    await asyncio.sleep(0)
+    for task in given_up[::2]:
+        task.cancel()
+    drawn = [await task for task in given_up[1::2]]
+    assert drawn == sorted(set(drawn))
+    assert await handoffs.draw_attempt("g") > drawn[-1]
+
+
+async def test_closing_fails_the_calls_without_an_answer(redis_server, key_prefix):
+    store = await Store.open(redis_server.url, prefix=key_prefix)
+    waiting = asyncio.create_task(
+        store.read("XREAD", "BLOCK", 60_000, "STREAMS", "none", "$", lane=Lane.EVENTS, wait_s=60)
+    )
+    await store.read("PING")
+    await store.close()
+    with pytest.raises(StoreUnavailableError):
+        await waiting
+    with pytest.raises(StoreUnavailableError) as caught:
+        await store.read("PING")
+    assert caught.value.is_outcome_known
+
+
+async def test_no_answer_in_time(own_server, key_prefix):
+    store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=0.2)
+    await store.run("draw_attempt", ["k"])
+    os.kill(own_server.pid, signal.SIGSTOP)
+    with pytest.raises(StoreUnavailableError) as caught:
+        await store.run("draw_attempt", ["k"])
+    assert not caught.value.is_outcome_known
+    with pytest.raises(StoreUnavailableError) as caught:
+        await store.run("draw_attempt", ["k"])
+    assert caught.value.is_outcome_known  # it was never sent: no connection
+    os.kill(own_server.pid, signal.SIGCONT)
+    await wait_until_reachable(store)
+    assert store.run_epoch == 0
+    await store.close()
+
+
+# ---- restarts -----------------------------------------------------------------------------------
+
+
+async def test_a_restart_is_noticed_before_anything_is_sent(own_server, own_store, tmp_path):
+    keys = Keys(own_store.prefix, "ns", "q", "uid")
+    handoffs = Handoffs(own_store, keys)
+    drawn = await handoffs.draw_attempt("g")
+    seen = []
+    own_store.on_restart.append(lambda: seen.append(own_store.run_epoch))
+    own_server.kill()
+    with pytest.raises(StoreUnavailableError):
+        await handoffs.draw_attempt("g")
+    with pytest.raises(StoreUnavailableError) as caught:
+        await handoffs.draw_attempt("g")
+    assert caught.value.is_outcome_known  # the connection was refused
+    own_server.start(tmp_path)
+    with pytest.raises(StoreUnavailableError, match="restarted") as caught:
+        await handoffs.draw_attempt("g")
+    assert caught.value.is_outcome_known
+    assert seen == [own_store.run_epoch] == [1]
+    assert await handoffs.draw_attempt("g") > drawn
+    await own_store.read("PING")  # another lane: the same restart is not noticed twice
+    assert seen == [1]
+
+
+async def test_a_lost_connection_to_the_same_run_is_no_restart(own_server, own_store):
+    handoffs = Handoffs(own_store, Keys(own_store.prefix, "ns", "q", "uid"))
+    drawn = await handoffs.draw_attempt("g")
+    other = await Store.open(own_server.url)
+    await other.read("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                assert await handoffs.draw_attempt("g") > drawn
+                break
+            except StoreUnavailableError:
+                continue
+    assert own_store.run_epoch == 0
+    await other.close()
+
+
+async def test_what_was_confirmed_survives_kill_9(own_server, own_store, tmp_path):
+    partitions = Partitions(own_store, Keys(own_store.prefix, "ns", "q", "uid"))
+    partition = PartitionId(1, 0)
+    await partitions.create(partition)
+    claim = await partitions.claim(partition, BrokerId("b"), "i", expected=0)
+    own_server.kill()
+    own_server.start(tmp_path)
+    await wait_until_reachable(own_store)
+    assert (await partitions.read(partition)).broker_epoch == claim.broker_epoch
+
+
+# ---- a full Redis -------------------------------------------------------------------------------
+
+GROWS = {
+    "add_event", "add_group", "append_batches", "create_partition", "create_queue",
+    "register_life",
+}  # fmt: skip
+"""Scripts that a full Redis refuses: they make something new."""
+
+
+def test_every_script_says_whether_it_passes_when_redis_is_full():
+    marked = {file.stem for file in SCRIPTS.iterdir() if FULL_MARK in file.read_text()}
+    everything = {file.stem for file in SCRIPTS.iterdir()}
+    assert marked == everything - GROWS
+
+
+async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own_store):
+    keys = Keys(own_store.prefix, "ns", "q", "uid")
+    partitions, log = Partitions(own_store, keys), Log(own_store, keys)
+    partition = PartitionId(1, 0)
+    await partitions.create(partition)
+    await partitions.add_group(partition, "g", start="Earliest")
+    epoch = (await partitions.claim(partition, BrokerId("b"), "i", expected=0)).broker_epoch
+    call = {"broker_epoch": epoch, "max_bytes": None}
+    batch = AppendBatch("p", 0, 10, b"x" * 100)
+    await log.append(partition, number=0, expected=0, batches=[batch], **call)
+
+    await own_store.read("CONFIG", "SET", "maxmemory", 1)
+    assert (await own_store.info()).is_nearly_full
+    with pytest.raises(QuotaExceededError):
+        await log.append(partition, number=1, expected=10, batches=[batch], **call)
+    with pytest.raises(QuotaExceededError):
+        await partitions.create(PartitionId(1, 1))
+
+    handoffs, members, leases = (
+        Handoffs(own_store, keys),
+        Members(own_store, keys),
+        Leases(own_store, keys),
+    )
+    attempt = await handoffs.draw_attempt("g")
+    await handoffs.record("g", partition, HandoffRecord(None, "m", attempt, "Committing", 0))
+    state = {"acked": [], "redeliveries": {}}
+    await partitions.commit(
+        partition, "g", broker_epoch=epoch, source=None, epoch=0, attempt=attempt, target="m",
+        cause=0, cursor=0, **state,
+    )  # fmt: skip
+    await partitions.bind(partition, "g", member="m", incarnation="x", broker_epoch=epoch)
+    await partitions.flush(partition, "g", broker_epoch=epoch, cursor=10, **state)
+    assert await log.trim(partition, broker_epoch=epoch) == 10
+    await leases.renew("b", "i", 3.0, "u")
+    await leases.record_owner(partition, BrokerId("b"))
+    await leases.release("b", "i")
+    await members.mark_lost("g", "m")
+    await Layouts(own_store, keys).write_config({"groups": ["g"]}, resource_generation=1)
+    await partitions.yield_(partition, broker_epoch=epoch, successor=None)
+    expected = (await partitions.read(partition)).broker_epoch
+    await partitions.claim(partition, BrokerId("b"), "i", expected=expected)
+    await partitions.remove_group(partition, "g")
+
+
+# ---- fail points --------------------------------------------------------------------------------
+
+
+def test_a_fail_point_is_read():
+    assert FailPoint.parse("before:append_batches:3") == FailPoint("before", "append_batches", 3)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "before", "before:x", "during:x:1", "after::1", "after:x:0", "after:x:many"]
+)
+def test_a_bad_fail_point_is_refused(text):
+    with pytest.raises(SettingsError, match="PHASE:OPERATION:NUMBER"):
+        FailPoint.parse(text)

@@ -1,0 +1,157 @@
+"""Reading a log and trimming it."""
+
+import pytest
+
+from partq.store.log import AppendBatch
+
+
+@pytest.fixture
+async def fill(log, partition, broker_epoch):
+    """Append batches of these sizes in messages, each of so many bytes."""
+    calls = iter(range(10**6))
+    end = 0
+
+    async def fill(*counts, size=10):
+        nonlocal end
+        batches = [AppendBatch("", 0, count, bytes([count]) * size) for count in counts]
+        appended = await log.append(
+            partition,
+            broker_epoch=broker_epoch,
+            number=next(calls),
+            expected=end,
+            batches=batches,
+            max_bytes=None,
+        )
+        end = appended.next
+        return end
+
+    return fill
+
+
+def firsts(entries):
+    return [entry.first for entry in entries]
+
+
+# ---- reading ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "found"),
+    [
+        pytest.param(0, [0, 3, 5], id="from the first message"),
+        pytest.param(2, [0, 3, 5], id="inside an entry: from its beginning"),
+        pytest.param(3, [3, 5], id="at an entry"),
+        pytest.param(8, [5], id="the last message"),
+        pytest.param(9, [], id="the end"),
+        pytest.param(99, [], id="beyond the end"),
+    ],
+)
+async def test_read_begins_with_the_entry_that_holds_the_offset(log, partition, fill, start, found):
+    assert await fill(3, 2, 4) == 9
+    entries = await log.read(partition, start, max_bytes=1000, max_entries=100)
+    assert firsts(entries) == found
+
+
+async def test_an_entry_is_what_was_appended(log, partition, broker_epoch, fill):
+    await fill(3, 2)
+    (entry,) = await log.read(partition, 3, max_bytes=1000, max_entries=100)
+    assert (entry.count, entry.broker_epoch, entry.data) == (2, broker_epoch, bytes([2]) * 10)
+    assert entry.at_ms > 1_500_000_000_000
+
+
+async def test_read_is_bounded_by_entries_and_bytes(log, partition, fill):
+    await fill(*[1] * 100, size=100)
+    read = log.read
+    assert firsts(await read(partition, 7, max_bytes=10**6, max_entries=3)) == [7, 8, 9]
+    assert len(await read(partition, 7, max_bytes=1000, max_entries=100)) == 11
+    assert len(await read(partition, 7, max_bytes=1, max_entries=100)) == 1
+    assert len(await read(partition, 7, max_bytes=10**6, max_entries=10**6)) == 93
+
+
+async def test_read_stays_bounded_when_a_small_entry_is_followed_by_large_ones(
+    log, partition, fill
+):
+    await fill(1, size=10)
+    for _ in range(8):
+        await fill(1, size=12 * 1024 * 1024)
+    entries = await log.read(partition, 0, max_bytes=10**6, max_entries=1000)
+    assert 1 <= sum(len(entry.data) for entry in entries) <= 76 * 1024 * 1024
+
+
+async def test_read_of_a_log_that_was_never_written(log, partition, broker_epoch):
+    assert await log.read(partition, 0, max_bytes=1000, max_entries=100) == []
+
+
+# ---- trimming -----------------------------------------------------------------------------------
+
+
+async def flush(partitions, partition, broker_epoch, group, cursor):
+    await partitions.flush(
+        partition, group, broker_epoch=broker_epoch, cursor=cursor, acked=[], redeliveries={}
+    )
+
+
+@pytest.mark.parametrize(
+    ("mark", "trimmed"),
+    [
+        pytest.param(0, 0, id="nothing is behind"),
+        pytest.param(2, 0, id="inside the first entry"),
+        pytest.param(3, 3, id="at an entry: those before it go"),
+        pytest.param(4, 3, id="inside an entry: it stays"),
+        pytest.param(8, 5, id="inside the last one"),
+        pytest.param(9, 9, id="at the end: all goes"),
+    ],
+)
+async def test_trim_cuts_at_the_entry_that_holds_the_mark(
+    partitions, log, partition, broker_epoch, fill, mark, trimmed
+):
+    await fill(3, 2, 4)
+    await flush(partitions, partition, broker_epoch, "workers", mark)
+    assert await log.trim(partition, broker_epoch=broker_epoch) == trimmed
+    entries = await log.read(partition, 0, max_bytes=1000, max_entries=100)
+    assert firsts(entries) == [first for first in (0, 3, 5) if first >= trimmed]
+    record = await partitions.read(partition)
+    assert (record.trimmed, record.bytes, record.next) == (trimmed, 10 * len(entries), 9)
+    assert await log.trim(partition, broker_epoch=broker_epoch) == trimmed
+
+
+async def test_the_slowest_group_holds_the_log(partitions, log, partition, broker_epoch, fill):
+    await partitions.add_group(partition, "slow", start="Earliest")
+    await fill(3, 2, 4)
+    await flush(partitions, partition, broker_epoch, "workers", 9)
+    assert await log.trim(partition, broker_epoch=broker_epoch) == 0
+    await flush(partitions, partition, broker_epoch, "slow", 5)
+    assert await log.trim(partition, broker_epoch=broker_epoch) == 5
+    await partitions.remove_group(partition, "slow")
+    assert await log.trim(partition, broker_epoch=broker_epoch) == 9
+
+
+async def test_without_a_group_nothing_is_trimmed(partitions, log, partition, broker_epoch, fill):
+    await fill(3, 2, 4)
+    await partitions.remove_group(partition, "workers")
+    assert await log.trim(partition, broker_epoch=broker_epoch) == 0
+    assert len(await log.read(partition, 0, max_bytes=1000, max_entries=100)) == 3
+
+
+async def test_the_log_goes_on_after_all_of_it_was_trimmed(
+    partitions, log, partition, broker_epoch, fill
+):
+    await fill(3)
+    await flush(partitions, partition, broker_epoch, "workers", 3)
+    await log.trim(partition, broker_epoch=broker_epoch)
+    assert await fill(2) == 5
+    await partitions.add_group(partition, "late", start="Earliest")
+    assert (await partitions.read_cursor(partition, "late")).cursor == 3
+    assert firsts(await log.read(partition, 0, max_bytes=1000, max_entries=100)) == [3]
+
+
+async def test_one_trim_frees_a_bounded_number_of_entries(
+    partitions, log, partition, broker_epoch, fill
+):
+    for _ in range(25):
+        await fill(*[1] * 500)
+    await flush(partitions, partition, broker_epoch, "workers", 12_345)
+    freed = [await log.trim(partition, broker_epoch=broker_epoch) for _ in range(3)]
+    assert 9_000 <= freed[0] <= 10_000
+    assert freed[1:] == [12_345, 12_345]
+    assert (await partitions.read(partition)).bytes == (12_500 - 12_345) * 10
