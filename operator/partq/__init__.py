@@ -1,0 +1,61 @@
+"""Partitioned queues: every key in order, handed over without a gap. The public names."""
+
+from partq.client.consumer import Consumer
+from partq.client.deliveries import Batch, Delivery
+from partq.client.producer import Producer
+from partq.client.receipts import Position, Positions
+from partq.core.model import Cause, PartitionId, Token
+from partq.errors import (
+    BadRequestError,
+    ConflictError,
+    FencedError,
+    ForbiddenError,
+    InternalError,
+    MessageTooLargeError,
+    NotDeliveredError,
+    NotFoundError,
+    NotStoredError,
+    OutcomeUnknownError,
+    PartqError,
+    QuotaExceededError,
+    RewoundError,
+    SettingsError,
+    UnauthorizedError,
+    UnavailableError,
+    UndecodableError,
+    UnknownGroupError,
+    UnknownQueueError,
+)
+from partq.wire.batch import Message
+
+__all__ = [
+    "BadRequestError",
+    "Batch",
+    "Cause",
+    "ConflictError",
+    "Consumer",
+    "Delivery",
+    "FencedError",
+    "ForbiddenError",
+    "InternalError",
+    "Message",
+    "MessageTooLargeError",
+    "NotDeliveredError",
+    "NotFoundError",
+    "NotStoredError",
+    "OutcomeUnknownError",
+    "PartitionId",
+    "PartqError",
+    "Position",
+    "Positions",
+    "Producer",
+    "QuotaExceededError",
+    "RewoundError",
+    "SettingsError",
+    "Token",
+    "UnauthorizedError",
+    "UnavailableError",
+    "UndecodableError",
+    "UnknownGroupError",
+    "UnknownQueueError",
+]

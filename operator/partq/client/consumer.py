@@ -1,0 +1,382 @@
+"""Consuming messages: in order per partition, each under a token, acknowledged when done."""
+
+import asyncio
+import inspect
+import logging
+import os
+import secrets
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from partq.client import sigterm
+from partq.client.deliveries import Batch, Delivery
+from partq.client.flow import Flow
+from partq.client.holding import Window
+from partq.client.layout import QueueView
+from partq.client.liveness import Clock, boot_time
+from partq.client.membership import Membership, OnAssigned, OnError, OnRevoked
+from partq.client.session import Session
+from partq.client.watch import LayoutWatch
+from partq.core.model import PartitionId
+from partq.errors import SettingsError, UndecodableError, UnknownGroupError
+
+log = logging.getLogger("partq.client")
+
+MAX_MEMBER_CHARS = 253
+MAX_CREDIT = 1_000_000
+LAST_ACKS_S = 1.0
+"""How long closing waits for the answers to acks that are under way."""
+
+T = TypeVar("T")
+
+
+class Consumer:
+    """One member of a consumer group; its partitions come and go as the group changes.
+
+    ```python
+    async with Consumer("http://127.0.0.1:7411", queue="orders", group="workers",
+                        token=token) as consumer:
+        async for message in consumer:
+            handle(message.key, message.value)
+            await consumer.ack(message)
+    ```
+
+    Messages of a partition come in order. Leaving the block hands the partitions over.
+
+    Args:
+        url: one broker, or several with commas between them; they name the others.
+        queue: name of the queue.
+        group: name of the consumer group.
+        token: bearer token with the role `consume` for the group.
+        namespace: of the queue; None: the broker's.
+        member: name in the group, the same after a restart if partitions shall come back to it.
+            None: the environment's PARTQ_MEMBER, else made of host name, pid and chance.
+        on_assigned: called with a partition before its first message.
+        on_revoked: called with a partition and the cause; messages of it in hand may be processed
+            elsewhere from now on, and their acks are refused.
+        on_error: called with an error that stops only a part, such as `UndecodableError` for one
+            partition. None: iterating raises it, once, and can be started again.
+        auto_ack: acknowledge what was handed out when the next is asked for.
+        credit: messages to hold ready per broker, 1 to 1,000,000; the queue's limit of
+            unacknowledged messages per flow bounds it.
+        handle_sigterm: SIGTERM means `leave`, unless the application handles the signal itself.
+        leave_timeout_s: how long `leave` waits for the partitions to be taken over.
+        connect_timeout_s: how long entering waits for a first broker.
+        clock: seconds that never go back, time asleep included.
+
+    Callbacks run in the event loop and must not block.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        queue: str,
+        group: str,
+        token: str | None = None,
+        namespace: str | None = None,
+        member: str | None = None,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnRevoked | None = None,
+        on_error: OnError | None = None,
+        auto_ack: bool = False,
+        credit: int = 10_000,
+        handle_sigterm: bool = True,
+        leave_timeout_s: float = 25.0,
+        connect_timeout_s: float = 30.0,
+        clock: Clock = boot_time,
+    ) -> None:
+        member = member or os.environ.get("PARTQ_MEMBER") or _made_up_name()
+        if len(member) > MAX_MEMBER_CHARS or not member.isprintable():
+            raise SettingsError(
+                f"member {member[:40]!r}: expected 1 to {MAX_MEMBER_CHARS} printable characters"
+            )
+        if not 1 <= credit <= MAX_CREDIT:
+            raise SettingsError(f"credit: got {credit}, expected 1 to {MAX_CREDIT}")
+        self.member = member
+        self._queue = queue
+        self._group = group
+        self._session = Session(url, queue=queue, token=token, namespace=namespace)
+        self._wake = asyncio.Event()
+        self._membership = Membership(
+            member,
+            secrets.token_hex(8),
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_error=on_error,
+            wake=self._wake.set,
+        )
+        self._auto_ack = auto_ack
+        self._credit = credit
+        self._handle_sigterm = handle_sigterm
+        self._leave_timeout_s = leave_timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._clock = clock
+        self._flows: dict[str, Flow] = {}
+        self._turns: deque[Flow] = deque()
+        self._current: Delivery | None = None
+        self._watch: LayoutWatch | None = None
+        self._is_closed = False
+        self._closing: set[asyncio.Task[None]] = set()
+        self._leave_timer: asyncio.TimerHandle | None = None
+        self._unconfirmed: set[asyncio.Future[None]] = set()
+        self._ack_error: BaseException | None = None
+
+    # ---- open and close ----
+
+    async def __aenter__(self) -> Self:
+        """Fetch the layout and open a flow to each broker.
+
+        Raises:
+            UnauthorizedError, ForbiddenError, UnknownQueueError, UnknownGroupError: at once.
+            UnavailableError: no broker answered within `connect_timeout_s`.
+        """
+        await self._session.__aenter__()
+        try:
+            view = await self._session.first_view(self._connect_timeout_s)
+            if self._group not in view.groups:
+                raise UnknownGroupError(
+                    f"queue {self._queue!r} has no consumer group {self._group!r}; it has "
+                    f"{', '.join(sorted(view.groups)) or 'none'}"
+                )
+        except BaseException:
+            await self._session.__aexit__()
+            raise
+        self._credit = min(self._credit, max(1, view.max_unacked_per_flow))
+        self._watch = LayoutWatch(self._session, view, self._take_view, self._membership.stop)
+        self._take_view(view)
+        if self._handle_sigterm:
+            self.leave_on_sigterm()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave the group and close."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave the group, wait for the handover (at most `leave_timeout_s`), and close.
+
+        What was handed out and not acknowledged is delivered to another member.
+        """
+        if self._watch is None:
+            return
+        self.leave()
+        while not self._has_ended:
+            await self._changed()
+        if self._unconfirmed:
+            await asyncio.wait(tuple(self._unconfirmed), timeout=LAST_ACKS_S)
+        self._is_closed = True
+        self._wake.set()
+        if self._leave_timer is not None:
+            self._leave_timer.cancel()
+        sigterm.remove(self.leave)
+        await self._watch.close()
+        closing = [flow.link.close() for flow in self._flows.values()]
+        await asyncio.gather(*closing, *self._closing)
+        await self._session.__aexit__()
+
+    def leave(self) -> None:
+        """Have the partitions handed over, because the process is ending.
+
+        Messages in hand can be acknowledged, and what comes before each handover is handed out;
+        iterating ends when every partition is taken over, after `leave_timeout_s` at the latest.
+        """
+        if self._membership.is_leaving:
+            return
+        self._membership.is_leaving = True
+        log.info("member %s leaves group %s", self.member, self._group)
+        for flow in self._flows.values():
+            flow.leave()
+        self._leave_timer = asyncio.get_running_loop().call_later(
+            self._leave_timeout_s, self._leave_timed_out
+        )
+        self._wake.set()
+
+    def leave_on_sigterm(self) -> bool:
+        """Let SIGTERM mean `leave`; False when the application handles the signal itself."""
+        return sigterm.add(self.leave)
+
+    @property
+    def partitions(self) -> frozenset[PartitionId]:
+        """The partitions that are this member's now."""
+        return self._membership.partitions
+
+    # ---- take messages ----
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """Return the next message. Raises what has stopped the consumer, or a partition."""
+        if self._auto_ack and self._current is not None:
+            self.ack_nowait(self._current)
+        self._current = None
+        delivery = await self._next(Window.take_one)
+        if delivery is None:
+            raise StopAsyncIteration
+        self._current = delivery
+        return delivery
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """Iterate over batches: the fast road, without a Python object for each message."""
+        while (batch := await self._next(Window.take_all)) is not None:
+            yield batch
+            if self._auto_ack:
+                self.ack_nowait(batch)
+
+    async def run(self, callback: Callable[[Delivery], Awaitable[None] | None]) -> None:
+        """Call `callback` with one message after another until the consumer has left.
+
+        With `auto_ack` a message is acknowledged when the callback returns; without, by the
+        callback. What it raises ends the run, and the message is not acknowledged.
+        """
+        async for delivery in self:
+            try:
+                result = callback(delivery)
+                if inspect.isawaitable(result):
+                    await result
+            except BaseException:
+                self._current = None
+                raise
+
+    # ---- acknowledge ----
+
+    async def ack(self, done: Delivery | Batch) -> None:
+        """Acknowledge a message, or all of a batch; return when that is stored.
+
+        Raises:
+            FencedError: the partition is not this member's any more, by this token. The message
+                comes again, here or elsewhere: undo or ignore what was done.
+            NotDeliveredError: it was given back before.
+        """
+        await asyncio.shield(_ack(done))
+
+    async def ack_cumulative(self, done: Delivery | Batch) -> None:
+        """Acknowledge everything of the partition up to and with a message or batch.
+
+        Raises: as `ack`, and RewoundError: the partition was delivered again from further down.
+        """
+        batch = done.batch if isinstance(done, Delivery) else done
+        last = done.offset if isinstance(done, Delivery) else done.offsets[-1]
+        await asyncio.shield(batch.ack_upto(last))
+
+    def ack_nowait(self, done: Delivery | Batch) -> None:
+        """Acknowledge without waiting; `flush` tells whether it was stored.
+
+        Acks of one turn of the event loop travel together, so many can be given in a loop.
+        """
+        future = _ack(done)
+        if future not in self._unconfirmed:
+            self._unconfirmed.add(future)
+            future.add_done_callback(self._confirmed)
+
+    async def flush(self) -> None:
+        """Wait until every ack given so far is stored.
+
+        Raises: as `ack`, the first refusal since the last flush; the other acks are stored.
+        """
+        if self._unconfirmed:
+            await asyncio.wait(tuple(self._unconfirmed))
+        error, self._ack_error = self._ack_error, None
+        if error is not None:
+            raise error
+
+    # ---- inside ----
+
+    @property
+    def _has_ended(self) -> bool:
+        membership = self._membership
+        return (
+            self._is_closed
+            or membership.fatal is not None
+            or (membership.is_leaving and not membership.partitions)
+        )
+
+    async def _next(self, take: Callable[[Window], T]) -> T | None:
+        """Return the next message or batch; None when the consumer has left."""
+        while True:
+            self._membership.raise_error()
+            for _ in range(len(self._turns)):
+                flow = self._turns[0]
+                window = flow.next_window()
+                if window is None:
+                    self._turns.rotate(-1)
+                    continue
+                try:
+                    taken = take(window)
+                except UndecodableError as error:
+                    flow.stop_partition(window, error)
+                    break
+                flow.taken(len(taken) if isinstance(taken, Batch) else 1)
+                if window.is_done:
+                    self._turns.rotate(-1)  # the brokers take turns
+                return taken
+            else:
+                if self._watch is None:
+                    raise SettingsError("the consumer is not open; use it inside `async with`")
+                if self._has_ended:
+                    return None
+                await self._changed()
+
+    async def _changed(self) -> None:
+        """Wait for news. Whoever waits looks at everything again, so one event serves all."""
+        self._wake.clear()
+        await self._wake.wait()
+
+    def _confirmed(self, future: asyncio.Future[None]) -> None:
+        self._unconfirmed.discard(future)
+        if not future.cancelled() and (error := future.exception()) is not None:
+            if self._ack_error is None:
+                self._ack_error = error
+            log.warning("ack not stored: %s", error)
+
+    def _take_view(self, view: QueueView) -> None:
+        """Open flows to new brokers; forget brokers that are gone."""
+        if self._watch is None or self._membership.is_leaving:
+            return
+        urls = set(view.urls.values())
+        for url in urls - set(self._flows):
+            flow = Flow(
+                self._membership,
+                self._session,
+                url=url,
+                group=self._group,
+                credit=self._credit,
+                clock=self._clock,
+                look_around=self._watch.hurry,
+            )
+            self._flows[url] = flow
+            self._turns.append(flow)
+        for url in set(self._flows) - urls:
+            if not self._flows[url].link.is_up:  # while it answers, it may know better
+                flow = self._flows.pop(url)
+                self._turns.remove(flow)
+                task = asyncio.create_task(flow.link.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    def _leave_timed_out(self) -> None:
+        if self._membership.partitions:
+            log.warning(
+                "member %s: %d partitions were not taken over in time; they are when the flow ends",
+                self.member,
+                len(self._membership.partitions),
+            )
+        self._is_closed = True
+        self._wake.set()
+
+
+def _ack(done: Delivery | Batch) -> asyncio.Future[None]:
+    return done.batch.ack_one(done.offset) if isinstance(done, Delivery) else done.ack()
+
+
+def _made_up_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[-MAX_MEMBER_CHARS:]

@@ -1,0 +1,189 @@
+"""What a consumer hands to the application."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, overload
+
+from partq.core.model import BrokerEpoch, Cause, Epoch, Offset, PartitionId, Token
+from partq.wire.batch import Message
+from partq.wire.frames import Deliver, Range
+
+if TYPE_CHECKING:
+    from partq.client.holding import Holding
+
+
+class Batch(Sequence[Message]):
+    """Messages that were stored together, under one token. A sequence of `Message`."""
+
+    __slots__ = (
+        "_frame",
+        "_holding",
+        "_redeliveries",
+        "cause",
+        "messages",
+        "offsets",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        holding: "Holding",
+        frame: Deliver,
+        messages: list[Message],
+        offsets: Sequence[int],
+    ) -> None:
+        self._holding = holding
+        self._frame = frame
+        self.partition: PartitionId = holding.partition
+        self.messages = messages
+        self.offsets = offsets
+        """The offset of each message; they grow, with gaps where some were acknowledged before."""
+        self.cause = cause_of(frame.cause)
+        """Why these messages come again; `Cause.NONE` for a first delivery."""
+        self._redeliveries = dict(frame.redeliveries)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        return self.messages[index]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self.messages)
+
+    @property
+    def publish_time_ms(self) -> int:
+        """When the messages were stored, in unix milliseconds of the store's clock."""
+        return self._frame.at_ms
+
+    def token(self, index: int) -> Token:
+        """Return the right to process one message; those of a key never go down."""
+        return Token(
+            self.partition.generation,
+            BrokerEpoch(self._frame.broker_epoch),
+            Epoch(self._frame.epoch),
+            Offset(self.offsets[index]),
+        )
+
+    def redeliveries(self, index: int) -> int:
+        """Return how often a message was delivered again for a reason that counts against it."""
+        return self._redeliveries.get(self.offsets[index], 0)
+
+    def deliveries(self) -> "list[Delivery]":
+        """Return the messages one by one, each with its token."""
+        return [Delivery(self, index) for index in range(len(self.messages))]
+
+    def ack(self) -> asyncio.Future[None]:
+        """Acknowledge all messages; for applications there is `Consumer.ack`."""
+        if isinstance(self.offsets, range):
+            return self._ack(-1, [(self.offsets.start, self.offsets.stop)])
+        return self._ack(-1, join_ranges([(offset, offset + 1) for offset in self.offsets]))
+
+    def ack_one(self, offset: int) -> asyncio.Future[None]:
+        """Acknowledge the message at one offset."""
+        return self._ack(-1, [(offset, offset + 1)])
+
+    def ack_upto(self, offset: int) -> asyncio.Future[None]:
+        """Acknowledge everything of the partition up to and with one offset."""
+        return self._ack(offset + 1, [])
+
+    def _ack(self, upto: int, ranges: list[Range]) -> asyncio.Future[None]:
+        holding = self._holding
+        return holding.holder.add_ack(holding, self._frame.delivery, upto, ranges)
+
+
+class Delivery:
+    """One message, with the right to process it."""
+
+    __slots__ = ("_index", "_message", "batch")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self.batch = batch
+        self._index = index
+        self._message = batch.messages[index]
+
+    @property
+    def key(self) -> str | None:
+        """The partition key."""
+        return self._message.key
+
+    @property
+    def value(self) -> bytes:
+        """What was published."""
+        return self._message.value
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers, empty if there are none."""
+        return self._message.headers or {}
+
+    @property
+    def event_time_ms(self) -> int:
+        """The time that the producer has given, 0 if none."""
+        return self._message.event_time_ms
+
+    @property
+    def publish_time_ms(self) -> int:
+        """When the message was stored, in unix milliseconds of the store's clock."""
+        return self.batch.publish_time_ms
+
+    @property
+    def partition(self) -> PartitionId:
+        """Where it is stored."""
+        return self.batch.partition
+
+    @property
+    def offset(self) -> Offset:
+        """Its place in the partition."""
+        return Offset(self.batch.offsets[self._index])
+
+    @property
+    def token(self) -> Token:
+        """The right to process it; a sink that remembers the highest one refuses older writers."""
+        return self.batch.token(self._index)
+
+    @property
+    def cause(self) -> Cause:
+        """Why it comes again; `Cause.NONE` for a first delivery."""
+        return self.batch.cause
+
+    @property
+    def is_redelivered(self) -> bool:
+        """Whether it may have been processed before."""
+        return self.batch.cause is not Cause.NONE
+
+    @property
+    def redeliveries(self) -> int:
+        """How often it was delivered again for a reason that counts against it."""
+        return self.batch.redeliveries(self._index)
+
+    def __repr__(self) -> str:
+        return f"Delivery({self.partition}, offset {self.offset}, key {self.key!r})"
+
+
+def join_ranges(ranges: list[Range]) -> list[Range]:
+    """Return the same offsets as the fewest ranges, sorted."""
+    if len(ranges) < 2:
+        return ranges
+    joined: list[Range] = []
+    for first, stop in sorted(ranges):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], stop))
+        else:
+            joined.append((first, stop))
+    return joined
+
+
+_CAUSES = {cause.value: cause for cause in Cause}
+
+
+def cause_of(number: int) -> Cause:
+    """Return the cause that a frame names by its number."""
+    # A broker of a later version may know more reasons; that it is not a first delivery remains.
+    return _CAUSES.get(number, Cause.FLOW_LOST)

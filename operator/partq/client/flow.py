@@ -1,0 +1,188 @@
+"""The flow of a member at one broker: what its frames mean."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from urllib.parse import quote
+
+from partq.client.acks import AckBook
+from partq.client.deliveries import cause_of
+from partq.client.holding import Holding, Window, window_size
+from partq.client.link import Link
+from partq.client.liveness import Clock
+from partq.client.membership import Membership
+from partq.client.session import Session
+from partq.core.model import Cause, PartitionId
+from partq.errors import InternalError, PartqError, UndecodableError, from_code
+from partq.wire import frames
+from partq.wire.frames import Range
+
+
+class Flow:
+    """Holds partitions of one broker and hands out their messages in the order of arrival."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        session: Session,
+        *,
+        url: str,
+        group: str,
+        credit: int,
+        clock: Clock,
+        look_around: Callable[[], None],
+    ) -> None:
+        self.url = url
+        self._membership = membership
+        self._credit = credit
+        self._look_around = look_around
+        self._room = 0
+        self._holdings: dict[PartitionId, Holding] = {}
+        self._ready: deque[Window] = deque()
+        self.link = Link(session, url, f"/groups/{quote(group, safe='')}/flow", self, clock)
+        self._acks = AckBook(self.link.send)
+
+    # ---- what the application takes ----
+
+    def next_window(self) -> Window | None:
+        """Return the first window that has messages left, if the broker is proven to be alive."""
+        ready = self._ready
+        while ready and ready[0].is_done:
+            ready.popleft()
+        if not ready:
+            return None
+        if self.link.is_valid():
+            return ready[0]
+        if self.link.is_over():
+            # The process slept, or its event loop did: the timer has not come to it yet.
+            self.link.cut()
+            self._end_all()
+        return None
+
+    def taken(self, count: int) -> None:
+        """Give the room of `count` messages back to the broker, a quarter of the credit at once."""
+        self._room += count
+        if self._room >= max(1, self._credit // 4):
+            self.link.send(frames.Credit(self._room))
+            self._room = 0
+
+    def stop_partition(self, window: Window, error: UndecodableError) -> None:
+        """Hand out nothing more of a partition whose next batch cannot be read."""
+        holding = window.holding
+        offset = window.next_offset
+        self.taken(holding.stop_at(window))
+        self._membership.report(
+            UndecodableError(
+                f"{holding}: cannot be read from offset {offset} on ({error.message}); the "
+                "partition stops here, the others go on; nothing was acknowledged"
+            )
+        )
+
+    def leave(self) -> None:
+        """Tell the broker that the process is ending; the partitions go on until revoked."""
+        self.link.retire()
+        self.link.send(frames.Leave())
+
+    def add_ack(
+        self, holding: Holding, delivery: int, upto: int, ranges: Sequence[Range]
+    ) -> asyncio.Future[None]:
+        """Send an ack with the others of this turn of the event loop."""
+        return self._acks.add(holding, delivery, upto, ranges)
+
+    # ---- what the broker says ----
+
+    def hello(self) -> frames.Frame:
+        """Bind the member."""
+        self._room = 0
+        member = self._membership
+        return frames.Bind(member.member, member.incarnation, self._credit, member.held)
+
+    def welcomed(self, frame: frames.AnyFrame) -> float:
+        """Take the binding."""
+        if not isinstance(frame, frames.Bound):
+            raise InternalError(f"{self.url}: expected Bound, got {type(frame).__name__}")
+        return frame.lease_ms / 1000
+
+    def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
+        """Take a frame."""
+        match frame:
+            case frames.Deliver():
+                self._deliver(frame, payload)
+            case frames.AckConfirmed(request):
+                self._acks.confirmed(request)
+            case frames.AckRefused(request, code, message):
+                self._acks.refused(request, from_code(code, message))
+            case frames.Pong():
+                self._membership.wake()  # what came before the first answer may be handed out now
+            case frames.Assigned(generation, index, broker_epoch, epoch, cursor):
+                partition = PartitionId(generation, index)
+                token = (broker_epoch, epoch)
+                holding = self._membership.begin(self, partition, token, cursor)
+                if holding is not None:
+                    self._holdings[partition] = holding
+            case frames.Paused(generation, index, broker_epoch, epoch):
+                self._pause(PartitionId(generation, index), (broker_epoch, epoch))
+            case frames.Revoked(generation, index, broker_epoch, epoch, cause):
+                self._revoke(PartitionId(generation, index), (broker_epoch, epoch), cause_of(cause))
+            case frames.Moved(generation, index):
+                holding = self._holdings.get(PartitionId(generation, index))
+                if holding is not None:
+                    self.give_up(holding, Cause.BROKER_CHANGE)
+                self._look_around()
+            case _:
+                pass  # resumed: deliveries follow by themselves; or news of a later version
+
+    def lost(self, error: PartqError) -> None:
+        """Forget everything that came over the connection: its tokens have ended."""
+        self._end_all()
+        self._look_around()
+        self._membership.wake()
+
+    def refused(self, error: PartqError) -> None:
+        """Stop the consumer: the broker does not take this member."""
+        self._membership.stop(error)
+
+    # ---- inside ----
+
+    def _deliver(self, frame: frames.Deliver, payload: bytes) -> None:
+        partition = PartitionId(frame.generation, frame.partition)
+        token = (frame.broker_epoch, frame.epoch)
+        holding = self._holdings.get(partition)
+        if holding is None or holding.token != token:
+            if self._membership.is_news(partition, token):
+                raise InternalError(f"{self.url}: partition {partition} came without a token")
+            self.taken(window_size(frame))  # of a token that has ended
+            return
+        window, freed = holding.accept(frame, payload)
+        if freed:
+            self.taken(freed)
+        if window is not None:
+            self._ready.append(window)
+            self._membership.wake()
+
+    def _pause(self, partition: PartitionId, token: tuple[int, int]) -> None:
+        holding = self._holdings.get(partition)
+        if holding is None or holding.token != token:
+            return
+        release, freed = holding.release()
+        if release is not None:
+            self.link.send(release)
+        self.taken(freed)
+
+    def _revoke(self, partition: PartitionId, token: tuple[int, int], cause: Cause) -> None:
+        holding = self._holdings.get(partition)
+        if holding is not None and token >= holding.token:
+            self._membership.forget(partition)
+            self.give_up(holding, cause)
+
+    def give_up(self, holding: Holding, cause: Cause) -> None:
+        """End a holding: nothing more of it is handed out, acks are refused from now on."""
+        self._holdings.pop(holding.partition, None)
+        self.taken(holding.drop_from())
+        self._membership.end(holding, cause)
+
+    def _end_all(self) -> None:
+        for holding in tuple(self._holdings.values()):
+            self.give_up(holding, Cause.FLOW_LOST)
+        self._ready.clear()
+        self._acks.lost(self.url)

@@ -1,0 +1,63 @@
+"""What a client knows of a queue: partitions, brokers, owners and limits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from partq.core.layout import Generation, Layout
+from partq.core.model import PartitionId
+from partq.errors import InternalError, PartqError
+
+KEYLESS_POLICIES = frozenset({"Random", "RoundRobin"})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """The answer of `GET /v1/queues/{queue}/layout`, checked."""
+
+    layout: Layout
+    urls: Mapping[str, str]
+    """Broker → its URL."""
+    owners: Mapping[PartitionId, str]
+    """Partition → URL of its broker. A partition that no living broker owns is left out."""
+    max_message_bytes: int
+    max_unacked_per_flow: int
+    keyless_policy: str
+    groups: frozenset[str]
+
+    @classmethod
+    def from_json(cls, body: Any) -> Self:
+        """Read the answer of a broker.
+
+        Raises:
+            InternalError: the body is not what the protocol promises.
+        """
+        try:
+            generations = tuple(
+                Generation(int(entry["generation"]), int(entry["partitions"]))
+                for entry in body["generations"]
+            )
+            urls = {str(entry["broker"]): str(entry["url"]) for entry in body["brokers"]}
+            owners = {
+                PartitionId.parse(partition): urls[broker]
+                for partition, broker in body["owners"].items()
+                if broker in urls
+            }
+            view = cls(
+                layout=Layout(generations),
+                urls=urls,
+                owners=owners,
+                max_message_bytes=int(body["limits"]["max_message_bytes"]),
+                max_unacked_per_flow=int(body["limits"]["max_unacked_per_flow"]),
+                keyless_policy=str(body["keyless_policy"]),
+                groups=frozenset(map(str, body["groups"])),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, PartqError) as error:
+            raise InternalError(f"layout: the broker's answer is unusable: {error!r}") from error
+        if view.keyless_policy not in KEYLESS_POLICIES:
+            expected = " or ".join(sorted(KEYLESS_POLICIES))
+            raise InternalError(
+                f"layout: keyless policy {view.keyless_policy!r}; expected {expected}; "
+                "use a client of the broker's version"
+            )
+        return view

@@ -1,0 +1,211 @@
+"""One WebSocket to one broker, kept open: greeting, pings, reading, writing, reconnecting."""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Protocol
+
+import aiohttp
+
+from partq.client import tasks
+from partq.client.liveness import Backoff, Clock, Lease
+from partq.client.session import CALL_TIMEOUT_S, NOT_REACHED, Session
+from partq.errors import (
+    BadFrameError,
+    BadRequestError,
+    ForbiddenError,
+    InternalError,
+    NotFoundError,
+    PartqError,
+    UnauthorizedError,
+    UnavailableError,
+    from_code,
+)
+from partq.wire import frames
+
+log = logging.getLogger("partq.client")
+
+PING_S = 1.0
+_CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
+
+
+class Handler(Protocol):
+    """What a link tells its owner; nothing of it may block."""
+
+    def hello(self) -> frames.Frame:
+        """Return the first frame of a new connection."""
+
+    def welcomed(self, frame: frames.AnyFrame) -> float:
+        """Take the answer to `hello`; return the lease in seconds. Raises: InternalError."""
+
+    def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
+        """Take a frame. An error ends the connection, which is then opened anew."""
+
+    def lost(self, error: PartqError) -> None:
+        """Forget what depends on the connection; it was welcomed before. Called once for each."""
+
+    def refused(self, error: PartqError) -> None:
+        """Learn that the broker refuses for good; the link has ended."""
+
+
+class Link:
+    """Keeps one connection open until it is closed or refused for good."""
+
+    def __init__(
+        self, session: Session, url: str, path: str, handler: Handler, clock: Clock
+    ) -> None:
+        self.url = url
+        self._session = session
+        self._path = path
+        self._handler = handler
+        self._clock = clock
+        self._is_retired = False
+        self._lease: Lease | None = None
+        self._outbox: deque[bytes] = deque()
+        self._wake = asyncio.Event()
+        self._cut: asyncio.Future[None] | None = None
+        self._task = tasks.start(self._run(), f"the link to {url}", handler.refused)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether frames can be sent now."""
+        return self._lease is not None
+
+    def is_valid(self) -> bool:
+        """Say whether the broker is proven to be alive, by the clock of this moment."""
+        lease = self._lease
+        return lease is not None and lease.is_proven and not lease.is_over(self._clock())
+
+    def is_over(self) -> bool:
+        """Say whether there is no connection, or its lease has run out unnoticed."""
+        return self._lease is None or self._lease.is_over(self._clock())
+
+    def send(self, frame: frames.Frame, payload: bytes = b"") -> bool:
+        """Queue a frame; False, and nothing done, when the link is down."""
+        if self._lease is None:
+            return False
+        self._outbox.append(frames.encode(frame, payload))
+        self._wake.set()
+        return True
+
+    def cut(self) -> None:
+        """End the connection as lost; it is opened anew."""
+        if self._cut is not None and not self._cut.done():
+            self._cut.set_result(None)
+
+    def retire(self) -> None:
+        """Let this connection be the last one: it is not opened anew."""
+        self._is_retired = True
+
+    async def close(self) -> None:
+        """End the link; what is queued is dropped."""
+        await tasks.stop(self._task)
+
+    async def _run(self) -> None:
+        backoff = Backoff()
+        while not self._is_retired:
+            advice_s = None
+            try:
+                await self._connect(backoff)
+            except PartqError as error:
+                if _is_final(error):
+                    self._handler.refused(error)
+                    return
+                advice_s = error.retry_after_s
+                log.info("%s%s: %s", self.url, self._path, error)
+            except NOT_REACHED as error:
+                log.info("%s%s: %s", self.url, self._path, str(error) or type(error).__name__)
+            await asyncio.sleep(backoff.next_s(advice_s))
+
+    async def _connect(self, backoff: Backoff) -> None:
+        websocket = await self._session.connect(self.url, self._path)
+        try:
+            sent_at = self._clock()
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                await websocket.send_bytes(frames.encode(self._handler.hello()))
+                frame, _ = await _receive(websocket)
+            self._lease = lease = Lease(self._handler.welcomed(frame), sent_at)
+            try:
+                await self._serve(websocket, lease)
+            finally:
+                if lease.is_proven:  # a welcome alone does not show that the connection works
+                    backoff.reset()
+        finally:
+            await websocket.close()
+
+    async def _serve(self, websocket: aiohttp.ClientWebSocketResponse, lease: Lease) -> None:
+        self._cut = asyncio.get_running_loop().create_future()
+        parts = [
+            asyncio.create_task(self._read(websocket, lease)),
+            asyncio.create_task(self._write(websocket)),
+            asyncio.create_task(self._keep_alive(lease)),
+        ]
+        reason: PartqError = UnavailableError(f"{self.url}: the connection was cut")
+        try:
+            done, _ = await asyncio.wait([*parts, self._cut], return_when="FIRST_COMPLETED")
+            for failed in filter(None, (future.exception() for future in done)):
+                if not isinstance(failed, (PartqError, *NOT_REACHED)):
+                    raise failed
+                reason = failed if isinstance(failed, PartqError) else _unreached(self.url, failed)
+        finally:
+            await tasks.stop(*parts)
+            self._lease = None
+            self._outbox.clear()
+            self._handler.lost(reason)
+        raise reason
+
+    async def _read(self, websocket: aiohttp.ClientWebSocketResponse, lease: Lease) -> None:
+        received = self._handler.received
+        while True:
+            frame, payload = await _receive(websocket)
+            if isinstance(frame, frames.Pong):
+                lease.answered(frame.nonce)
+            received(frame, payload)
+
+    async def _write(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
+        while True:
+            while self._outbox:
+                await websocket.send_bytes(self._outbox.popleft())
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _keep_alive(self, lease: Lease) -> None:
+        every_s = min(PING_S, lease.length_s / 3)
+        while True:
+            now = self._clock()
+            if lease.is_over(now):
+                raise UnavailableError(
+                    f"{self.url}: no ping was answered for {lease.length_s:g} s; connecting anew"
+                )
+            # In front of what is queued: a long queue is no sign of a dead broker.
+            self._outbox.appendleft(frames.encode(frames.Ping(lease.ping(now))))
+            self._wake.set()
+            await asyncio.sleep(min(every_s, lease.until - now))
+
+
+async def _receive(
+    websocket: aiohttp.ClientWebSocketResponse,
+) -> tuple[frames.AnyFrame, bytes]:
+    message = await websocket.receive()
+    if message.type in _CLOSED:
+        raise UnavailableError(f"the broker closed the connection (code {websocket.close_code})")
+    if message.type is not aiohttp.WSMsgType.BINARY:
+        raise InternalError(f"the broker sent a WebSocket message of type {message.type!s}")
+    try:
+        frame, payload = frames.decode(message.data)
+    except BadFrameError as error:
+        raise InternalError(f"the broker sent no frame of this protocol: {error}") from error
+    if isinstance(frame, frames.Failed):
+        retry_after_s = frame.retry_after_ms / 1000 if frame.retry_after_ms else None
+        raise from_code(frame.code, frame.message, retry_after_s=retry_after_s)
+    return frame, payload
+
+
+def _is_final(error: PartqError) -> bool:
+    """Say whether the broker would refuse every later connection, too."""
+    refusals = (UnauthorizedError, ForbiddenError, NotFoundError, BadRequestError)
+    return isinstance(error, refusals) and not error.is_retryable
+
+
+def _unreached(url: str, error: BaseException) -> UnavailableError:
+    return UnavailableError(f"{url}: the connection was lost: {str(error) or type(error).__name__}")

@@ -1,0 +1,86 @@
+"""How long a connection counts, on the client's own clock, and how long to wait between tries."""
+
+import random
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], float]
+"""Seconds on a clock that never goes back. The client's default is `boot_time`."""
+
+MAX_PINGS_OUTSTANDING = 64
+
+
+def boot_time() -> float:
+    """Return seconds since boot, the time asleep included where the system can tell."""
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
+
+
+class Lease:
+    """Until when the other side of a connection is known to hold its promise.
+
+    A broker answers a ping only after it has renewed its own lease, so an answer proves that the
+    lease holds until the *sending* of that ping + its length. Counting from the answer's arrival
+    would count the way back twice.
+    """
+
+    def __init__(self, length_s: float, now: float) -> None:
+        self.length_s = length_s
+        self.is_proven = False
+        """Whether any ping was answered; before that nothing may be handed to the application."""
+        self._until = now + length_s
+        self._sent: dict[int, float] = {}
+        self._next_nonce = 1
+
+    @property
+    def until(self) -> float:
+        """When the lease ends unless another ping is answered."""
+        return self._until
+
+    def ping(self, now: float) -> int:
+        """Return the nonce of a ping that is sent now."""
+        nonce = self._next_nonce
+        self._next_nonce += 1
+        self._sent[nonce] = now
+        if len(self._sent) > MAX_PINGS_OUTSTANDING:
+            del self._sent[next(iter(self._sent))]
+        return nonce
+
+    def answered(self, nonce: int) -> None:
+        """Extend the lease by the answer to a ping; one that nobody sent changes nothing."""
+        sent_at = self._sent.pop(nonce, None)
+        if sent_at is None:
+            return
+        # Before the first answer there is only the promise of the welcome.
+        known = self._until if self.is_proven else sent_at
+        self._until = max(known, sent_at + self.length_s)
+        self.is_proven = True
+
+    def is_over(self, now: float) -> bool:
+        """Say whether the connection must be treated as lost."""
+        return now >= self._until
+
+
+class Backoff:
+    """Waiting times between tries: doubling, jittered, between two bounds in seconds."""
+
+    def __init__(self, first_s: float = 0.05, most_s: float = 1.0) -> None:
+        self._first_s = first_s
+        self._most_s = most_s
+        self._tries = 0
+
+    def reset(self) -> None:
+        """Start again from the shortest time, after a success."""
+        self._tries = 0
+
+    def next_s(self, at_least_s: float | None = None) -> float:
+        """Return how long to wait before the next try; `at_least_s` is the other side's advice."""
+        ceiling = min(self._most_s, self._first_s * 2.0**self._tries)
+        self._tries = min(self._tries + 1, 16)
+        wait_s = random.uniform(self._first_s, max(ceiling, self._first_s))  # noqa: S311  spread, not secrecy
+        return max(wait_s, min(at_least_s or 0.0, MAX_ADVICE_S))
+
+
+MAX_ADVICE_S = 30.0
+"""The most that a `retry_after` can make the client wait, in seconds."""

@@ -1,0 +1,61 @@
+"""Checking and encoding what an application publishes.
+
+A message that a consumer could not read must not get into a log, where it would stop a partition.
+"""
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from partq.errors import BadRequestError, MessageTooLargeError
+from partq.wire.batch import Message, encode_messages
+
+_values = attrgetter("value")
+_headers = attrgetter("headers")
+_event_times = attrgetter("event_time_ms")
+
+
+def encode_checked(messages: Sequence[Message], max_message_bytes: int) -> list[bytes]:
+    """Return the bytes of each message; keys are checked by who hashes them.
+
+    Raises:
+        BadRequestError: a value that is not bytes, headers that are not text, and the like.
+        MessageTooLargeError: a message is above `max_message_bytes` when encoded.
+    """
+    try:
+        if not set(map(type, map(_values, messages))) <= {bytes}:
+            _complain("value", "bytes", _values, bytes, messages)
+        if not set(map(type, map(_event_times, messages))) <= {int}:
+            _complain("event_time_ms", "int", _event_times, int, messages)
+    except AttributeError as error:
+        raise BadRequestError(f"expected partq.Message objects: {error}") from error
+    for headers in filter(None, map(_headers, messages)):
+        _check_headers(headers)
+    try:
+        encoded = encode_messages(messages)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRequestError(f"a message cannot be encoded: {error}") from error
+    largest = max(map(len, encoded), default=0)
+    if largest > max_message_bytes:
+        raise MessageTooLargeError(
+            f"a message of {largest} bytes with key and headers; "
+            f"the queue takes at most {max_message_bytes}"
+        )
+    return encoded
+
+
+def _check_headers(headers: dict[str, str]) -> None:
+    if type(headers) is not dict or not all(
+        isinstance(text, str) for item in headers.items() for text in item
+    ):
+        raise BadRequestError(f"headers {headers!r}: expected a dict of text to text, or None")
+
+
+def _complain(
+    name: str,
+    expected: str,
+    values: "attrgetter[object]",
+    kind: type,
+    messages: Sequence[Message],
+) -> None:
+    wrong = next(value for value in map(values, messages) if type(value) is not kind)
+    raise BadRequestError(f"{name}: got {type(wrong).__name__}, expected {expected}")

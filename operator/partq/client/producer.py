@@ -1,0 +1,297 @@
+"""Publishing messages: batched, numbered, retried in order."""
+
+import asyncio
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from partq.client.batching import BatchLimits
+from partq.client.budget import Budget
+from partq.client.layout import QueueView
+from partq.client.liveness import Backoff, Clock, boot_time
+from partq.client.outgoing import encode_checked
+from partq.client.publishing import Publisher
+from partq.client.receipts import ListReceipt, Position, Positions, SingleReceipt
+from partq.client.session import Session
+from partq.client.slots import Slots
+from partq.core.model import PartitionId
+from partq.errors import NotStoredError, SettingsError, UnavailableError
+from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
+
+MAX_PRODUCER_CHARS = 128
+CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+
+class Producer:
+    """Publishes to one queue; the messages of a key are stored in the order of the calls.
+
+    ```python
+    async with Producer("http://127.0.0.1:7411", queue="orders", token=token) as producer:
+        stored = await producer.send(b"paid", key="order-17")  # waits only for room
+        partition, offset = await stored                       # waits until it is stored
+    ```
+
+    Args:
+        url: one broker, or several with commas between them; they name the others.
+        queue: name of the queue.
+        token: bearer token with the role `produce`.
+        namespace: of the queue; None: the broker's.
+        producer_id: None: a fresh one, so every message that is sent is a new one. Given: a
+            *deterministic* producer, which sends the same messages in the same order after a
+            restart and skips, per partition, the first `due()[partition]`.
+        linger_ms: how long a message waits for others of its partition, 0 to 10,000.
+        max_batch_bytes: of the messages before compression, 1 to 16 MiB.
+        max_batch_count: messages per batch, 1 to 65,536.
+        compression: `none`, `lz4` or `zstd`.
+        max_pending_messages: without an answer; above it the send calls wait.
+        max_pending_bytes: the same for bytes.
+        delivery_timeout_s: how long a message is tried. Then its future fails with
+            `NotStoredError`: certainly not stored; or with `OutcomeUnknownError`: nobody knows.
+        connect_timeout_s: how long entering waits for a first broker.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        queue: str,
+        token: str | None = None,
+        namespace: str | None = None,
+        producer_id: str | None = None,
+        linger_ms: float = 5,
+        max_batch_bytes: int = 512 * 1024,
+        max_batch_count: int = 8192,
+        compression: str = "none",
+        max_pending_messages: int = 200_000,
+        max_pending_bytes: int = 64 * 1024 * 1024,
+        delivery_timeout_s: float = 120.0,
+        connect_timeout_s: float = 30.0,
+        clock: Clock = boot_time,
+    ) -> None:
+        _in_range("linger_ms", linger_ms, 0, 10_000)
+        _in_range("max_batch_bytes", max_batch_bytes, 1, MAX_BATCH_BYTES)
+        _in_range("max_batch_count", max_batch_count, 1, MAX_BATCH_COUNT)
+        _in_range("max_pending_messages", max_pending_messages, 1, 2**31)
+        _in_range("max_pending_bytes", max_pending_bytes, 1, 2**40)
+        _in_range("delivery_timeout_s", delivery_timeout_s, 0.1, 86_400)
+        _in_range("connect_timeout_s", connect_timeout_s, 0, 86_400)
+        if compression not in CODECS:
+            raise SettingsError(f"compression {compression!r}: expected one of {', '.join(CODECS)}")
+        if producer_id is not None and not (
+            1 <= len(producer_id) <= MAX_PRODUCER_CHARS and producer_id.isprintable()
+        ):
+            raise SettingsError(
+                f"producer_id {producer_id[:40]!r}: expected 1 to {MAX_PRODUCER_CHARS} printable "
+                "characters"
+            )
+        self._session = Session(url, queue=queue, token=token, namespace=namespace)
+        self._limits = BatchLimits(
+            max_count=max_batch_count, max_bytes=max_batch_bytes, codec=CODECS[compression]
+        )
+        self._budget = Budget(max_count=max_pending_messages, max_bytes=max_pending_bytes)
+        self._linger_s = linger_ms / 1000
+        self._delivery_timeout_s = delivery_timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._clock = clock
+        self._has_given_id = producer_id is not None
+        self._producer = producer_id or uuid.uuid4().hex
+        self._publisher: Publisher | None = None
+        self._view: QueueView | None = None
+        self._slots: Slots | None = None
+        self._unavailable: frozenset[PartitionId] = frozenset()
+
+    # ---- open and close ----
+
+    async def __aenter__(self) -> Self:
+        """Fetch the layout and open a connection to each broker.
+
+        Raises:
+            UnauthorizedError, ForbiddenError, UnknownQueueError: at once.
+            UnavailableError: no broker answered within `connect_timeout_s`.
+        """
+        await self._session.__aenter__()
+        try:
+            self._view = await self._session.first_view(self._connect_timeout_s)
+            due = await self.due() if self._has_given_id else {}
+        except BaseException:
+            await self._session.__aexit__()
+            raise
+        self._slots = Slots(
+            self._view.layout,
+            self._view.keyless_policy,
+            self._unavailable,
+            random.Random(),  # noqa: S311  spreads load, keeps no secret
+        )
+        self._publisher = Publisher(
+            self._session,
+            self._view,
+            limits=self._limits,
+            budget=self._budget,
+            next_producer=self._next_producer,
+            on_view=self._take_view,
+            linger_s=self._linger_s,
+            delivery_timeout_s=self._delivery_timeout_s,
+            clock=self._clock,
+        )
+        self._publisher.start(self._producer, due)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close: everything that was sent gets its answer first."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Flush and close, within `delivery_timeout_s` + 1 s; to be called once or more."""
+        publisher, self._publisher = self._publisher, None
+        if publisher is None:
+            return
+        try:
+            publisher.make_due()
+            async with asyncio.timeout(self._delivery_timeout_s + 1):
+                await self._budget.empty()
+        except TimeoutError:
+            pass  # a deadline was missed by a little: fail_all tells the truth about the rest
+        finally:
+            publisher.fail(NotStoredError("the producer was closed"))
+            await publisher.close()
+            await self._session.__aexit__()
+
+    # ---- publish ----
+
+    async def send(
+        self,
+        value: bytes,
+        *,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        event_time_ms: int = 0,
+    ) -> asyncio.Future[Position]:
+        """Take one message, once there is room for it; return the future of its position.
+
+        Awaiting the call applies back-pressure; awaiting the future waits for the answer. A
+        future that nobody awaits is fine: `flush` and `close` wait for all.
+
+        Raises:
+            BadRequestError, MessageTooLargeError: the message can never be stored.
+            UnauthorizedError and others: why the producer has stopped.
+        """
+        publisher, slots = self._open()
+        message = Message(key, value, headers, event_time_ms)
+        encoded = encode_checked((message,), self._max_message_bytes)
+        slot = slots.keyless() if key is None else slots.of_key(key)
+        if not self._budget.try_take(1, len(encoded[0])):
+            await self._take_budget(publisher, encoded)
+        receipt = SingleReceipt()
+        publisher.add(slots.layout.partition_of(slot), encoded, (slot,), receipt)
+        return receipt.future
+
+    async def send_many(self, messages: Sequence[Message]) -> asyncio.Future[Positions]:
+        """Take a list of messages, once there is room; return one future for all of them.
+
+        The fast road: no Python object per message beyond its bytes. The positions are in the
+        list's order. The future fails when any message does, and says how many are stored.
+        Raises as `send`; then nothing of the list was taken.
+        """
+        publisher, slots = self._open()
+        slots_of_messages = slots.of(messages)
+        parts = [
+            (partition, encode_checked(part, self._max_message_bytes), part_slots)
+            for partition, part, part_slots in slots.sort(messages, slots_of_messages)
+        ]
+        await self._take_budget(publisher, *(encoded for _, encoded, _ in parts))
+        receipt = ListReceipt(slots.layout, slots_of_messages)
+        for partition, encoded, part_slots in parts:
+            publisher.add(partition, encoded, part_slots, receipt)
+        return receipt.future
+
+    async def flush(self) -> None:
+        """Send what waits for its batch, and wait until everything taken so far has an answer.
+
+        What is sent by others meanwhile is waited for, too. Bounded by `delivery_timeout_s`.
+        """
+        publisher, _ = self._open()
+        publisher.make_due()
+        await self._budget.empty()
+
+    # ---- deterministic producers ----
+
+    def partition_of(self, key: str) -> PartitionId:
+        """Return the partition of a key; raises BadRequestError for an unusable one."""
+        _, slots = self._open()
+        return slots.layout.partition_of(slots.of_key(key))
+
+    async def due(self) -> Mapping[PartitionId, int]:
+        """Ask the brokers for the number of the next message per partition, from 0.
+
+        That many messages of the producer are stored there.
+
+        Raises:
+            UnavailableError: within `connect_timeout_s` some partition had no broker to ask.
+        """
+        backoff = Backoff()
+        end = self._clock() + self._connect_timeout_s
+        while True:
+            view = self._view = await self._session.first_view(self._connect_timeout_s)
+            due: dict[PartitionId, int] = {}
+            for url in dict.fromkeys(view.urls.values()):
+                due.update(await self._session.due(url, self._producer))
+            missing = [str(p) for p in view.layout.partitions() if p not in due]
+            if not missing:
+                return due
+            wait_s = backoff.next_s()
+            if self._clock() + wait_s > end:
+                raise UnavailableError(
+                    f"producer {self._producer!r}: no broker knows the next number of partition "
+                    f"{', '.join(missing[:5])} ({len(missing)} in all)"
+                )
+            await asyncio.sleep(wait_s)
+
+    # ---- inside ----
+
+    @property
+    def _max_message_bytes(self) -> int:
+        assert self._view is not None  # noqa: S101  set before the first message can come
+        return min(self._view.max_message_bytes, MAX_BATCH_BYTES)
+
+    def _open(self) -> tuple[Publisher, Slots]:
+        if self._publisher is None or self._slots is None:
+            raise SettingsError("the producer is not open; use it inside `async with`")
+        if self._publisher.error is not None:
+            raise self._publisher.error
+        return self._publisher, self._slots
+
+    async def _take_budget(self, publisher: Publisher, *encoded: Sequence[bytes]) -> None:
+        count = sum(map(len, encoded))
+        size_bytes = sum(sum(map(len, part)) for part in encoded)
+        await self._budget.take(count, size_bytes)
+        if publisher.error is not None:  # it has ended while the caller was waiting
+            self._budget.give_back(count, size_bytes)
+            raise publisher.error
+
+    def _next_producer(self, before: str) -> str | None:
+        """Return the id that follows `before`; None when the application has given it."""
+        if self._has_given_id:
+            return None
+        if before == self._producer:
+            self._producer = uuid.uuid4().hex
+        return self._producer
+
+    def _take_view(self, view: QueueView) -> None:
+        self._view = view
+        unavailable = frozenset(p for p in view.layout.partitions() if p not in view.owners)
+        if self._slots is not None and unavailable != self._unavailable:
+            self._unavailable = unavailable
+            self._slots.avoid(unavailable)
+
+
+def _in_range(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise SettingsError(f"{name}: got {value}, expected {least} to {most}")

@@ -1,0 +1,296 @@
+"""The shell around the pipelines of a producer: connections, routes, timers."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+
+from partq.client import tasks
+from partq.client.batching import BatchLimits
+from partq.client.budget import Budget
+from partq.client.layout import QueueView
+from partq.client.link import Link
+from partq.client.liveness import Clock
+from partq.client.pipeline import Pipeline
+from partq.client.receipts import Receipt
+from partq.client.session import Session
+from partq.client.watch import LayoutWatch
+from partq.core.model import PartitionId
+from partq.errors import InternalError, PartqError
+from partq.wire import frames
+
+log = logging.getLogger("partq.client")
+
+MAX_SWEEP_S = 0.5
+LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 1, 64
+
+
+class PublishLink:
+    """One producer id at one broker."""
+
+    def __init__(
+        self, publisher: "Publisher", session: Session, url: str, producer: str, clock: Clock
+    ) -> None:
+        self.producer = producer
+        self.max_in_flight = LEAST_IN_FLIGHT
+        self.pipelines: set[Pipeline] = set()
+        self._publisher = publisher
+        self._requests: dict[int, Pipeline] = {}
+        self.link = Link(session, url, "/publish", self, clock)
+
+    def publish(self, request: int, pipeline: Pipeline, first: int, data: bytes) -> None:
+        """Send a batch."""
+        self._requests[request] = pipeline
+        partition = pipeline.partition
+        self.link.send(frames.Publish(request, partition.generation, partition.index, first), data)
+
+    def hello(self) -> frames.Frame:
+        """Introduce the producer."""
+        return frames.ProducerHello(self.producer)
+
+    def welcomed(self, frame: frames.AnyFrame) -> float:
+        """Take the broker's terms and send what waits."""
+        if not isinstance(frame, frames.ProducerWelcome):
+            raise InternalError(f"{self.link.url}: expected a welcome, got {type(frame).__name__}")
+        self.max_in_flight = min(max(frame.max_in_flight, LEAST_IN_FLIGHT), MOST_IN_FLIGHT)
+        asyncio.get_running_loop().call_soon(self._pump_all)
+        return frame.lease_ms / 1000
+
+    def _pump_all(self) -> None:
+        for pipeline in tuple(self.pipelines):
+            self._publisher.pump(pipeline)
+
+    def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
+        """Take an answer. The frames of this road have no payload."""
+        match frame:
+            case frames.Published(request, offset):
+                if (pipeline := self._requests.pop(request, None)) is not None:
+                    pipeline.stored(request, offset)
+                    self._publisher.pump(pipeline)
+            case frames.PublishRefused(request, code, message, retry_after_ms, due):
+                if (pipeline := self._requests.pop(request, None)) is not None:
+                    log.info("partition %s: %s: %s", pipeline.partition, code, message)
+                    self._publisher.refused(
+                        pipeline, request, code, message, due, retry_after_ms / 1000
+                    )
+            case frames.Moved(generation, index, _, url):
+                self._publisher.moved(self, PartitionId(generation, index), url)
+            case _:
+                pass  # a pong, or news that a later version adds
+
+    def lost(self, error: PartqError) -> None:
+        """Let everything unanswered be sent again."""
+        self._requests.clear()
+        for pipeline in tuple(self.pipelines):
+            pipeline.lost()
+        self._publisher.link_lost()
+
+    def refused(self, error: PartqError) -> None:
+        """Give up: the broker takes nothing from this producer."""
+        self._publisher.fail(error)
+
+
+class Publisher:
+    """Brings what the pipelines hold to the brokers that own their partitions."""
+
+    def __init__(
+        self,
+        session: Session,
+        view: QueueView,
+        *,
+        limits: BatchLimits,
+        budget: Budget,
+        next_producer: Callable[[str], str | None],
+        on_view: Callable[[QueueView], None],
+        linger_s: float,
+        delivery_timeout_s: float,
+        clock: Clock,
+    ) -> None:
+        self.error: PartqError | None = None
+        """Why nothing can be published any more."""
+        self._session = session
+        self._limits = limits
+        self._budget = budget
+        self._next_producer = next_producer
+        self._on_view = on_view
+        self._linger_s = linger_s
+        self._delivery_timeout_s = delivery_timeout_s
+        self._clock = clock
+        self._pipelines: dict[PartitionId, Pipeline] = {}
+        self._routes: dict[PartitionId, str | None] = {}
+        self._links: dict[tuple[str, str], PublishLink] = {}
+        self._link_of: dict[PartitionId, PublishLink] = {}
+        self._requests = count(1)
+        self._linger: asyncio.Handle | None = None
+        self._holds: dict[PartitionId, asyncio.TimerHandle] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._watch = LayoutWatch(session, view, self._take_view, self.fail)
+        self._sweeper = tasks.start(self._sweep(), "watching deadlines", self.fail)
+
+    def start(self, producer: str, due: Mapping[PartitionId, int]) -> None:
+        """Make the pipelines and open the connections; `due` are the first numbers, 0 if none."""
+        for partition in self._watch.view.layout.partitions():
+            self._pipelines[partition] = Pipeline(
+                partition,
+                producer=producer,
+                first=due.get(partition, 0),
+                limits=self._limits,
+                next_producer=self._next_producer,
+                give_back=self._budget.give_back,
+            )
+        self._take_view(self._watch.view)
+
+    def add(
+        self,
+        partition: PartitionId,
+        encoded: Sequence[bytes],
+        slots: Sequence[int],
+        receipt: Receipt,
+    ) -> None:
+        """Take messages of one partition, counted in the budget before.
+
+        They leave after the linger time, or with their batch when it is full.
+        """
+        pipeline = self._pipelines[partition]
+        if pipeline.broken is not None:
+            self._budget.give_back(len(encoded), sum(map(len, encoded)))
+            receipt.failed(partition, pipeline.broken, len(encoded))
+            return
+        pipeline.add(encoded, slots, receipt, self._clock() + self._delivery_timeout_s)
+        if pipeline.has_work:
+            self.pump(pipeline)
+        if self._linger is None and pipeline.has_open:
+            loop = asyncio.get_running_loop()
+            self._linger = (
+                loop.call_later(self._linger_s, self.make_due)
+                if self._linger_s
+                else loop.call_soon(self.make_due)
+            )
+
+    def make_due(self) -> None:
+        """Let go whatever waits for its batch to be complete."""
+        self._linger = None
+        for pipeline in self._pipelines.values():
+            if pipeline.has_open:
+                pipeline.make_due()
+                self.pump(pipeline)
+
+    def pump(self, pipeline: Pipeline) -> None:
+        """Send what may be sent now."""
+        partition = pipeline.partition
+        if not pipeline.has_work:
+            return
+        link = self._link_for(pipeline)
+        if link is None or not link.link.is_up:
+            self._watch.hurry()
+            return
+        now = self._clock()
+        pipeline.max_in_flight = link.max_in_flight
+        while (batch := pipeline.take(request := next(self._requests), now)) is not None:
+            link.publish(request, pipeline, batch.first, batch.data)
+        if pipeline.hold_until > now and partition not in self._holds:
+            self._holds[partition] = asyncio.get_running_loop().call_later(
+                pipeline.hold_until - now, self._hold_over, pipeline
+            )
+
+    def refused(
+        self,
+        pipeline: Pipeline,
+        request: int,
+        code: str,
+        message: str,
+        due: int,
+        retry_after_s: float,
+    ) -> None:
+        """Take a broker's refusal."""
+        pipeline.refused(
+            request, code, message, due=due, retry_after_s=retry_after_s, now=self._clock()
+        )
+        self.pump(pipeline)
+
+    def moved(self, link: PublishLink, partition: PartitionId, url: str) -> None:
+        """Take the news that `link`'s broker does not own the partition."""
+        pipeline = self._pipelines.get(partition)
+        if pipeline is None or self._link_of.get(partition) is not link:
+            return  # another of several answers, to batches that were sent together
+        is_elsewhere = bool(url) and url != link.link.url
+        self._routes[partition] = url if is_elsewhere else None
+        pipeline.moved(self._clock(), is_elsewhere=is_elsewhere)
+        self._attach(pipeline, None)
+        self.pump(pipeline)
+
+    def link_lost(self) -> None:
+        """Look for other owners at once: the broker may be gone."""
+        self._watch.hurry()
+
+    def fail(self, error: PartqError) -> None:
+        """End everything: no broker will take anything from this producer."""
+        self.error = self.error or error
+        for pipeline in self._pipelines.values():
+            pipeline.fail_all(error)
+        self._budget.close(error)
+
+    async def close(self) -> None:
+        """Close connections and stop timers; nothing may be pending any more."""
+        for handle in (self._linger, *self._holds.values()):
+            if handle is not None:
+                handle.cancel()
+        await tasks.stop(self._sweeper)
+        await self._watch.close()
+        links = [link.link.close() for link in self._links.values()]
+        await asyncio.gather(*links, *self._closing)
+
+    # ---- inside ----
+
+    def _hold_over(self, pipeline: Pipeline) -> None:
+        self._holds.pop(pipeline.partition, None)
+        self.pump(pipeline)
+
+    def _link_for(self, pipeline: Pipeline) -> PublishLink | None:
+        """Return the connection for a pipeline's producer id at its partition's broker."""
+        url = self._routes.get(pipeline.partition)
+        attached = self._link_of.get(pipeline.partition)
+        if url is None:
+            return None
+        if attached and attached.link.url == url and attached.producer == pipeline.producer:
+            return attached
+        link = self._links.get((url, pipeline.producer))
+        if link is None:
+            link = PublishLink(self, self._session, url, pipeline.producer, self._clock)
+            self._links[url, pipeline.producer] = link
+        self._attach(pipeline, link)
+        return link
+
+    def _attach(self, pipeline: Pipeline, link: PublishLink | None) -> None:
+        before = self._link_of.pop(pipeline.partition, None)
+        if before is not None:
+            before.pipelines.discard(pipeline)
+        if link is not None:
+            link.pipelines.add(pipeline)
+            self._link_of[pipeline.partition] = link
+
+    def _take_view(self, view: QueueView) -> None:
+        """Follow a new layout where the current route does not work; close what is left over."""
+        for pipeline in self._pipelines.values():
+            attached = self._link_of.get(pipeline.partition)
+            # A working connection knows better than a layout that may be a second old.
+            if attached is None or not attached.link.is_up:
+                self._routes[pipeline.partition] = view.owners.get(pipeline.partition)
+            self._link_for(pipeline)
+            self.pump(pipeline)
+        for key, link in tuple(self._links.items()):
+            if not link.pipelines:
+                del self._links[key]
+                task = asyncio.create_task(link.link.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+        self._on_view(view)
+
+    async def _sweep(self) -> None:
+        """Fail what is too late, and keep looking for owners that are missing."""
+        while True:
+            await asyncio.sleep(min(MAX_SWEEP_S, self._delivery_timeout_s / 4))
+            now = self._clock()
+            for pipeline in self._pipelines.values():
+                pipeline.expire(now)
+                self.pump(pipeline)

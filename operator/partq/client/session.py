@@ -1,0 +1,182 @@
+"""HTTP and WebSocket connections to the brokers of one queue, and the errors that they answer."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from typing import Any, Self
+from urllib.parse import quote
+
+import aiohttp
+
+from partq.client.layout import QueueView
+from partq.client.liveness import Backoff
+from partq.core.model import PartitionId
+from partq.errors import (
+    ForbiddenError,
+    InternalError,
+    NotFoundError,
+    PartqError,
+    SettingsError,
+    UnauthorizedError,
+    UnavailableError,
+    from_code,
+)
+
+log = logging.getLogger("partq.client")
+
+CALL_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 1.0
+MAX_FRAME_BYTES = 32 * 1024 * 1024
+"""The largest WebSocket message that is taken: a batch of the largest size, its header and more."""
+MAX_BODY_BYTES = 32 * 1024 * 1024
+
+NOT_REACHED = (aiohttp.ClientError, TimeoutError, OSError)
+"""What a call raises when no broker has judged it."""
+
+
+class Session:
+    """Connections to the brokers of one queue, with the caller's token."""
+
+    def __init__(self, url: str, *, queue: str, token: str | None, namespace: str | None) -> None:
+        self.seeds = _split(url)
+        self._path = f"/v1/queues/{quote(queue, safe='')}"
+        self._query = {"namespace": namespace} if namespace else {}
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(
+            headers=self._headers,
+            timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    async def get(self, url: str, path: str) -> Any:
+        """Return the JSON that the broker at `url` answers under the queue's `path`.
+
+        Raises:
+            PartqError: the error that the broker names.
+            aiohttp.ClientError, TimeoutError, OSError: no answer.
+        """
+        async with self._open().get(url + self._path + path, params=self._query) as response:
+            body = await _read(response)
+            if response.status == 200:
+                try:
+                    return json.loads(body)
+                except ValueError as error:
+                    raise InternalError(f"{url}: the answer is not JSON: {error}") from error
+            raise _error_of(response.status, body, f"{url}{self._path}{path}")
+
+    async def connect(self, url: str, path: str) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket to the broker at `url` under the queue's `path`; raises as `get`."""
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await self._open().ws_connect(
+                    url + self._path + path,
+                    params=self._query,
+                    compress=0,
+                    max_msg_size=MAX_FRAME_BYTES,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            raise _error_of(error.status, b"", f"{url}{self._path}{path}") from error
+
+    async def view(self, urls: Sequence[str]) -> QueueView:
+        """Return the layout from the first of `urls` that answers.
+
+        Raises:
+            PartqError: a broker refuses the call for good, such as `unauthorized`.
+            UnavailableError: none answers.
+        """
+        reasons = []
+        for url in urls:
+            try:
+                return QueueView.from_json(await self.get(url, "/layout"))
+            except NOT_REACHED as error:
+                reasons.append(f"{url}: {str(error) or type(error).__name__}")
+            except PartqError as error:
+                if not (error.is_retryable or isinstance(error, InternalError)):
+                    raise
+                reasons.append(f"{url}: {error}")
+        raise UnavailableError("no broker answers: " + "; ".join(reasons))
+
+    async def first_view(self, timeout_s: float) -> QueueView:
+        """Return the layout, trying the seeds for at most `timeout_s`; raises as `view`."""
+        backoff = Backoff()
+        end = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            try:
+                return await self.view(self.seeds)
+            except UnavailableError as error:
+                wait_s = backoff.next_s(error.retry_after_s)
+                if asyncio.get_running_loop().time() + wait_s > end:
+                    raise
+                log.info("waiting for a broker: %s", error)
+                await asyncio.sleep(wait_s)
+
+    async def due(self, url: str, producer: str) -> dict[PartitionId, int]:
+        """Return the number of a producer's next message for each partition of a broker.
+
+        Empty when the broker does not answer. Raises: PartqError: it refuses the call for good.
+        """
+        path = f"/producers/{quote(producer, safe='')}"
+        try:
+            body = await self.get(url, path)
+            return {PartitionId.parse(p): int(number) for p, number in body["due"].items()}
+        except (*NOT_REACHED, UnavailableError) as error:
+            log.info("%s: %s", url, str(error) or type(error).__name__)
+            return {}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InternalError(f"{url}{self._path}{path}: unusable answer: {error!r}") from error
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._http is None or self._http.closed:
+            raise SettingsError("the client is not open; use it inside `async with`")
+        return self._http
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise InternalError(f"{response.url}: the answer is above {MAX_BODY_BYTES} bytes")
+    return bytes(body)
+
+
+def _split(url: str) -> tuple[str, ...]:
+    urls = tuple(part.strip().rstrip("/") for part in url.split(",") if part.strip())
+    if not urls or not all(part.startswith(("http://", "https://")) for part in urls):
+        raise SettingsError(
+            f"url {url!r}: expected one or more broker URLs, comma between them, "
+            "such as http://127.0.0.1:7411"
+        )
+    return urls
+
+
+def _error_of(status: int, body: bytes, where: str) -> PartqError:
+    """Return the error of an answer; one that no broker wrote goes by its status."""
+    try:
+        error = json.loads(body)["error"]
+        retry_after_ms = error.get("retry_after_ms")
+        retry_after_s = None if retry_after_ms is None else float(retry_after_ms) / 1000
+        return from_code(str(error["code"]), str(error["message"]), retry_after_s=retry_after_s)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass  # a handshake has no body, a proxy has another one
+    message = f"{where}: HTTP status {status}"
+    match status:
+        case 401:
+            return UnauthorizedError(f"{message}; the token is missing or unknown")
+        case 403:
+            return ForbiddenError(f"{message}; the token is not for this call")
+        case 404:
+            return NotFoundError(f"{message}; check the names of queue and group")
+        case _ if status in (421, 429) or status >= 500:
+            return UnavailableError(message)
+        case _:
+            return InternalError(message)

@@ -1,0 +1,109 @@
+"""From messages to partitions: key → slot → partition, and a place for messages without a key."""
+
+import random
+from array import array
+from collections import deque
+from collections.abc import Collection, Sequence
+from itertools import cycle
+from operator import attrgetter
+from typing import TypeVar
+
+from partq.core.hashing import slot_of, slot_range
+from partq.core.layout import Layout
+from partq.core.model import SLOT_COUNT, PartitionId
+from partq.errors import BadRequestError
+from partq.wire.batch import Message
+
+MAX_KEYS_REMEMBERED = 100_000
+
+T = TypeVar("T")
+
+
+class _SlotsOfKeys(dict[str, int]):
+    """Remembers slots, so that hashing a list of messages is C code for keys seen before."""
+
+    def __missing__(self, key: str) -> int:
+        if not isinstance(key, str):  # bytes would hash, too, and no consumer could read them
+            raise BadRequestError(f"partition key: got {type(key).__name__}, expected str or None")
+        if len(self) >= MAX_KEYS_REMEMBERED:
+            self.clear()
+        slot = self[key] = slot_of(key)
+        return slot
+
+
+class Slots:
+    """Chooses slots by one layout, and sorts messages by partition."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        keyless_policy: str,
+        unavailable: Collection[PartitionId],
+        chance: random.Random,
+    ) -> None:
+        self.layout = layout
+        self._chance = chance
+        self._slots_of_keys = _SlotsOfKeys()
+        self._is_random = keyless_policy == "Random"
+        generation, count = layout.generation, layout.partition_count
+        self._partitions = [PartitionId(generation, index) for index in range(count)]
+        self._ranges = [slot_range(index, count) for index in range(count)]
+        self._message_bins: list[list[Message]] = [[] for _ in self._partitions]
+        self._slot_bins: list[list[int]] = [[] for _ in self._partitions]
+        self._message_bin_of = _by_slot(self._message_bins, self._ranges)
+        self._slot_bin_of = _by_slot(self._slot_bins, self._ranges)
+        self.avoid(unavailable)
+
+    def avoid(self, unavailable: Collection[PartitionId]) -> None:
+        """Put messages without a key into other partitions, unless all are unavailable."""
+        usable = [
+            slots
+            for partition, slots in zip(self._partitions, self._ranges, strict=True)
+            if partition not in unavailable and slots
+        ] or [slots for slots in self._ranges if slots]
+        self._usable_slots = array("H")
+        for slots in usable:
+            self._usable_slots.extend(slots)
+        self._chance.shuffle(usable)  # producers that start together do not march in step
+        self._turns = cycle(usable)
+
+    def of_key(self, key: str) -> int:
+        """Return the slot of a key; raises `BadRequestError` as `slot_of` does."""
+        return self._slots_of_keys[key]
+
+    def keyless(self) -> int:
+        """Return a slot for a message without a key: a partition by the policy, then any slot."""
+        if self._is_random:
+            return self._chance.choice(self._usable_slots)
+        return self._chance.choice(next(self._turns))
+
+    def of(self, messages: Sequence[Message]) -> list[int]:
+        """Return the slot of each message; raises `BadRequestError` for an unusable key."""
+        keys = list(map(attrgetter("key"), messages))
+        lookup = self._slots_of_keys.__getitem__
+        if None not in keys:
+            return list(map(lookup, keys))
+        return [self.keyless() if key is None else lookup(key) for key in keys]
+
+    def sort(
+        self, messages: Sequence[Message], slots: Sequence[int]
+    ) -> list[tuple[PartitionId, list[Message], list[int]]]:
+        """Sort messages by partition, those of one partition in the order given."""
+        deque(map(list.append, map(self._message_bin_of.__getitem__, slots), messages), 0)
+        deque(map(list.append, map(self._slot_bin_of.__getitem__, slots), slots), 0)
+        filled = []
+        for partition, message_bin, slot_bin in zip(
+            self._partitions, self._message_bins, self._slot_bins, strict=True
+        ):
+            if slot_bin:
+                filled.append((partition, message_bin[:], slot_bin[:]))
+                message_bin.clear()
+                slot_bin.clear()
+        return filled
+
+
+def _by_slot(bins: list[T], ranges: list[range]) -> list[T]:
+    table = [bins[0]] * SLOT_COUNT
+    for bin_, slots in zip(bins, ranges, strict=True):
+        table[slots.start : slots.stop] = [bin_] * len(slots)
+    return table

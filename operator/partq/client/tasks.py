@@ -1,0 +1,31 @@
+"""Background tasks that cannot die unseen."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+
+from partq.errors import InternalError, PartqError
+
+log = logging.getLogger("partq.client")
+
+
+def start(
+    work: Coroutine[None, None, None], name: str, on_failure: Callable[[PartqError], None]
+) -> asyncio.Task[None]:
+    """Run `work` as a task of the caller, who cancels it; a bug in it is logged and reported."""
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s has failed", name, exc_info=error)
+            on_failure(InternalError(f"{name} has failed: {error!r}"))
+
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(ended)
+    return task
+
+
+async def stop(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
