@@ -1,0 +1,186 @@
+"""`partq consume`: print the messages of a consumer group."""
+
+import asyncio
+import base64
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from partq.cli.connection import Connection, connection_options, find_connection
+from partq.client.consumer import Consumer
+from partq.client.deliveries import Batch, Delivery
+from partq.core.model import Cause
+from partq.errors import ConflictError, SettingsError
+
+_HELP = """Print the messages of a consumer group, each acknowledged once it is printed.
+
+Joins the group as one more member, so its partitions are shared with the others. Runs until
+--count, --idle, Ctrl-C or SIGTERM; then it leaves the group, which hands its partitions over.
+Prints the values, one per line; with --json everything, one JSON object per line.
+
+\b
+  partq consume --group workers
+  partq consume --group workers --idle 2 --json > messages.ndjson
+  partq consume --group workers --count 10 --no-ack       a look; they come again
+"""
+
+
+@click.command(help=_HELP)
+@connection_options
+@click.option("--group", help="Consumer group. Default: the queue's only one.")
+@click.option(
+    "--member",
+    envvar="PARTQ_MEMBER",
+    show_envvar=True,
+    help="Name in the group; the same one gets its partitions back after a restart.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option(
+    "--idle",
+    "idle_s",
+    type=click.FloatRange(min=0.1),
+    help="End when no message came for so many seconds.",
+)
+@click.option("--no-ack", is_flag=True, help="Acknowledge nothing: the messages come again.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON line for each message.")
+def consume(
+    *,
+    queue: str | None,
+    namespace: str,
+    url: str | None,
+    token: str | None,
+    data_dir: Path,
+    group: str | None,
+    member: str | None,
+    count: int | None,
+    idle_s: float | None,
+    no_ack: bool,
+    as_json: bool,
+) -> None:
+    """Print and acknowledge until told to end."""
+    connection = find_connection(
+        "consume", queue=queue, namespace=namespace, url=url, token=token, data_dir=data_dir
+    )
+    work = _consume(
+        connection,
+        group=group or _only_group(connection),
+        member=member,
+        count=count,
+        idle_s=idle_s,
+        is_acking=not no_ack,
+        as_json=as_json,
+    )
+    asyncio.run(work)
+
+
+def _only_group(connection: Connection) -> str:
+    if len(connection.groups) == 1:
+        return connection.groups[0]
+    known = f"; the queue has {', '.join(connection.groups)}" if connection.groups else ""
+    raise SettingsError(f"--group is not given, and there is not just one{known}")
+
+
+async def _consume(
+    connection: Connection,
+    *,
+    group: str,
+    member: str | None,
+    count: int | None,
+    idle_s: float | None,
+    is_acking: bool,
+    as_json: bool,
+) -> None:
+    async with Consumer(
+        connection.url,
+        queue=connection.queue,
+        group=group,
+        token=connection.token,
+        namespace=connection.namespace,
+        member=member,
+    ) as consumer:
+        _leave_on_interrupt(consumer)
+        async for deliveries, done in _until_idle(_take(consumer, count), idle_s):
+            _print(deliveries, as_json=as_json)
+            if is_acking:
+                consumer.ack_nowait(done)
+        try:
+            await consumer.flush()
+        except ConflictError as error:
+            # Printed, but by now another member's: not our failure, and worth knowing.
+            click.echo(f"partq: {error.message}", err=True)
+
+
+def _leave_on_interrupt(consumer: Consumer) -> None:
+    """Let Ctrl-C mean the same as SIGTERM; a second one interrupts."""
+    loop = asyncio.get_running_loop()
+
+    def leave() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        consumer.leave()
+
+    loop.add_signal_handler(signal.SIGINT, leave)
+
+
+Taken = tuple[Sequence[Delivery], Delivery | Batch]
+"""Messages, and what to acknowledge for them."""
+
+
+async def _take(consumer: Consumer, count: int | None) -> AsyncIterator[Taken]:
+    if count is None:
+        async for batch in consumer.batches():
+            yield batch.deliveries(), batch
+        return
+    # One by one: of a batch that was taken whole the rest would be in hand, and waited for.
+    while count > 0:
+        try:
+            delivery = await anext(consumer)
+        except StopAsyncIteration:
+            return
+        count -= 1
+        yield [delivery], delivery
+
+
+async def _until_idle(taken: AsyncIterator[Taken], idle_s: float | None) -> AsyncIterator[Taken]:
+    while True:
+        try:
+            async with asyncio.timeout(idle_s):
+                each = await anext(taken)
+        except (TimeoutError, StopAsyncIteration):
+            return
+        yield each
+
+
+def _print(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
+    """Write the messages and see them off: only what has left us may be acknowledged."""
+    out = sys.stdout.buffer
+    for delivery in deliveries:
+        out.write(json.dumps(record(delivery)).encode() if as_json else delivery.value)
+        out.write(b"\n")
+    out.flush()
+
+
+def record(delivery: Delivery) -> dict[str, Any]:
+    """Return a message as JSON, in the words of the HTTP pull."""
+    try:
+        value = {"value": delivery.value.decode()}
+    except UnicodeDecodeError:
+        value = {"value_base64": base64.b64encode(delivery.value).decode()}
+    _, broker_epoch, epoch, offset = delivery.token
+    return {
+        "partition": str(delivery.partition),
+        "offset": offset,
+        "key": delivery.key,
+        **value,
+        "headers": delivery.headers,
+        "event_time_ms": delivery.event_time_ms,
+        "publish_time_ms": delivery.publish_time_ms,
+        "broker_epoch": broker_epoch,
+        "epoch": epoch,
+        "cause": "" if delivery.cause is Cause.NONE else delivery.cause.name.lower(),
+        "redeliveries": delivery.redeliveries,
+    }
