@@ -6,8 +6,9 @@ import pytest
 
 from partq.cli.verdict.journal import JournalReader, JournalWriter, in_order
 from partq.cli.verdict.judge import UNKNOWN_CAUSE, judge
+from partq.cli.verdict.progress import Progress
 from partq.cli.verdict.records import Delivery, Held, Published, line_of, parse_lines
-from partq.cli.verdict.timeline import Change, Rebalance, hit_live_traffic, measure
+from partq.cli.verdict.timeline import Change, Rebalance, RecordedPause, hit_live_traffic, measure
 from partq.core.model import Cause
 
 
@@ -28,7 +29,6 @@ def delivered(*messages, epoch=1, cause=0, member="a", start=0):
             offset=number,
             broker_epoch=1,
             epoch=epoch,
-            delivery=0,
             cause=cause,
             key=key,
             number=number,
@@ -57,7 +57,7 @@ def test_all_processed_once_and_in_order_is_good():
     pytest.param(delivered(K1, K2, K3, K4, ("k", 5)), 0, 1, 0, {}, id="one nobody published"),
     pytest.param(delivered(K1, K2, K3, K4, ("x", 1)), 0, 1, 0, {}, id="a key nobody published"),
     pytest.param(
-        delivered(K1, K2, K2, K3, K4), 0, 0, 0, {UNKNOWN_CAUSE: 1}, id="one delivery twice"
+        delivered(K1, K2, K2, K3, K4), 0, 0, 0, {UNKNOWN_CAUSE: 1}, id="twice under one token"
     ),
     pytest.param(
         [*delivered(K1, K2, K3), *delivered(K2, K3, K4, epoch=2, start=9)],
@@ -136,8 +136,8 @@ def test_a_hundred_thousand_rows_are_judged_soon():
 
 ROWS = [
     Published(1, "1.0", 0, "k", 1),
-    Delivery(2, "a", "1.0", 0, 7, 8, 0, 0, 'tab\t, "quote" and ☃', 1),
-    Held(3, "a", "1.0", "assigned", 7, 8),
+    Delivery(2, "a", "1.0", 0, 7, 8, 0, 'tab\t, "quote" and ☃', 1),
+    Held(3, "a", "1.0", "assigned"),
 ]
 
 
@@ -174,43 +174,52 @@ S = 1_000_000_000
 
 
 def held(at_s, member, partition, change):
-    return Held(int(at_s * S), member, partition, change, 1, 1)
+    return Held(round(at_s * S), member, partition, change)
 
 
-START = [held(0, "a", "1.0", "assigned"), held(0, "a", "1.1", "assigned")]
+START = [
+    held(0, "a", "1.0", "assigned"),
+    held(0, "a", "1.1", "assigned"),
+    held(0, "z", "1.2", "assigned"),
+    held(0, "z", "1.3", "assigned"),
+]
 
 
 @pytest.mark.parametrize(("rows", "moved", "duration_ms", "longest_pause_ms"), [
-    pytest.param([], 0, 0, 0, id="nothing followed"),
+    pytest.param([], 0, 0, 300, id="nothing followed"),
     pytest.param(
-        [
-            held(11, "a", "1.1", "paused"),
-            held(11.2, "a", "1.1", "revoked"),
-            held(11.25, "b", "1.1", "assigned"),
-        ],
-        1, 1250, 250, id="a graceful handoff pauses from the pause on",
+        [held(11, "a", "1.1", "revoked"), held(11.75, "b", "1.1", "assigned")],
+        1, 1750, 750, id="lost, and somebody else's a moment later",
     ),
     pytest.param(
-        [held(16, "b", "1.0", "assigned"), held(16.5, "b", "1.1", "assigned")],
+        [held(11.25, "b", "1.1", "assigned"), held(11.5, "a", "1.1", "revoked")],
+        1, 1250, 300, id="a handoff that the consumers did not feel: the coordinator's word",
+    ),
+    pytest.param(
+        [
+            held(11, "b", "1.1", "assigned"),
+            held(11.5, "a", "1.1", "revoked"),
+            held(13, "b", "1.1", "revoked"),
+            held(13.75, "c", "1.1", "assigned"),
+        ],
+        2, 3750, 750, id="late word of an older owner does not count",
+    ),
+    pytest.param(
+        [held(16, "b", "1.2", "assigned"), held(16.5, "b", "1.3", "assigned")],
         2, 6500, 6500, id="a killed member's partitions pause from the kill on",
     ),
     pytest.param(
-        [held(11.5, "a", "1.0", "assigned")], 0, 1500, 1500, id="the same member again: no move"
+        [held(11.5, "z", "1.2", "assigned")], 0, 1500, 1500, id="the same member again: no move"
     ),
-    pytest.param(
-        [
-            held(11, "a", "1.1", "paused"),
-            held(12, "a", "1.1", "resumed"),
-            held(15, "a", "1.1", "paused"),
-            held(15.1, "b", "1.1", "assigned"),
-        ],
-        1, 5100, 100, id="a pause that was cancelled does not count on",
-    ),
-    pytest.param([held(30, "b", "1.0", "assigned")], 0, 0, 0, id="the next change's business"),
+    pytest.param([held(30, "b", "1.0", "assigned")], 0, 0, 300, id="the next change's business"),
 ])  # fmt: skip
 def test_what_a_change_did(rows, moved, duration_ms, longest_pause_ms):
-    change = Change(trigger="t", at_ns=10 * S, until_ns=20 * S)
-    assert measure(change, [*START, *rows]) == Rebalance(
+    change = Change(trigger="t", at_ns=10 * S, until_ns=20 * S, killed="z")
+    recorded = [
+        RecordedPause(at_ns=at_s * S, longest_pause_ms=pause_ms)
+        for at_s, pause_ms in [(9, 9000), (15, 300), (20, 9000)]
+    ]
+    assert measure(change, [*START, *rows], recorded) == Rebalance(
         trigger="t", moved=moved, duration_ms=duration_ms, longest_pause_ms=longest_pause_ms
     )
 
@@ -227,3 +236,34 @@ def test_live_traffic(published_s, begun_s, expected):
     change = Change(trigger="t", at_ns=10 * S, until_ns=20 * S)
     instants = [[at * S for at in side] for side in (published_s, begun_s)]
     assert hit_live_traffic(change, *instants) is expected
+
+
+def test_progress_counts_messages_and_knows_owners_whatever_journal_is_read_first():
+    progress = Progress()
+    moved = [held(2, "b", "1.1", "assigned"), held(3, "a", "1.1", "revoked")]
+    progress.add([*START, *reversed(moved)])
+    assert {partition: owner.member for partition, owner in progress.owners.items()} == {
+        "1.0": "a", "1.1": "b", "1.2": "z", "1.3": "z"
+    }  # fmt: skip
+    assert progress.is_settled(["a", "b", "z"], 4)
+    assert not progress.is_settled(["a", "b", "z"], 5)
+    assert not progress.is_settled(["a", "b", "z", "idle"], 4)
+    assert not progress.is_settled(["a", "b"], 4)
+    assert progress.handoff_count == 1
+
+    progress.add([held(4, "b", "1.1", "revoked")])
+    assert not progress.is_settled(["a", "b", "z"], 4)
+    progress.add([held(5, "b", "1.1", "assigned")])
+    assert progress.is_settled(["a", "b", "z"], 4)
+    progress.drop_member("a")
+    assert not progress.is_settled(["a", "b", "z"], 4)
+    assert progress.unsettled(["a", "b"]) == (
+        "1.0 was at a; 1.2 is at z; 1.3 is at z; a has 0, b has 1"
+    )
+
+    progress.add([*STORED, *STORED, *delivered(K1, K2, K2)])
+    assert (progress.published_count, progress.begun_count) == (4, 2)
+    assert progress.lag() == {"1.0": 2}
+    assert not progress.has_all
+    progress.add(delivered(K3, K4))
+    assert progress.has_all

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
-from partq.cli.verdict.records import Row, line_of, parse_lines
+from partq.cli.verdict.records import Delivery, Held, Published, Row, line_of, parse_lines
 
 _SUFFIX: Final = ".journal"
+
+AnyRow = TypeVar("AnyRow", Published, Delivery, Held, Row)
 
 
 class JournalWriter:
@@ -72,6 +74,6 @@ class JournalReader:
         return rows
 
 
-def in_order(rows: Iterable[Row]) -> list[Row]:
+def in_order(rows: Iterable[AnyRow]) -> list[AnyRow]:
     """Return rows by their instants; rows of one instant keep their order."""
     return sorted(rows, key=lambda row: row.at_ns)

@@ -110,7 +110,7 @@ def find_duplicates(deliveries: Iterable[Delivery]) -> list[tuple[str, Delivery]
 
     They are judged in the order of their tokens, not of their instants: a member that was frozen
     may write down its first delivery after another has processed the second, and it is the second
-    that names the cause. The same delivery processed twice, or another place in the log (stored
+    that names the cause. A message processed twice under one token, or another place in the log (stored
     twice), has no cause that would excuse it.
     """
     first: dict[_Message, Delivery] = {}
@@ -148,8 +148,8 @@ def _explain(rows: Sequence[Delivery]) -> list[tuple[str, Delivery]]:
     return found
 
 
-def _token(row: Delivery) -> tuple[int, int, int]:
-    return row.broker_epoch, row.epoch, row.delivery
+def _token(row: Delivery) -> tuple[int, int]:
+    return row.broker_epoch, row.epoch
 
 
 def _name(message: _Message) -> str:
@@ -169,5 +169,5 @@ def _out_of_order(row: Delivery, highest: int) -> str:
 def _unexplained(row: Delivery) -> str:
     cause = Cause(row.cause).name if row.cause in set(Cause) else str(row.cause)
     name = _name((row.key, row.number))
-    token = f"token {row.broker_epoch}.{row.epoch} delivery {row.delivery}"
+    token = f"token {row.broker_epoch}.{row.epoch}"
     return f"duplicate without a cause: {name} {_place(row)}, {token}, cause {cause}"

@@ -11,6 +11,9 @@ from typing import Any, Final, NamedTuple
 MESSAGE_NUMBER_HEADER: Final = "number"
 """The message header that carries a message's number among those of its key."""
 
+ASSIGNED: Final = "assigned"
+REVOKED: Final = "revoked"
+
 
 class Published(NamedTuple):
     """The producer knows that a message is stored."""
@@ -33,8 +36,6 @@ class Delivery(NamedTuple):
     offset: int
     broker_epoch: int
     epoch: int
-    delivery: int
-    """Grows when the messages of one token are sent again."""
     cause: int
     """Why this is not the first delivery, as in `Cause`; 0: it is."""
     key: str
@@ -42,15 +43,13 @@ class Delivery(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A consumer was given a partition, asked to pause it, or has lost it."""
+    """A consumer was given a partition, or has lost it."""
 
     at_ns: int
     member: str
     partition: str
     change: str
-    """`assigned`, `paused`, `resumed` or `revoked`."""
-    broker_epoch: int
-    epoch: int
+    """`ASSIGNED` or `REVOKED`."""
 
 
 Row = Published | Delivery | Held

@@ -1,8 +1,10 @@
 """What each change of a run did: partitions moved, how long it took, how long they paused.
 
-Measured from the consumers' own journals. A partition's pause begins when its consumer is asked to
-pause it or loses it, for one that died with its process when that process was killed, and ends when
-a consumer has been assigned it. So it does not depend on the traffic of the partition.
+Two witnesses measure pauses. The consumers' journals know when a partition was lost and when it was
+assigned again; for a consumer that was killed the loss is the kill. In a graceful handoff the old
+owner learns that it has lost a partition when another has it already: there the coordinator's
+record counts, from the pause to the commit. The longer of the two is reported. Neither depends on
+the traffic of the partition.
 """
 
 from bisect import bisect_left, bisect_right
@@ -10,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from partq.cli.verdict.records import Held
+from partq.cli.verdict.records import REVOKED, Held
 
 TRAFFIC_WINDOW_S: Final = 5.0
 """A change hit live traffic if messages were published and delivered this close to it, in seconds,
@@ -25,6 +27,17 @@ class Change:
     at_ns: int
     until_ns: int
     """When the next change came, or the run ended: what happens until then belongs to this one."""
+    killed: str = ""
+    """The member that was killed at `at_ns`: its partitions paused from then on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedPause:
+    """What the coordinator says of one rebalance."""
+
+    at_ns: int
+    """When it began, on the clock of the journals."""
+    longest_pause_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,38 +53,39 @@ class Rebalance:
     """The longest time that a partition had no consumer; 0: none was without."""
 
 
-def measure(change: Change, held: Iterable[Held]) -> Rebalance:
+def measure(
+    change: Change, held: Iterable[Held], recorded: Iterable[RecordedPause] = ()
+) -> Rebalance:
     """Return what followed from a change; `held`: all rows of the run, in order."""
     owner: dict[str, str] = {}
-    paused_at: dict[str, int] = {}
+    lost_at: dict[str, int] = {}
     moved = last_ns = longest_ns = 0
     for row in held:
         if row.at_ns >= change.until_ns:
             break
-        if row.change != "assigned":
-            if row.at_ns >= change.at_ns:
-                _note_pause(paused_at, row)
+        before = owner.get(row.partition)
+        if row.change == REVOKED:
+            if before == row.member:  # else another has it already
+                lost_at[row.partition] = row.at_ns
             continue
-        if row.at_ns >= change.at_ns:
-            moved += owner.get(row.partition, row.member) != row.member
-            last_ns = row.at_ns - change.at_ns
-            pause_ns = row.at_ns - paused_at.pop(row.partition, change.at_ns)
-            longest_ns = max(longest_ns, pause_ns)
         owner[row.partition] = row.member
+        lost_ns = lost_at.pop(row.partition, None)
+        if row.at_ns < change.at_ns:
+            continue
+        if lost_ns is None:
+            lost_ns = change.at_ns if before == change.killed else row.at_ns
+        moved += before is not None and before != row.member
+        last_ns = row.at_ns - change.at_ns
+        longest_ns = max(longest_ns, row.at_ns - lost_ns)
+    pauses_ms = [
+        each.longest_pause_ms for each in recorded if change.at_ns <= each.at_ns < change.until_ns
+    ]
     return Rebalance(
         trigger=change.trigger,
         moved=moved,
         duration_ms=last_ns // 1_000_000,
-        longest_pause_ms=longest_ns // 1_000_000,
+        longest_pause_ms=max([longest_ns // 1_000_000, *pauses_ms]),
     )
-
-
-def _note_pause(paused_at: dict[str, int], row: Held) -> None:
-    """Remember since when a partition is without a consumer; forget it when it goes on."""
-    if row.change == "resumed":
-        paused_at.pop(row.partition, None)
-    else:
-        paused_at.setdefault(row.partition, row.at_ns)
 
 
 def hit_live_traffic(change: Change, published_ns: Sequence[int], begun_ns: Sequence[int]) -> bool:

@@ -1,0 +1,69 @@
+"""The faults, and the load under which each strikes: a table."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+BROKER_COUNT: Final = 2
+LEASE_S: Final = 3.0
+"""What the brokers of the runtime hold, in seconds."""
+FREEZE_S: Final = 2 * LEASE_S
+"""How long a process stays stopped: others may call the lease over after 1.5 times its length."""
+
+
+class Fault(StrEnum):
+    """What is done to a process."""
+
+    REDIS_KILLED = "redis"
+    BROKER_KILLED = "broker"
+    CONSUMER_KILLED = "consumer"
+    PRODUCER_KILLED = "producer"
+    COORDINATOR_KILLED = "coordinator"
+    CONSUMER_FROZEN = "consumer frozen"
+    BROKER_FROZEN = "broker frozen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What one round publishes."""
+
+    messages: int
+    size_bytes: int
+    per_s: int
+    """Messages per second; 0: as fast as they go."""
+
+
+# Redis has to be hit while it writes hard. The others have to be hit with messages in hand, and
+# the load has to last until they are back.
+_HEAVY: Final = Load(messages=3_000, size_bytes=20_000, per_s=0)
+_STEADY: Final = Load(messages=4_000, size_bytes=500, per_s=800)
+_LONG: Final = Load(messages=9_000, size_bytes=500, per_s=800)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How often a fault strikes unless told otherwise, and what runs meanwhile."""
+
+    rounds: int
+    load: Load
+
+
+PLANS: Final = {
+    Fault.REDIS_KILLED: Plan(rounds=20, load=_HEAVY),
+    Fault.BROKER_KILLED: Plan(rounds=6, load=_STEADY),
+    Fault.CONSUMER_KILLED: Plan(rounds=6, load=_STEADY),
+    Fault.PRODUCER_KILLED: Plan(rounds=6, load=_STEADY),
+    Fault.COORDINATOR_KILLED: Plan(rounds=6, load=_STEADY),
+    Fault.CONSUMER_FROZEN: Plan(rounds=4, load=_LONG),
+    Fault.BROKER_FROZEN: Plan(rounds=4, load=_LONG),
+}
+
+CHOICES: Final = {
+    "redis": (Fault.REDIS_KILLED,),
+    "broker": (Fault.BROKER_KILLED,),
+    "consumer": (Fault.CONSUMER_KILLED,),
+    "producer": (Fault.PRODUCER_KILLED,),
+    "coordinator": (Fault.COORDINATOR_KILLED,),
+    "freeze": (Fault.CONSUMER_FROZEN, Fault.BROKER_FROZEN),
+}
+"""What `--only` takes."""

@@ -1,0 +1,200 @@
+"""One round: publish, strike, recover, and judge what the consumers saw of its messages."""
+
+import asyncio
+import random
+import signal
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from partq.cli.chaos.faults import FREEZE_S, PLANS, Fault, Load
+from partq.cli.verdict.journal import in_order
+from partq.cli.verdict.judge import Verdict, judge
+from partq.cli.workload.process import WorkerProcess
+from partq.cli.workload.stage import Stage
+from partq.cli.workload.synthetic import key_prefix
+from partq.embedded.child import Child
+from partq.embedded.runtime import EmbeddedRuntime
+from partq.errors import InternalError, UnavailableError
+
+KEYS: Final = 64
+MEMBERS: Final = 3
+BEGIN_TIMEOUT_S: Final = 60.0
+ROUND_TIMEOUT_S: Final = 60.0
+"""For each of: everything published, everything processed, every partition Ready again."""
+EARLIEST, LATEST = 0.1, 0.6
+"""Shares of the round's messages that are published when the fault strikes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What came of one round."""
+
+    fault: Fault
+    number: int
+    """Counts the rounds of one fault from 1."""
+    struck: str
+    """What was hit."""
+    duration_s: float
+    verdict: Verdict
+
+
+class Chaos:
+    """Rounds against one running queue."""
+
+    def __init__(self, runtime: EmbeddedRuntime, stage: Stage, draw: random.Random) -> None:
+        self._runtime = runtime
+        self._stage = stage
+        self._draw = draw
+        self._member_count = 0
+
+    async def begin(self) -> None:
+        """Start the consumers and wait until they have all partitions.
+
+        Raises:
+            UnavailableError: they do not get them.
+        """
+        for _ in range(MEMBERS):
+            await self._start_new_member()
+        await self._settle(BEGIN_TIMEOUT_S)
+
+    async def round(self, fault: Fault, number: int) -> Round:
+        """Publish one load, strike once while it flows, and judge.
+
+        Raises:
+            PartqError: the system does not recover, or a process fails that nobody has touched.
+        """
+        began = time.monotonic()
+        name = f"{fault.name.lower().replace('_', '-')}-{number}"
+        prefix, progress = key_prefix(name), self._stage.progress
+        before, load = progress.published_count, PLANS[fault].load
+        first_row = len(progress.published), len(progress.deliveries)
+        publisher = await self._publish(name, load)
+        share = self._draw.uniform(EARLIEST, LATEST)
+        await self._published(before + int(load.messages * share), publisher)
+        struck, publisher = await self._strike(fault, name, publisher)
+        await self._published(before + load.messages, publisher)
+        await publisher.wait(ROUND_TIMEOUT_S)
+        # A process that was frozen may still write down what it had in hand: settled comes first.
+        await self._settle(ROUND_TIMEOUT_S)
+        await self._stage.until(lambda: progress.has_all, ROUND_TIMEOUT_S)
+        return Round(
+            fault=fault,
+            number=number,
+            struck=struck,
+            duration_s=time.monotonic() - began,
+            verdict=judge(
+                [row for row in progress.published[first_row[0] :] if row.key.startswith(prefix)],
+                in_order(
+                    row for row in progress.deliveries[first_row[1] :] if row.key.startswith(prefix)
+                ),
+            ),
+        )
+
+    async def end(self) -> None:
+        """Let the consumers leave."""
+        await asyncio.gather(*map(self._stage.stop_consumer, tuple(self._stage.consumers)))
+        self._stage.look()
+
+    # ---- faults ----
+
+    async def _strike(
+        self, fault: Fault, name: str, publisher: WorkerProcess
+    ) -> tuple[str, WorkerProcess]:
+        """Hit a process; return what it was, and the producer that goes on."""
+        match fault:
+            case Fault.PRODUCER_KILLED:
+                await publisher.kill()
+                return publisher.name, await self._publish(name, PLANS[fault].load)
+            case Fault.CONSUMER_KILLED:
+                return await self._kill_consumer(), publisher
+            case Fault.CONSUMER_FROZEN:
+                return await self._freeze_consumer(), publisher
+            case Fault.BROKER_FROZEN:
+                broker = self._draw.choice(self._runtime.brokers)
+                broker.freeze()
+                try:
+                    await self._stage.until(lambda: False, FREEZE_S)
+                finally:
+                    broker.thaw()
+                return broker.name, publisher
+            case Fault.REDIS_KILLED:
+                return await _kill(self._runtime.redis), publisher
+            case Fault.BROKER_KILLED:
+                return await _kill(self._draw.choice(self._runtime.brokers)), publisher
+            case Fault.COORDINATOR_KILLED:
+                await self._join_or_leave()
+                return await _kill(self._draw.choice(self._runtime.coordinators)), publisher
+
+    async def _kill_consumer(self) -> str:
+        """Kill one; it comes back under its name within the delay, or another one in its place."""
+        member = self._draw.choice(list(self._stage.consumers))
+        await self._stage.kill_consumer(member)
+        if self._draw.random() < 0.5:
+            await self._stage.start_consumer(member)
+            return f"{member}, which returned"
+        return f"{member}, replaced by {await self._start_new_member()}"
+
+    async def _freeze_consumer(self) -> str:
+        member = self._draw.choice(list(self._stage.consumers))
+        worker = self._stage.consumers[member]
+        worker.signal(signal.SIGSTOP)
+        try:
+            await self._stage.until(lambda: False, FREEZE_S)
+        finally:
+            worker.signal(signal.SIGCONT)
+        return member
+
+    async def _join_or_leave(self) -> None:
+        """Give the coordinator something to do at the moment of its death."""
+        if len(self._stage.consumers) > MEMBERS:
+            await self._stage.stop_consumer(next(iter(self._stage.consumers)))
+        else:
+            await self._start_new_member()
+
+    # ---- steps ----
+
+    async def _start_new_member(self) -> str:
+        self._member_count += 1
+        member = f"consumer-{self._member_count}"
+        await self._stage.start_consumer(member)
+        return member
+
+    async def _publish(self, name: str, load: Load) -> WorkerProcess:
+        numbers = {
+            "--messages": load.messages,
+            "--size-bytes": load.size_bytes,
+            "--per-s": load.per_s,
+            "--keys": KEYS,
+        }
+        args = [str(part) for pair in numbers.items() for part in pair]
+        return await self._stage.start_publisher(name, *args)
+
+    async def _published(self, count: int, publisher: WorkerProcess) -> None:
+        """Wait until so many messages of the whole run are known to be stored."""
+        progress = self._stage.progress
+
+        def is_enough() -> bool:
+            if publisher.exit_code:
+                raise InternalError(
+                    f"{publisher.name} has ended with status {publisher.exit_code}: "
+                    f"{publisher.last_words()}"
+                )
+            return progress.published_count >= count
+
+        if not await self._stage.until(is_enough, ROUND_TIMEOUT_S):
+            raise UnavailableError(
+                f"{publisher.name}: {progress.published_count} of {count} messages are published "
+                f"after {ROUND_TIMEOUT_S:g} s: {publisher.last_words()}"
+            )
+
+    async def _settle(self, timeout_s: float) -> None:
+        if not await self._stage.until(self._stage.is_settled, timeout_s):
+            raise UnavailableError(
+                f"after {timeout_s:g} s not every partition is Ready: {self._stage.unsettled()}"
+            )
+
+
+async def _kill(child: Child) -> str:
+    await child.kill()
+    return child.name

@@ -1,0 +1,100 @@
+"""`partq demo`: run the scenario, print the verdict."""
+
+import asyncio
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import IO, Any, Final
+
+import click
+from rich.console import Console
+
+from partq.cli.demo.run import Outcome, run
+from partq.cli.verdict.report import print_rebalances, print_verdict, rebalance_to_json, to_json
+from partq.cli.workload.events import default_input, disordered, load
+
+DEFAULT_DURATION_S: Final = 75.0
+MIN_DURATION_S: Final = 30.0
+MAX_DURATION_S: Final = 3600.0
+
+
+@click.command()
+@click.option(
+    "--input",
+    "source",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="NDJSON, also gzipped, with a `key` per line. Default: 99,515 real file changes.",
+)
+@click.option(
+    "--duration",
+    "duration_s",
+    type=click.FloatRange(MIN_DURATION_S, MAX_DURATION_S),
+    default=DEFAULT_DURATION_S,
+    show_default=True,
+    help="Seconds over which the events are published, evenly.",
+)
+@click.option(
+    "--json", "json_file", type=click.File("w", lazy=False), help="Write the verdict to this file."
+)
+def demo(*, source: Path | None, duration_s: float, json_file: IO[str] | None) -> None:
+    """Publish real events while everything changes, and judge what the consumers saw.
+
+    Consumers go 2 -> 4 -> 6 -> 3, one is killed, one restarts, a broker is killed: all of it under
+    traffic. Then the consumers' journals say what was lost, repeated or out of order.
+
+    Exit status: 0 good; 1 lost, out of order, a duplicate without a cause, or a change that did
+    not hit live traffic; 2 wrong input.
+    """
+    console = Console()
+    source = source or default_input()
+    events = load(source)
+    if count := disordered(events):
+        console.print(
+            f"{source}: {count:,} events do not follow their key's predecessor in the input; "
+            "they will count as out_of_order",
+            style="yellow",
+            markup=False,
+        )
+    event_count = len(events)
+    del events
+    directory = Path(tempfile.mkdtemp(prefix="partq-demo-"))
+    is_good = False
+    try:
+        outcome = asyncio.run(
+            run(
+                console,
+                source,
+                event_count=event_count,
+                duration_s=duration_s,
+                directory=directory,
+            )
+        )
+        is_good = outcome.is_good
+    finally:
+        if is_good:
+            shutil.rmtree(directory)
+        else:
+            click.echo(f"journals, data and logs are left in {directory}", err=True)
+    _print(console, outcome)
+    if json_file is not None:
+        json.dump(outcome_to_json(outcome), json_file, indent=2)
+        json_file.write("\n")
+    if not is_good:
+        raise click.exceptions.Exit(1)
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    """Return what `--json` writes."""
+    return {
+        **to_json(outcome.verdict),
+        "rebalances": [rebalance_to_json(each) for each in outcome.rebalances],
+        "failures": [*outcome.failures, *outcome.verdict.findings],
+    }
+
+
+def _print(console: Console, outcome: Outcome) -> None:
+    print_rebalances(console, outcome.rebalances, outcome.duplicates)
+    for failure in outcome.failures:
+        console.print(failure, style="red", markup=False)
+    print_verdict(console, outcome.verdict)

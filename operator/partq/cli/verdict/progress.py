@@ -1,0 +1,135 @@
+"""A run while it goes on: what the journals say so far, in counts and in owners."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from partq.cli.verdict.records import ASSIGNED, Delivery, Held, Published, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who a partition belongs to, as far as the consumers know."""
+
+    member: str
+    since_ns: int
+    is_ready: bool
+    """Whether the member has it now; else it has lost it, and nobody else has it yet."""
+
+
+class Progress:
+    """Everything that the journals of one run have said so far.
+
+    Rows come in pieces, each journal's in its order; pieces of different journals may overlap in
+    time.
+    """
+
+    def __init__(self) -> None:
+        self.published: list[Published] = []
+        self.deliveries: list[Delivery] = []
+        self.held: list[Held] = []
+        self.owners: dict[str, Owner] = {}
+        """By partition, in the order in which they were first assigned."""
+        self.begun_by_partition: Counter[str] = Counter()
+        self.stored_by_partition: Counter[str] = Counter()
+        self.handoff_count = 0
+        """Assignments to another member than before."""
+        self._stored: set[tuple[str, int]] = set()
+        self._begun: set[tuple[str, int]] = set()
+        self._waiting: set[tuple[str, int]] = set()
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take up more rows."""
+        for row in rows:
+            match row:
+                case Published():
+                    self._add_published(row)
+                case Delivery():
+                    self._add_delivery(row)
+                case Held():
+                    self._add_held(row)
+
+    @property
+    def published_count(self) -> int:
+        """Different messages known to be stored."""
+        return len(self._stored)
+
+    @property
+    def begun_count(self) -> int:
+        """Different messages that a consumer has begun."""
+        return len(self._begun)
+
+    @property
+    def has_all(self) -> bool:
+        """Whether every published message was begun by somebody."""
+        return not self._waiting
+
+    def lag(self) -> dict[str, int]:
+        """Return for each partition how many messages are published, not begun; at least 0."""
+        return {
+            partition: max(0, count - self.begun_by_partition[partition])
+            for partition, count in self.stored_by_partition.items()
+        }
+
+    def drop_member(self, member: str) -> None:
+        """Note that a member's process died without a word: it cannot write it down itself."""
+        for partition, owner in self.owners.items():
+            if owner.member == member:
+                self.owners[partition] = replace(owner, is_ready=False)
+
+    def is_settled(self, members: Collection[str], partition_count: int) -> bool:
+        """Say whether every partition is at one of `members`, evenly (sizes differ by 1)."""
+        if len(self.owners) < partition_count:
+            return False
+        if not all(owner.is_ready for owner in self.owners.values()):
+            return False
+        sizes = dict.fromkeys(members, 0)
+        for owner in self.owners.values():
+            if owner.member not in sizes:
+                return False
+            sizes[owner.member] += 1
+        return max(sizes.values()) - min(sizes.values()) <= 1
+
+    def unsettled(self, members: Collection[str]) -> str:
+        """Return what `is_settled` misses, in words."""
+        missing = [
+            f"{partition} {'is at' if owner.is_ready else 'was at'} {owner.member}"
+            for partition, owner in self.owners.items()
+            if not owner.is_ready or owner.member not in members
+        ]
+        sizes = counts_by_member(self.owners)
+        shares = ", ".join(f"{member} has {sizes[member]}" for member in members)
+        return "; ".join([*missing, shares])
+
+    def _add_published(self, row: Published) -> None:
+        self.published.append(row)
+        message = (row.key, row.number)
+        if message not in self._stored:
+            self._stored.add(message)
+            if message not in self._begun:
+                self._waiting.add(message)
+            self.stored_by_partition[row.partition] += 1
+
+    def _add_delivery(self, row: Delivery) -> None:
+        self.deliveries.append(row)
+        message = (row.key, row.number)
+        if message not in self._begun:
+            self._begun.add(message)
+            self._waiting.discard(message)
+            self.begun_by_partition[row.partition] += 1
+
+    def _add_held(self, row: Held) -> None:
+        self.held.append(row)
+        # By their instants, not by the order in which the journals are read.
+        owner = self.owners.get(row.partition)
+        if row.change == ASSIGNED:
+            if owner is None or row.at_ns > owner.since_ns:
+                self.handoff_count += owner is not None and owner.member != row.member
+                self.owners[row.partition] = Owner(row.member, row.at_ns, is_ready=True)
+        elif owner is not None and owner.member == row.member and row.at_ns >= owner.since_ns:
+            self.owners[row.partition] = replace(owner, is_ready=False)
+
+
+def counts_by_member(owners: Mapping[str, Owner]) -> Counter[str]:
+    """Return how many partitions each member has."""
+    return Counter(owner.member for owner in owners.values() if owner.is_ready)

@@ -1,0 +1,1 @@
+"""Producers and consumers as processes of their own, with journals: what demo and chaos disturb."""
