@@ -1,0 +1,269 @@
+"""Die before and after every store call; a fresh process goes on from there.
+
+Each operation runs in a process of its own that ends at the chosen point, as after kill -9. Then
+the operation is repeated, as a fresh process does, and what is stored must be what one undisturbed
+run stores. Run as a program, this file is the process that forks those that die (a fork of a
+process with pytest's threads would be unsafe, and a new interpreter for each slow).
+"""
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.records import HandoffRecord
+from partq.errors import FencedError
+from partq.store.connection import Store
+from partq.store.events import Events
+from partq.store.fail_point import EXIT_STATUS, FailPoint
+from partq.store.handoffs import Handoffs
+from partq.store.keys import Keys
+from partq.store.layouts import Layouts
+from partq.store.leases import Leases
+from partq.store.log import AppendBatch, Log
+from partq.store.lua import load_scripts
+from partq.store.members import Members
+from partq.store.partitions import Partitions
+
+P = PartitionId(1, 0)
+GROUP = "workers"
+EPOCH = 2**52
+"""Broker epoch, epoch and attempt of the prepared records: above every clock, so that what is drawn
+from them is known beforehand."""
+
+
+class Stores:
+    """Everything that a process has of the store."""
+
+    def __init__(self, store):
+        keys = Keys(store.prefix, "ns", "orders", "0f3a9c1e")
+        self.store = store
+        self.keys = keys
+        self.partitions = Partitions(store, keys)
+        self.log = Log(store, keys)
+        self.leases = Leases(store, keys)
+        self.layouts = Layouts(store, keys)
+        self.members = Members(store, keys)
+        self.handoffs = Handoffs(store, keys)
+        self.events = Events(store, keys)
+
+    async def prepare(self):
+        """A partition with ten messages, owned by b-0, whose group is with m-0."""
+        await self.partitions.create(P)
+        await self.partitions.add_group(P, GROUP, start="Earliest")
+        await self.store.read("HSET", self.keys.meta(P), "broker_epoch", EPOCH, "owner", "b-0")
+        for number in range(2):
+            await self.append(number)
+        await self.store.read(
+            *("HSET", self.keys.cursor(P, GROUP), "member", "m-0", "epoch", EPOCH),
+        )
+        await self.flush(7)
+        await self.store.read("HSET", self.keys.handoffs(GROUP), "last_attempt", EPOCH)
+
+    async def append(self, number):
+        await self.log.append(
+            P,
+            broker_epoch=EPOCH,
+            number=number,
+            expected=5 * number,
+            batches=[AppendBatch("p", 5 * number, 5, b"12345")],
+            max_bytes=None,
+        )
+
+    async def flush(self, cursor):
+        await self.partitions.flush(
+            P, GROUP, broker_epoch=EPOCH, cursor=cursor, acked=[], redeliveries={}
+        )
+
+    async def commit(self):
+        await self.partitions.commit(
+            P,
+            GROUP,
+            broker_epoch=EPOCH,
+            source="m-0",
+            epoch=EPOCH,
+            attempt=EPOCH + 1,
+            target="m-1",
+            cause=0,
+            cursor=7,
+            acked=[(8, 9)],
+            redeliveries={},
+        )
+
+    async def claim(self):
+        """What a broker does whose claim has no answer: it reads, and claims what it sees."""
+        expected = (await self.partitions.read(P)).broker_epoch
+        await self.partitions.claim(P, BrokerId("b-1"), "i-1", expected=expected)
+
+    async def yield_(self):
+        with suppress(FencedError):  # after a repeat: not ours any more, as wanted
+            await self.partitions.yield_(P, broker_epoch=EPOCH, successor=BrokerId("b-1"))
+
+    async def renew(self):
+        await self.leases.renew("b-0", "i-0", 3.0, "http://b-0")
+
+    async def renew_and_release(self):
+        """What a process releases is what it has renewed itself."""
+        await self.renew()
+        await self.leases.release("b-0", "i-0")
+
+    async def state(self):
+        """All that is stored; times of day, and how often an event is there, left out."""
+        found = {}
+        for key in sorted(await self.store.read("KEYS", self.store.prefix + ":*")):
+            name = key.decode().removeprefix(self.store.prefix)
+            if name == ":events":
+                entries = await self.store.read("XRANGE", key, "-", "+")
+                found[name] = {tuple(fields) for _, fields in entries}
+            elif name.endswith(":log"):
+                entries = await self.store.read("XRANGE", key, "-", "+")
+                found[name] = [(entry_id, _timeless(fields)) for entry_id, fields in entries]
+            else:
+                flat = _timeless(await self.store.read("HGETALL", key))
+                found[name] = dict(zip(flat[::2], flat[1::2], strict=True))
+        return found
+
+
+def _timeless(values):
+    return [re.sub(rb"\b\d{13}\b", b"(time)", value) for value in values]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation, and what its repeat by a fresh process may change."""
+
+    act: Callable[[Any], Awaitable[object]]
+    draws_again: bool = False
+    """The repeat draws a higher epoch or attempt than the call that died after it."""
+    first: Callable[[Any], Awaitable[object]] | None = None
+    """The step of `act` that goes through before the call at which the process dies."""
+
+
+CASES = {
+    "add_event": Case(lambda to: to.events.add("bound", epoch=1)),
+    "add_group": Case(lambda to: to.partitions.add_group(P, "second", start="Latest")),
+    "append_batches": Case(lambda to: to.append(2)),
+    "bind_member": Case(
+        lambda to: to.partitions.bind(P, GROUP, member="m-0", incarnation="x", broker_epoch=EPOCH),
+        draws_again=True,
+    ),
+    "claim_partition": Case(lambda to: to.claim(), draws_again=True),
+    "commit_handoff": Case(lambda to: to.commit()),
+    "create_partition": Case(lambda to: to.partitions.create(PartitionId(1, 1))),
+    "create_queue": Case(lambda to: to.layouts.create_queue({1: 16})),
+    "draw_attempt": Case(lambda to: to.handoffs.draw_attempt(GROUP), draws_again=True),
+    "flush_cursor": Case(lambda to: to.flush(8)),
+    "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
+    "register_life": Case(lambda to: to.layouts.register("0f3a9c1e")),
+    "release_lease": Case(lambda to: to.renew_and_release(), first=lambda to: to.renew()),
+    "remove_group": Case(lambda to: to.partitions.remove_group(P, GROUP)),
+    "renew_lease": Case(lambda to: to.renew()),
+    "trim_log": Case(lambda to: to.log.trim(P, broker_epoch=EPOCH)),
+    "write_config": Case(lambda to: to.layouts.write_config({}, resource_generation=1)),
+    "write_fields": Case(
+        lambda to: to.handoffs.record(
+            GROUP, P, HandoffRecord(None, MemberId("m-1"), 1, "Draining", 0)
+        )
+    ),
+    "yield_partition": Case(lambda to: to.yield_()),
+}
+
+
+def without_draws(value):
+    """Leave out the numbers that were drawn above the prepared ones."""
+    return re.sub(r"\b4503599627370\d{3}\b", "(drawn)", repr(value))
+
+
+# ---- the process that forks those that die ------------------------------------------------------
+
+
+async def act(url, prefix, operation, fail_point):
+    """Carry out one operation in this process."""
+    store = await Store.open(url, prefix=prefix, fail_point=fail_point)
+    await CASES[operation].act(Stores(store))
+    await store.close()
+
+
+def serve():
+    """Fork a process for each line on stdin, and write how it ended."""
+    for line in sys.stdin:
+        url, prefix, phase, operation = json.loads(line)
+        child = os.fork()
+        if not child:
+            asyncio.run(act(url, prefix, operation, FailPoint(phase, operation, 1)))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)  # noqa: T201 # the answer
+
+
+# ---- the tests ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def die():
+    """Carry out an operation in a process that ends at the fail point; return its status."""
+    program = [sys.executable, str(Path(__file__))]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forker:
+
+        def die(*line):
+            forker.stdin.write(json.dumps(line).encode() + b"\n")
+            forker.stdin.flush()
+            return int(forker.stdout.readline())
+
+        yield die
+        forker.stdin.close()
+        forker.wait(10)
+
+
+def test_every_script_has_its_case():
+    assert set(CASES) == set(load_scripts((7,)))
+
+
+@pytest.mark.parametrize("operation", CASES)
+async def test_a_fresh_process_goes_on(redis_server, key_prefix, die, operation):
+    case = CASES[operation]
+    async with AsyncExitStack() as stack:
+        stores = {}
+        for name in ("undisturbed", "before", "after"):
+            store = await Store.open(redis_server.url, prefix=f"{key_prefix}{name}")
+            stack.push_async_callback(store.close)
+            stores[name] = Stores(store)
+            await stores[name].prepare()
+        undisturbed = stores["undisturbed"]
+        if case.first is not None:
+            await case.first(undisturbed)
+        left_behind = {"before": await undisturbed.state()}
+        await case.act(undisturbed)
+        done = left_behind["after"] = await undisturbed.state()
+
+        for phase in ("before", "after"):
+            fresh = stores[phase]
+            assert die(redis_server.url, fresh.store.prefix, phase, operation) == EXIT_STATUS
+            assert await fresh.state() == left_behind[phase]
+            await case.act(fresh)
+            if case.draws_again:
+                assert without_draws(await fresh.state()) == without_draws(done)
+            else:
+                assert await fresh.state() == done
+
+
+def test_only_the_chosen_call_counts():
+    point = FailPoint("before", "draw_attempt", 3)
+    for phase, operation in [("before", "trim_log"), ("after", "draw_attempt")] * 5:
+        point.hit(phase, operation)
+    point.hit("before", "draw_attempt")
+    point.hit("before", "draw_attempt")  # a third one would end this very process
+
+
+if __name__ == "__main__":
+    serve()
