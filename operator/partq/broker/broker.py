@@ -24,6 +24,7 @@ from partq.errors import (
     NotOwnerError,
     PartqError,
     QuotaExceededError,
+    UnavailableError,
     UnknownGroupError,
     UnknownPartitionError,
     UnknownQueueError,
@@ -160,12 +161,13 @@ class Broker:
         """The queue's settings.
 
         Raises:
-            UnknownQueueError: the store does not have them yet.
+            UnavailableError: they were not read yet. That is no word about the queue: a broker
+                that has just started says so, too, and clients must come again.
         """
         if self._config is None:
-            raise UnknownQueueError(
-                f"queue {self.settings.queue}: not created yet; the broker serves it once the "
-                "operator has written its layout"
+            raise UnavailableError(
+                f"queue {self.settings.queue}: this broker has not read its layout yet",
+                retry_after_s=REFRESH_GAP_S,
             )
         return self._config
 
