@@ -4,6 +4,7 @@ The book that a broker keeps: cursor, acknowledged ranges above it, the next off
 offsets are sent again and why. No I/O and no clock; the broker's flows and flushes drive it.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ from partq.errors import NotDeliveredError, RewoundError
 
 ACK_SPAN = 100_000
 """Offsets above the cursor that may be delivered: bounds the acknowledged ranges."""
+
+_COUNTED = frozenset({Cause.FLOW_LOST, Cause.FORCED_COMMIT})
+"""Causes that may be the fault of the message in hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,8 @@ class Delivery:
 
     __slots__ = (
         "_causes",
-        "_lowest_release",
         "_redeliveries",
+        "_releases",
         "acked",
         "cursor",
         "in_flight",
@@ -57,7 +61,8 @@ class Delivery:
         """Messages below `position` that are neither acknowledged nor released."""
         self.number = 0
         """Delivery number of the current token."""
-        self._lowest_release: int | None = None
+        self._releases: list[tuple[int, int]] = []
+        """Delivery number and start of each release that no later one has undercut: both grow."""
         self._causes: list[tuple[int, int, Cause]] = []
         self._redeliveries = dict(redeliveries or {})
 
@@ -90,12 +95,13 @@ class Delivery:
 
     def rewind(self, cause: Cause) -> None:
         """Start a new token at the cursor; what the old one had in flight goes out again."""
-        self._redeliveries = self.redeliveries_after_rewind()
+        if cause in _COUNTED:
+            self._redeliveries = self.redeliveries_after_rewind()
         self.mark(self.position, cause)
         self.position = self.cursor
         self.in_flight = 0
         self.number = 0
-        self._lowest_release = None
+        self._releases.clear()
 
     def take(self, start: int, stop: int, credit: int) -> Window | None:
         """Take the next window inside the stored batch of the offsets [start, stop).
@@ -114,19 +120,11 @@ class Delivery:
                 cause, end = why, min(end, high)
             elif low > begin:
                 end = min(end, low)
-        skip: list[tuple[int, int]] = []
-        if self.acked:
-            # Skipped offsets cost no credit, but more than `credit` of the rest must not fit.
-            end = min(end, begin + credit + self.acked.count(begin, end))
-            skip = self.acked.within(begin, end)
-            while end > begin and end - begin - sum(b - a for a, b in skip) > credit:
-                end -= 1
-                skip = self.acked.within(begin, end)
-        else:
-            end = min(end, begin + credit)
-        messages = end - begin - sum(b - a for a, b in skip)
-        if messages <= 0:
+        if end <= begin or credit <= 0:
             return None
+        end = self.acked.end_of_window(begin, end, credit)
+        skip = self.acked.within(begin, end)
+        messages = end - begin - sum(b - a for a, b in skip)
         counts = (
             sorted((o, n) for o, n in self._redeliveries.items() if begin <= o < end)
             if self._redeliveries
@@ -144,7 +142,8 @@ class Delivery:
             RewoundError: `upto` reaches what was released since the delivery number it names.
         """
         ranges = list(ranges)
-        if number > self.number or (number < self.number and upto > (self._lowest_release or 0)):
+        is_older = number < self.number
+        if number > self.number or (is_older and upto > self._released_from(number)):
             raise RewoundError(
                 f"cumulative ack under delivery {number}; the current one is {self.number}: "
                 "acknowledge what was delivered again"
@@ -166,6 +165,10 @@ class Delivery:
         if self.acked:
             self.cursor = self.acked.end_of_run(self.cursor)
             self.acked.drop_below(self.cursor)
+            # What was acknowledged under an older token is not sent again, nor looked at.
+            self.position = max(self.position, self.cursor)
+        while len(self._releases) > 1 and self._releases[1][1] <= self.cursor:
+            del self._releases[0]
         if self._redeliveries:
             self._redeliveries = {
                 offset: count
@@ -194,9 +197,17 @@ class Delivery:
         if released:
             self.position = start
             self.in_flight -= released
+            while self._releases and self._releases[-1][1] >= start:
+                self._releases.pop()
+            self._releases.append((self.number, start))
             self.number += 1
-            self._lowest_release = min(start, self._lowest_release or start)
         return released
+
+    def _released_from(self, number: int) -> int:
+        """Return the first offset that was released since an older delivery number."""
+        at = bisect_left(self._releases, (number, 0))
+        start = self._releases[at][1] if self._releases else 0
+        return max(start, self.cursor)
 
     def _count_down(self, start: int, stop: int) -> None:
         stop = min(stop, self.position)

@@ -41,6 +41,20 @@ class Ranges:
         at = bisect_right(self._starts, offset) - 1
         return self._stops[at] if at >= 0 and self._stops[at] > offset else offset
 
+    def end_of_window(self, start: int, stop: int, count: int) -> int:
+        """Return the highest end up to `stop` of a window from `start`.
+
+        At most `count` offsets of [start, end) are not in the set.
+        """
+        end = start
+        for at in range(bisect_right(self._stops, start), bisect_left(self._starts, stop)):
+            gap = max(0, self._starts[at] - end)
+            if gap > count:
+                break
+            count -= gap
+            end = self._stops[at]
+        return min(stop, end + count)
+
     def add(self, start: int, stop: int) -> None:
         """Put [start, stop) into the set; an empty range changes nothing."""
         if start >= stop:
