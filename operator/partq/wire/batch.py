@@ -32,7 +32,7 @@ VERSION = 1
 MAX_BATCH_COUNT = 65_536
 """The most messages in a batch."""
 MAX_BATCH_BYTES = 16 * 1024 * 1024
-"""The most bytes of a batch, both as stored and expanded."""
+"""The most bytes of a batch's body, expanded."""
 
 _HEADER = struct.Struct("<HBBHIIII")
 _CRC = struct.Struct("<I")
@@ -75,6 +75,13 @@ class BatchHeader:
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
+_UNDECODABLE = (
+    BadBatchError,
+    cramjam.DecompressionError,
+    msgspec.MsgspecError,
+    RecursionError,  # elements to be ignored, nested too deep
+    UnicodeDecodeError,
+)
 
 
 def encode_message(message: Message) -> bytes:
@@ -120,6 +127,10 @@ def read_header(batch: bytes | memoryview) -> BatchHeader:
         raise BadBatchError(f"batch: {count} messages; expected 1 to {MAX_BATCH_COUNT}")
     if raw_bytes > MAX_BATCH_BYTES:
         raise BadBatchError(f"batch: expands to {raw_bytes} bytes; at most {MAX_BATCH_BYTES}")
+    if codec == Codec.NONE and raw_bytes != body_bytes:
+        raise BadBatchError(
+            f"batch: not compressed, yet body_len is {body_bytes} and raw_len {raw_bytes}"
+        )
     header = BatchHeader(Codec(codec), count, raw_bytes, body_bytes)
     if len(batch) != header.body_at + body_bytes:
         raise BadBatchError(
@@ -175,19 +186,21 @@ def decode(batch: bytes | memoryview, start: int = 0, stop: int | None = None) -
     """Return the messages `start` to `stop` (exclusive) of a batch that a broker has checked.
 
     Raises:
-        UndecodableError: the body is not what the header promises; nothing was expanded
-            beyond `raw_len`.
+        UndecodableError: the body is not what the header promises, or has no such messages;
+            nothing was expanded beyond `raw_len`.
     """
     try:
         header = read_header(batch)
         stop = header.count if stop is None else stop
+        if not 0 <= start <= stop <= header.count:
+            raise BadBatchError(f"messages {start} to {stop} asked for; it holds {header.count}")
         raw = _expand(memoryview(batch)[header.body_at :], header)
         if start or stop != header.count:
             ends = read_ends(bytes(batch), header)
             raw = raw[ends[start - 1] if start else 0 : ends[stop - 1]]
         # One array head makes a single C call out of a loop over messages.
         messages = _decode_messages(b"\xdd" + (stop - start).to_bytes(4, "big") + raw)
-    except (BadBatchError, msgspec.MsgspecError, cramjam.DecompressionError) as error:
+    except _UNDECODABLE as error:
         raise UndecodableError(f"batch does not decode: {error}") from error
     return messages
 
@@ -213,9 +226,7 @@ def _compress(raw: bytes, codec: Codec) -> bytes:
 
 def _expand(body: memoryview, header: BatchHeader) -> bytes | memoryview:
     if header.codec is Codec.NONE:
-        if len(body) != header.raw_bytes:
-            raise BadBatchError(f"body of {len(body)} bytes; raw_len says {header.raw_bytes}")
-        return body
+        return body  # of `raw_len` bytes, says the header's check
     raw = bytearray(header.raw_bytes)
     if header.codec is Codec.LZ4:
         size = cramjam.lz4.decompress_block_into(body, raw, output_len=header.raw_bytes)

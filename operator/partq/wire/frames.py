@@ -295,6 +295,6 @@ def decode(data: bytes) -> tuple[AnyFrame, bytes]:
         raise BadFrameError(f"frame: a header of {size} bytes does not fit {len(data)} bytes")
     try:
         frame: AnyFrame = _decode(data[_LENGTH.size : end])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadFrameError(f"frame: {error}") from error
     return frame, data[end:]
