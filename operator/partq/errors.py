@@ -269,8 +269,8 @@ def _tree(root: type[PartqError]) -> list[type[PartqError]]:
     return [root, *(leaf for child in root.__subclasses__() for leaf in _tree(child))]
 
 
-BY_CODE: dict[str, type[PartqError]] = {error.code: error for error in reversed(_tree(PartqError))}
-"""Every error class by its code."""
+BY_CODE: dict[str, type[PartqError]] = {error.code: error for error in _tree(PartqError)}
+"""Every error class by its code; `internal`, which the base has too, is InternalError."""
 
 
 def from_code(code: str, message: str, *, retry_after_s: float | None = None) -> PartqError:
