@@ -138,17 +138,7 @@ class Seen:
     closed_attempt: int
 
 
-Event = (
-    Targeted
-    | Paused
-    | Drained
-    | SourceLost
-    | TargetLost
-    | Tick
-    | Committed
-    | Refused
-    | Seen
-)
+Event = Targeted | Paused | Drained | SourceLost | TargetLost | Tick | Committed | Refused | Seen
 
 
 # ---- effects ------------------------------------------------------------------------------------
