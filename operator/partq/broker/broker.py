@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from partq.broker.binder import Binder
@@ -27,7 +27,6 @@ from partq.errors import (
     UnavailableError,
     UnknownGroupError,
     UnknownPartitionError,
-    UnknownQueueError,
 )
 from partq.metrics import BrokerMetrics
 from partq.settings import BrokerSettings
@@ -55,13 +54,20 @@ _log = logging.getLogger(__name__)
 class Broker:
     """Owns partitions, stores what is published to them and delivers it."""
 
-    def __init__(self, settings: BrokerSettings, store: Store, *, url: str) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        *,
+        url: str,
+        clock: Callable[[], float] = boot_time,
+    ) -> None:
         keys = Keys(settings.key_prefix, settings.namespace, settings.queue, settings.queue_uid)
         self.settings = settings
         self.id = BrokerId(settings.broker_id)
         self.incarnation = secrets.token_hex(8)
         self.url = url
-        self.clock = boot_time
+        self.clock = clock
         self.metrics = BrokerMetrics(settings.queue, settings.namespace)
         self.owned: dict[PartitionId, OwnedPartition] = {}
         self.layouts = Layouts(store, keys)
@@ -331,10 +337,7 @@ class Broker:
         if owned is None or owned.broker_epoch != subscription.broker_epoch:
             return
         if isinstance(error, UnknownGroupError):
-            subscription.is_dropped = True
-            subscription.end_pause()
-            subscription.unbind(Cause.NONE)
-            subscription.flushed.set()
+            subscription.drop(Cause.NONE)
             owned.groups.pop(subscription.group, None)
         else:
             self._lose(owned, error)
