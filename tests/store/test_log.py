@@ -155,3 +155,25 @@ async def test_one_trim_frees_a_bounded_number_of_entries(
     assert 9_000 <= freed[0] <= 10_000
     assert freed[1:] == [12_345, 12_345]
     assert (await partitions.read(partition)).bytes == (12_500 - 12_345) * 10
+
+
+async def test_a_commit_moves_the_mark_too(partitions, log, partition, broker_epoch, fill):
+    await fill(3, 2, 4)
+    await partitions.commit(
+        partition, "workers", broker_epoch=broker_epoch, source=None, epoch=0, attempt=1,
+        target="m", cause=0, cursor=5, acked=[], redeliveries={},
+    )  # fmt: skip
+    assert await log.trim(partition, broker_epoch=broker_epoch) == 5
+
+
+async def test_what_is_trimmed_no_longer_counts_for_the_quota(
+    partitions, log, partition, broker_epoch, fill
+):
+    await fill(3, 2, 4)
+    await flush(partitions, partition, broker_epoch, "workers", 9)
+    await log.trim(partition, broker_epoch=broker_epoch)
+    batches = [AppendBatch("", 0, 1, b"x" * 15), AppendBatch("", 0, 1, b"x" * 6)]
+    appended = await log.append(
+        partition, broker_epoch=broker_epoch, number=9, expected=9, batches=batches, max_bytes=20
+    )
+    assert [result.status for result in appended.results] == ["stored", "quota_exceeded"]
