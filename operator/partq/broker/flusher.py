@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable
 
 from partq.broker.progress import Progress
-from partq.broker.subscription import Subscription
+from partq.broker.subscription import Answer, Subscription
 from partq.core.model import Offset
-from partq.errors import FencedError, PartqError, StoreUnavailableError, UnknownGroupError
+from partq.errors import FencedError, PartqError, UnknownGroupError
 from partq.store.partitions import Partitions
 
 FLUSH_GAP_S = 0.005
@@ -42,11 +42,11 @@ class Flusher:
         self._waiting_count = 0
         self._flushes: set[asyncio.Task[None]] = set()
 
-    def notice(self, subscription: Subscription, confirm: Callable[[], None] | None = None) -> None:
-        """Write the book soon; call `confirm` when what it says now is stored."""
+    def notice(self, subscription: Subscription, answer: Answer | None = None) -> None:
+        """Write the book soon; `answer` is called when what it says now is stored."""
         subscription.is_dirty = True
-        if confirm is not None:
-            subscription.confirmations.append(confirm)
+        if answer is not None:
+            subscription.confirmations.append(answer)
             self._waiting_count += 1
             if self._waiting_count >= MAX_WAITING:
                 self._full.set()
@@ -85,11 +85,14 @@ class Flusher:
                 task.cancel()
 
     async def _flush(self, subscription: Subscription) -> None:
+        answers: list[Answer] = []
+        is_failing = False
         try:
             while subscription.is_dirty and not subscription.is_dropped:
                 subscription.is_dirty = False
-                confirmations = subscription.confirmations
-                subscription.confirmations = []
+                answers, subscription.confirmations = subscription.confirmations, []
+                # A flow that is lost during the flush changes counts that this one does not hold.
+                has_counts = subscription.must_flush_first
                 book = subscription.book
                 try:
                     await self._partitions.flush(
@@ -100,21 +103,28 @@ class Flusher:
                         acked=book.acked.pairs(),
                         redeliveries=book.redeliveries,
                     )
-                except StoreUnavailableError as error:
-                    _log.warning("acks of %s: %s; trying again", subscription.partition, error)
-                    subscription.is_dirty = True
-                    subscription.confirmations = confirmations + subscription.confirmations
-                    await asyncio.sleep(RETRY_GAP_S)
-                    continue
                 except (FencedError, UnknownGroupError) as error:
                     self._on_lost(subscription, error)
-                    return
-                subscription.must_flush_first = False
-                for confirm in confirmations:
-                    confirm()
+                    break
+                except PartqError as error:
+                    if not is_failing:
+                        _log.warning("acks of %s: %s; trying again", subscription.partition, error)
+                    is_failing = True
+                    subscription.is_dirty = True
+                    subscription.confirmations = answers + subscription.confirmations
+                    answers = []
+                    await asyncio.sleep(RETRY_GAP_S)
+                    continue
+                is_failing = False
+                if has_counts:
+                    subscription.must_flush_first = False
+                for answer in answers:
+                    answer(None)
+                answers = []
                 if subscription.flow is not None:
                     subscription.flow.notice(subscription)
         finally:
+            subscription.refuse(answers)
             subscription.is_flushing = False
             subscription.flushed.set()
             self._progress.notice()

@@ -70,6 +70,8 @@ class Handoffs:
         pause = subscription.pause
         if pause is not None and attempt < pause.attempt:
             raise _refused(subscription, f"attempt {pause.attempt} is under way")
+        if pause is not None and attempt == pause.attempt and epoch != pause.epoch:
+            raise _refused(subscription, f"attempt {attempt} began under epoch {pause.epoch}")
         if pause is None or attempt > pause.attempt:
             subscription.end_pause()
             pause = Pause(attempt, epoch, now + lease_s, now + drain_s)
@@ -148,11 +150,9 @@ class Handoffs:
     def _judge(self, subscription: Subscription, attempt: int, cause: str) -> bool:
         """Return whether the commit cuts a living source off; refuse what must not pass."""
         if subscription.flow is None:
-            is_drained_by_attempt = (
-                subscription.pause is not None and subscription.pause.attempt == attempt
-            )
-            if not cause and not is_drained_by_attempt and subscription.member is not None:
-                raise _refused(subscription, "the source is not bound: name the cause")
+            if not cause and subscription.member is not None:
+                # Its flow may have ended after all was drained: the pause stands for the cause.
+                self._pause_in_force(subscription, attempt)
             return False
         pause = self._pause_in_force(subscription, attempt)
         if subscription.book.in_flight == 0:
@@ -201,13 +201,14 @@ class Handoffs:
                 attempt,
                 ", forced" if is_forced else "",
             )
-        except (FencedError, UnknownGroupError) as error:
+        except (AttemptRefusedError, FencedError, UnknownGroupError) as error:
+            # The record differs from memory, as after a bind whose answer was lost: it wins.
             self._on_lost(subscription, error)
             raise
         finally:
             subscription.is_committing = False
-            while subscription.held_acks:
-                subscription.held_acks.popleft()()
+            while subscription.held_frames:
+                subscription.held_frames.popleft()()
             pause = subscription.pause
             if pause is not None and self._clock() >= pause.until:
                 self._resume(subscription)
@@ -257,7 +258,11 @@ class Handoffs:
 
     def _pause_in_force(self, subscription: Subscription, attempt: int) -> Pause:
         pause = subscription.pause
-        if pause is None or pause.attempt != attempt or self._clock() >= pause.until:
+        if (
+            pause is None
+            or (pause.attempt, pause.epoch) != (attempt, subscription.epoch)
+            or self._clock() >= pause.until
+        ):
             raise _refused(subscription, f"attempt {attempt} has no pause in force")
         return pause
 

@@ -81,8 +81,5 @@ class OwnedPartition:
         """Forget everything: no delivery, no ack and no append counts from here on."""
         self.chain.drop()
         for subscription in self.groups.values():
-            subscription.is_dropped = True
-            subscription.end_pause()
-            subscription.unbind(cause)
-            subscription.flushed.set()
+            subscription.drop(cause)
         self.groups.clear()

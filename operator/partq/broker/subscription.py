@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING
 
 from partq.core.delivery import Delivery
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
+from partq.errors import FencedError, PartqError
 from partq.store.log import Entry
 
 if TYPE_CHECKING:
     from partq.broker.flow import Flow
+
+
+Answer = Callable[[PartqError | None], None]
+"""Takes None once an ack is stored, else the reason why it does not count."""
 
 
 class PartitionState(StrEnum):
@@ -75,10 +80,10 @@ class Subscription:
     is_flushing: bool = False
     flushed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after each flush, to be awaited by who needs the book stored."""
-    confirmations: list[Callable[[], None]] = field(default_factory=list)
-    """To be called once what the book says now is stored."""
-    held_acks: deque[Callable[[], None]] = field(default_factory=deque)
-    """Acks that came while a commit was under way."""
+    confirmations: list[Answer] = field(default_factory=list)
+    """To be called once what the book says now is stored, or never will be."""
+    held_frames: deque[Callable[[], None]] = field(default_factory=deque)
+    """Acks and releases that came while a commit was under way."""
 
     @property
     def state(self) -> PartitionState:
@@ -117,6 +122,29 @@ class Subscription:
         if self.book.in_flight:
             self.must_flush_first = True
         self.book.rewind(cause)
+
+    def drop(self, cause: Cause) -> None:
+        """Forget everything, for good: nothing of the partition counts here from now on.
+
+        An ack whose flush is under way may be stored after all; then its refusal costs nothing
+        but a message that is not sent again.
+        """
+        self.is_dropped = True
+        self.end_pause()
+        self.unbind(cause)
+        self.flushed.set()
+        waiting, self.confirmations = self.confirmations, []
+        self.refuse(waiting)
+
+    def refuse(self, answers: list[Answer]) -> None:
+        """Tell who waits for an ack that the partition is not served here any more."""
+        for answer in answers:
+            answer(
+                FencedError(
+                    f"partition {self.partition} of {self.group}: this broker no longer serves "
+                    "it; the messages that were not acknowledged come again"
+                )
+            )
 
     def end_pause(self) -> None:
         """Forget the pause and close its attempt."""
