@@ -102,6 +102,7 @@ class Producer:
         self._view: QueueView | None = None
         self._slots: Slots | None = None
         self._unavailable: frozenset[PartitionId] = frozenset()
+        self._due: Mapping[PartitionId, int] = {}
 
     # ---- open and close ----
 
@@ -115,7 +116,7 @@ class Producer:
         await self._session.__aenter__()
         try:
             self._view = await self._session.first_view(self._connect_timeout_s)
-            due = await self.due() if self._has_given_id else {}
+            self._due = await self._ask_due() if self._has_given_id else {}
         except BaseException:
             await self._session.__aexit__()
             raise
@@ -136,7 +137,7 @@ class Producer:
             delivery_timeout_s=self._delivery_timeout_s,
             clock=self._clock,
         )
-        self._publisher.start(self._producer, due)
+        self._publisher.start(self._producer, self._due)
         return self
 
     async def __aexit__(
@@ -229,9 +230,17 @@ class Producer:
         return slots.layout.partition_of(slots.of_key(key))
 
     async def due(self) -> Mapping[PartitionId, int]:
-        """Ask the brokers for the number of the next message per partition, from 0.
+        """Return how many messages per partition were stored when this producer was entered.
 
-        That many messages of the producer are stored there.
+        The next message of a partition gets this number. What an earlier process still had on its
+        way then is not counted: it is sent again under the same numbers, and known as a duplicate.
+        Empty without a given `producer_id`.
+        """
+        self._open()
+        return self._due
+
+    async def _ask_due(self) -> Mapping[PartitionId, int]:
+        """Ask the brokers for the number of the next message per partition, from 0.
 
         Raises:
             UnavailableError: within `connect_timeout_s` some partition had no broker to ask.

@@ -273,8 +273,10 @@ class Publisher:
         """Follow a new layout where the current route does not work; close what is left over."""
         for pipeline in self._pipelines.values():
             attached = self._link_of.get(pipeline.partition)
-            # A working connection knows better than a layout that may be a second old.
-            if attached is None or not attached.link.is_up:
+            # A working connection knows better than a layout that may be a second old. But a
+            # broker that is back may have no route any more: it was missing meanwhile.
+            is_lost = attached is None or not attached.link.is_up
+            if is_lost or self._routes.get(pipeline.partition) is None:
                 self._routes[pipeline.partition] = view.owners.get(pipeline.partition)
             self._link_for(pipeline)
             self.pump(pipeline)
