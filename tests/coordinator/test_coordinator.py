@@ -1,0 +1,297 @@
+import asyncio
+from types import SimpleNamespace
+
+from partq.core.model import PartitionId
+from partq.core.records import HandoffRecord
+
+P0 = PartitionId(1, 0)
+
+
+async def looks(coordinator, count=3):
+    """Look a few times by hand; the runner has its turn between."""
+    for _ in range(count):
+        await coordinator.look()
+        await asyncio.sleep(0.01)
+
+
+async def test_what_is_vacant_is_shared_out_without_a_pause(system, until):
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    async with system.running():
+        await until(lambda: sorted(map(str, system.brokers.owners().values())) == list("aabb"))
+        await until(lambda: len(system.store.assignment) == 4 and not system.store.handoffs)
+        await until(lambda: {a.state for a in system.store.assignment.values()} == {"Ready"})
+    assert system.said("pause") == []
+    assert {forced for _, forced in system.said("committed")} == {"unassigned"}
+
+
+async def test_a_handoff_is_on_record_before_its_first_call_and_until_it_is_copied(system, until):
+    system.own("a", "a", "a", "a")
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    async with system.running():
+        await until(lambda: len(system.said("remove")) == 2)
+    (moved, _), (other, _) = system.said("record")
+    assert sorted(system.brokers.owners().values()) == list("aabb")
+    for index in (moved, other):
+        steps = [
+            name
+            for name, at, *_ in system.journal
+            if at == index and name in ("record", "pause", "committed", "remove")
+        ]
+        assert steps[:2] == ["record", "pause"]
+        assert steps[-2:] == ["committed", "remove"]
+        attempts = {rest for name, at, rest in system.journal if at == index and name == "commit"}
+        assert attempts == {rest for at, rest in system.said("record") if at == index}
+
+
+async def test_a_rebalance_is_kept_with_its_cost(system, until):
+    system.own("a", "a", "a", "a")
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    async with system.running():
+        await until(lambda: system.store.rebalances)
+    (rebalance,) = system.store.rebalances
+    assert (rebalance.trigger, rebalance.moved, rebalance.assigned) == ("member_joined", 2, 0)
+
+
+async def test_a_silent_broker_holds_up_only_its_own_partitions(system, until):
+    """Both brokers were seen; then one falls silent in the middle of its handoffs."""
+    system.own("a", "a", "a", "a")
+    system.brokers.bind("a")
+    for record in system.brokers.records.values():
+        record.in_flight = 1
+    system.brokers.bind("b")
+    async with system.running():
+        await until(lambda: len(system.said("pause")) >= 2)
+        paused = {index for index, _ in system.said("pause")}
+        here = {index for index in paused if index % 2 == 0}
+        system.brokers.leave("a")  # all four have to go now, and b-1 cannot be asked
+        system.brokers.silent.add("b-1")
+        for record in system.brokers.records.values():
+            record.in_flight = 0
+        await until(lambda: {i for i, _ in system.said("committed")} >= {0, 2} | here)
+        assert not {i for i, _ in system.said("committed")} & {1, 3}
+        system.brokers.silent.clear()
+        await until(lambda: set(system.brokers.owners().values()) == {"b"})
+
+
+async def test_no_plan_before_every_living_broker_was_seen_once(system):
+    system.brokers.bind("a")
+    system.brokers.silent.add("b-1")
+    coordinator = system.coordinator()
+    await looks(coordinator)
+    assert system.said("record") == []
+    system.brokers.silent.clear()
+    await looks(coordinator)
+    assert len(system.said("record")) == 4
+    await coordinator.close()
+
+
+async def test_a_lost_member_gets_everything_back_in_time(system, until):
+    system.own("a", "a", "b", "b")
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    async with system.running():
+        await until(lambda: len(system.store.members) == 2)
+        system.brokers.lose("b", age_s=1.0)
+        await until(lambda: system.store.members["b"].lost_at_ms)
+        await until(lambda: system.store.assignment[PartitionId(1, 2)].state == "Unbound")
+        system.brokers.bind("b", age_s=0.1)
+        await until(lambda: not system.store.members["b"].lost_at_ms)
+        await until(lambda: system.store.assignment[PartitionId(1, 2)].state == "Ready")
+    assert system.said("record") == []
+
+
+async def test_past_the_delay_the_partitions_of_a_lost_member_are_taken(system, until):
+    system.own("a", "a", "b", "b")
+    system.brokers.bind("a")
+    system.brokers.lose("b")
+    for broker in ("b-0", "b-1"):
+        system.brokers.losses["b", broker] = 5.0
+    async with system.running():
+        await until(lambda: set(system.brokers.owners().values()) == {"a"})
+        await until(lambda: system.store.rebalances)
+    assert {forced for _, forced in system.said("committed")} == {"source_lost"}
+    assert system.said("pause") == []
+    (rebalance,) = system.store.rebalances
+    assert (rebalance.trigger, rebalance.moved) == ("member_lost", 2)
+    assert rebalance.longest_pause_ms >= 5_000
+
+
+async def test_a_drain_that_takes_too_long_is_cut(system, until):
+    system.own("a", "a", "b", "b")
+    for record in system.brokers.records.values():
+        record.in_flight = 1
+    system.brokers.bind("a")
+    system.brokers.bind("b", leaving=True)
+    async with system.running():
+        await until(lambda: len(system.said("drain")) >= 4)
+        assert system.said("committed") == []
+        system.clock.skipped_s += 3.0
+        await until(lambda: len(system.said("committed")) == 2)
+    assert {forced for _, forced in system.said("committed")} == {"drain_timeout"}
+
+
+async def test_a_source_that_is_lost_while_it_drains_is_not_waited_for(system, until):
+    system.own("a", "a", "b", "b")
+    for record in system.brokers.records.values():
+        record.in_flight = 1
+    system.brokers.bind("a")
+    system.brokers.bind("b", leaving=True)
+    async with system.running():
+        await until(lambda: len(system.said("drain")) >= 2)
+        system.brokers.lose("b")
+        await until(lambda: len(system.said("committed")) == 2)
+    assert {forced for _, forced in system.said("committed")} == {"source_lost"}
+
+
+async def test_a_target_that_is_lost_lets_the_source_go_on(system, until):
+    system.own("a", "a", "a", "a")
+    for record in system.brokers.records.values():
+        record.in_flight = 1
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    async with system.running():
+        await until(lambda: len({index for index, _ in system.said("drain")}) == 2)
+        system.brokers.lose("b")
+        await until(lambda: len(system.said("cancel")) == 2 and not system.store.handoffs)
+    assert system.said("committed") == []
+    assert {record.pause for record in system.brokers.records.values()} == {None}
+
+
+async def test_a_commit_whose_answer_is_lost_happens_once(system, until):
+    system.own("a", "a", "a", "a")
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    system.brokers.deaf.add("commit")
+    async with system.running():
+        await until(lambda: len(system.said("remove")) == 2)
+        await until(lambda: system.store.rebalances)
+    assert len(system.said("committed")) == 2
+    assert len({attempt for _, attempt in system.said("commit")}) == 2
+    assert system.store.rebalances[0].moved == 2
+
+
+async def test_the_next_coordinator_goes_on_with_the_same_attempt(system, until):
+    """The recorded pause is still in force: the drain goes on, and its deadline too."""
+    system.own("a", "a", "a", "a")
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    record = system.brokers.records[P0]
+    record.pause, record.in_flight = 41, 1
+    system.store.attempt = 41
+    deadline_ms = round(system.clock() * 1000) + 2_000
+    system.store.handoffs[P0] = HandoffRecord("a", "b", 41, "Draining", deadline_ms)
+    async with system.running():
+        await until(lambda: (0, 41) in system.said("drain"))
+        assert (0, "a") not in system.said("committed")
+        system.clock.skipped_s += 2.0
+        await until(lambda: (0, "drain_timeout") in system.said("committed"))
+    assert {attempt for index, attempt in system.said("commit") if index == 0} == {41}
+
+
+async def test_the_next_coordinator_draws_a_new_attempt_when_the_pause_has_lapsed(system, until):
+    system.own("a", "a", "a", "a")
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    system.brokers.records[P0].closed = 41
+    system.store.attempt = 41
+    system.store.handoffs[P0] = HandoffRecord("a", "b", 41, "Draining", 1)
+    async with system.running():
+        await until(lambda: sorted(system.brokers.owners().values()) == list("aabb"))
+        await until(lambda: not system.store.handoffs)
+    assert 41 not in {attempt for _, attempt in system.said("pause")}
+
+
+async def test_the_next_coordinator_copies_what_was_committed(system, until):
+    system.own("b", "b", "a", "a")
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    system.brokers.records[P0].closed = 41
+    system.store.handoffs[P0] = HandoffRecord("a", "b", 41, "Draining", 1)
+    async with system.running():
+        await until(lambda: not system.store.handoffs)
+        await until(lambda: system.store.assignment[P0].member == "b")
+    assert system.said("committed") == []
+
+
+async def test_two_coordinators_at_once_do_no_harm(system, until):
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    async with system.running(), system.running():
+        await until(lambda: sorted(map(str, system.brokers.owners().values())) == list("aabb"))
+        system.brokers.bind("c")
+        await until(lambda: "c" in system.brokers.owners().values())
+        await until(lambda: not system.store.handoffs)
+    assert len(system.said("committed")) == 5
+
+
+async def test_who_asks_from_this_machine_is_listed_at_once(system, until):
+    async with system.running():
+        await until(lambda: system.store.assignment)
+        for member, address, queue in (
+            ("near", "127.0.0.1", "orders"),
+            ("far", "10.0.0.9", "orders"),
+            ("other", "127.0.0.1", "invoices"),
+        ):
+            fields = {"namespace": "ns", "queue": queue, "group": "workers"}
+            fields |= {"member": member, "address": address}
+            await system.store.events.put(SimpleNamespace(kind="ask", fields=fields))
+        await until(lambda: "near" in system.store.members)
+        await until(system.store.events.empty)
+    assert system.store.members.keys() == {"near"}
+
+
+async def test_cursors_follow_the_groups(system, until):
+    store = system.store
+    async with system.running():
+        await until(lambda: set(map(frozenset, store.cursors.values())) == {frozenset(["workers"])})
+        store.groups["audit"] = SimpleNamespace(spec={"start": "Latest"}, groups=())
+        store.queue = SimpleNamespace(spec={}, groups=("audit", "workers"))
+        await until(lambda: all("audit" in groups for groups in store.cursors.values()))
+        # A spec that cannot be read removes nothing.
+        store.groups["workers"] = SimpleNamespace(spec={"type": "Shared"}, groups=())
+        store.queue = SimpleNamespace(spec={}, groups=("audit", "workers"))
+        looks = store.looks
+        await until(lambda: store.looks > looks + 2)
+        assert all("workers" in groups for groups in store.cursors.values())
+        store.queue = SimpleNamespace(spec={}, groups=("audit",))
+        await until(lambda: not any("workers" in groups for groups in store.cursors.values()))
+
+
+async def test_a_queue_that_is_being_deleted_is_left_alone(system):
+    system.brokers.bind("a")
+    system.store.layout.tombstone = True
+    coordinator = system.coordinator()
+    await looks(coordinator)
+    system.store.layout = None
+    await looks(coordinator)
+    assert system.journal == []
+    await coordinator.close()
+
+
+async def test_unowned_partitions_are_claimed_evenly(system, until):
+    system.brokers.records.clear()
+    system.store.owners.clear()
+    async with system.running():
+        await until(lambda: len(system.brokers.records) == 4)
+    brokers = [record.broker for record in system.brokers.records.values()]
+    assert sorted(brokers) == ["b-0", "b-0", "b-1", "b-1"]
+
+
+async def test_a_new_broker_gets_its_share_when_all_is_quiet(system, until):
+    for record in system.brokers.records.values():
+        record.broker = "b-0"
+    system.own("a", "a", "a", "a")
+    system.brokers.bind("a")
+    async with system.running():
+        await until(lambda: system.store.cursors)
+        system.brokers.lose("a", age_s=1.0)
+        system.clock.skipped_s += 5.0
+        await until(lambda: system.store.members["a"].lost_at_ms)
+        assert system.said("yield") == [], "somebody is missing"
+        system.brokers.bind("a")
+        await until(lambda: len(system.said("claim")) == 2)
+    brokers = [record.broker for record in system.brokers.records.values()]
+    assert sorted(brokers) == ["b-0", "b-0", "b-1", "b-1"]
