@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from partq.broker.binder import Binder
 from partq.broker.chain import Reply
@@ -14,16 +14,16 @@ from partq.broker.config import QueueConfig, read_config
 from partq.broker.flusher import Flusher
 from partq.broker.handoff import Handoffs
 from partq.broker.lease import LeaseKeeper
+from partq.broker.ownership import Ownership
 from partq.broker.partition import OwnedPartition
 from partq.broker.progress import Progress
 from partq.broker.reader import LogReader
 from partq.broker.subscription import Subscription
-from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
+from partq.core.model import BrokerId, Cause, PartitionId
 from partq.errors import (
     ConflictError,
     NotOwnerError,
     PartqError,
-    QuotaExceededError,
     UnavailableError,
     UnknownGroupError,
     UnknownPartitionError,
@@ -46,9 +46,16 @@ EXPIRE_GAP_S = 0.25
 TAIL_BYTES = 64 * 1024 * 1024
 """Memory for the newest batches of all partitions together, in bytes."""
 MIN_TAIL_BYTES = 1024 * 1024
-SETTLE_TIMEOUT_S = 5.0
 
 _log = logging.getLogger(__name__)
+
+
+class Trimmed(NamedTuple):
+    """What the last trim of a log came to."""
+
+    marks: tuple[int, ...]
+    first: int
+    is_done: bool
 
 
 class Broker:
@@ -69,7 +76,6 @@ class Broker:
         self.url = url
         self.clock = clock
         self.metrics = BrokerMetrics(settings.queue, settings.namespace)
-        self.owned: dict[PartitionId, OwnedPartition] = {}
         self.layouts = Layouts(store, keys)
         self.log = Log(store, keys)
         self.partitions = Partitions(store, keys)
@@ -78,13 +84,25 @@ class Broker:
         self.keys = keys
         self._config: QueueConfig | None = None
         self._info: StoreInfo | None = None
-        self._claiming: set[PartitionId] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
         self._turn = 0
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Ends with the error that the process cannot go on with."""
         self.progress = Progress()
+        self.ownership = Ownership(
+            self.partitions,
+            self.log,
+            broker=self.id,
+            incarnation=self.incarnation,
+            clock=self.clock,
+            tail_bytes=self._tail_bytes,
+            max_bytes=self._max_bytes,
+            on_claimed=self._claimed,
+            empty=self._empty,
+            spawn=self._spawn,
+        )
+        self.owned = self.ownership.owned
         self.lease = LeaseKeeper(
             self.leases,
             broker=self.id,
@@ -92,7 +110,7 @@ class Broker:
             ttl_s=settings.lease_ttl_s,
             url=url,
             clock=self.clock,
-            on_lapsed=self._verify_owned,
+            on_lapsed=self.ownership.verify,
             on_renewed=self._wake_flows,
         )
         self.claims = Claims(
@@ -102,12 +120,12 @@ class Broker:
             clock=self.clock,
             owned=self.owned.keys,
             all_partitions=lambda: self._config.layout.partitions() if self._config else (),
-            claim=self.claim,
+            claim=self.ownership.claim,
             is_valid=lambda: self.lease.is_valid and not self._is_closing,
         )
-        self.reader = LogReader(self.owned, self.log, on_lost=self._lose_subscription)
+        self.reader = LogReader(self.owned, self.log, on_lost=self.ownership.lose_subscription)
         self.flusher = Flusher(
-            self.partitions, on_lost=self._lose_subscription, progress=self.progress
+            self.partitions, on_lost=self.ownership.lose_subscription, progress=self.progress
         )
         self.binder = Binder(
             owned=self.owned,
@@ -118,7 +136,7 @@ class Broker:
             reader=self.reader,
             clock=self.clock,
             max_unacked=lambda: self.config.max_unacked_per_flow,
-            on_lost=self._lose_subscription,
+            on_lost=self.ownership.lose_subscription,
             metrics=self.metrics,
             progress=self.progress,
         )
@@ -127,14 +145,14 @@ class Broker:
             self.flusher,
             clock=self.clock,
             find_flow=self.binder.find,
-            on_lost=self._lose_subscription,
+            on_lost=self.ownership.lose_subscription,
         )
 
     # ---- life -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to renew the lease, to watch and to claim."""
-        self.store.on_restart.append(self._store_restarted)
+        self.store.on_restart.append(self.ownership.store_restarted)
         for name, work in (
             ("lease", self.lease.run()),
             ("claims", self.claims.run()),
@@ -142,17 +160,17 @@ class Broker:
             ("refresh", self._refresh_forever()),
             ("expiry", self._expire_forever()),
         ):
-            self._spawn(work, name=name)
+            self._spawn(work, name)
 
     async def close(self) -> None:
         """Give up every partition in order, so that others claim them at once."""
         self._is_closing = True
         await asyncio.gather(
-            *(self.yield_(partition) for partition in list(self.owned)), return_exceptions=True
+            *(self.ownership.give_up(partition) for partition in list(self.owned)),
+            return_exceptions=True,
         )
         await self.binder.close()
-        for owned in list(self.owned.values()):
-            self._drop(owned, Cause.BROKER_CHANGE)
+        self.ownership.drop_all()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -237,12 +255,6 @@ class Broker:
             last_slot=slots.stop - 1,
             max_message_bytes=config.max_message_bytes,
         )
-        if self._info is not None and self._info.is_nearly_full:
-            raise QuotaExceededError(
-                f"Redis is above 80 % of its memory ({self._info.used_memory_bytes} of "
-                f"{self._info.maxmemory_bytes} bytes): consume, or give it more",
-                retry_after_s=1.0,
-            )
         owned.chain.submit(
             AppendBatch(producer=producer, first=first, count=header.count, data=data), reply
         )
@@ -250,45 +262,19 @@ class Broker:
 
     # ---- owning ---------------------------------------------------------------------------------
 
-    async def claim(self, partition: PartitionId, expected: BrokerEpoch) -> None:
-        """Become the owner of a partition whose record names `expected` as its broker epoch.
+    def _tail_bytes(self) -> int:
+        return max(MIN_TAIL_BYTES, TAIL_BYTES // self.config.layout.partition_count)
 
-        Raises:
-            FencedError: another broker was faster.
-        """
-        await self._claim(partition, expected, Cause.BROKER_CHANGE)
+    def _max_bytes(self) -> int | None:
+        """Return what a partition's log may hold; 0 while Redis is nearly full."""
+        if self._info is not None and self._info.is_nearly_full:
+            return 0
+        return self.config.max_partition_bytes
 
-    async def _claim(self, partition: PartitionId, expected: BrokerEpoch, cause: Cause) -> None:
-        if partition in self._claiming:
-            return
-        self._claiming.add(partition)
-        try:
-            claim = await self.partitions.claim(
-                partition, self.id, self.incarnation, expected=expected
-            )
-        finally:
-            self._claiming.discard(partition)
-        older = self.owned.pop(partition, None)
-        if older is not None:
-            older.drop(cause)
-        owned = OwnedPartition.from_claim(
-            partition,
-            claim,
-            now=self.clock(),
-            cause=cause,
-            log=self.log,
-            tail_bytes=max(
-                MIN_TAIL_BYTES, TAIL_BYTES // max(1, self.config.layout.partition_count)
-            ),
-            max_bytes=lambda: self.config.max_partition_bytes,
-            on_lost=self._lose,
-        )
-        self.owned[partition] = owned
-        owned.chain.start()
-        _log.info("partition %s claimed, broker epoch %d", partition, claim.broker_epoch)
+    def _claimed(self, owned: OwnedPartition) -> None:
         self.binder.take_up_later(owned)
-        self.claims.owners[partition] = self.id
-        self._spawn(self._record_owner(partition), name=f"record {partition}")
+        self.claims.owners[owned.id] = self.id
+        self._spawn(self._record_owner(owned.id), f"record {owned.id}")
 
     async def _record_owner(self, partition: PartitionId) -> None:
         try:
@@ -297,76 +283,10 @@ class Broker:
             # The index is for finding; whoever looks again reads the record.
             _log.warning("owner of %s not recorded: %s", partition, error)
 
-    async def yield_(self, partition: PartitionId) -> None:
-        """Give a partition up: no more appends, acks stored, then free for others.
-
-        Raises:
-            NotOwnerError: it is not owned here.
-            FencedError: it was lost meanwhile.
-        """
-        owned = self.owned.get(partition)
-        if owned is None or owned.is_yielding:
-            raise NotOwnerError(f"partition {partition}: not owned by {self.id}")
-        owned.is_yielding = True
-        try:
-            async with asyncio.timeout(SETTLE_TIMEOUT_S):
-                await owned.chain.finish()
-                for subscription in list(owned.groups.values()):
-                    self.binder.unbind(subscription, Cause.BROKER_CHANGE)
-                    await self.flusher.settle(subscription)
-                await self.partitions.yield_(
-                    partition, broker_epoch=owned.broker_epoch, successor=None
-                )
-        finally:
-            # Without the script's answer ownership is in doubt: claiming again settles it.
-            self._drop(owned, Cause.BROKER_CHANGE)
-
-    def _drop(self, owned: OwnedPartition, cause: Cause) -> None:
-        if self.owned.get(owned.id) is owned:
-            del self.owned[owned.id]
-        owned.drop(cause)
-
-    def _lose(self, owned: OwnedPartition, error: PartqError) -> None:
-        """Drop all memory of a partition: what was believed of it is wrong."""
-        if self.owned.get(owned.id) is owned:
-            _log.warning("partition %s lost: %s", owned.id, error)
-        self._drop(owned, Cause.BROKER_CHANGE)
-
-    def _lose_subscription(self, subscription: Subscription, error: PartqError) -> None:
-        owned = self.owned.get(subscription.partition)
-        if owned is None or owned.broker_epoch != subscription.broker_epoch:
-            return
-        if isinstance(error, UnknownGroupError):
-            subscription.drop(Cause.NONE)
-            owned.groups.pop(subscription.group, None)
-        else:
-            self._lose(owned, error)
-
-    def _store_restarted(self) -> None:
-        """Redis is another one, or the same with less: nothing in memory can be trusted."""
-        self._spawn(self._claim_again(list(self.owned.values())), name="claim again")
-
-    async def _claim_again(self, held: list[OwnedPartition]) -> None:
-        memory = {owned.id: owned.tail.end for owned in held}
-        for owned in held:
-            self._drop(owned, Cause.BROKER_CHANGE)
-        for partition, end in memory.items():
-            try:
-                record = await self.partitions.read(partition)
-                if record.owner != self.id:
-                    continue
-                cause = Cause.STORE_ROLLED_BACK if record.next < end else Cause.BROKER_CHANGE
-                await self._claim(partition, record.broker_epoch, cause)
-            except PartqError as error:
-                # The watch finds it without an owner, and claims it.
-                _log.warning("partition %s not claimed again: %s", partition, error)
-
-    async def _verify_owned(self) -> None:
-        """The lease was over: others may have claimed. Keep only what is still on record here."""
-        for owned in list(self.owned.values()):
-            record = await self.partitions.read(owned.id)
-            if record.broker_epoch != owned.broker_epoch:
-                self._lose(owned, ConflictError(f"broker epoch is {record.broker_epoch} now"))
+    async def _empty(self, subscription: Subscription) -> None:
+        """Take a partition from its flow, and wait until the group's book is stored."""
+        self.binder.unbind(subscription, Cause.BROKER_CHANGE)
+        await self.flusher.settle(subscription)
 
     # ---- recurring work -------------------------------------------------------------------------
 
@@ -384,7 +304,7 @@ class Broker:
                     owned.add_groups({group: record})
 
     async def _refresh_forever(self) -> None:
-        trimmed: dict[PartitionId, tuple[int, ...]] = {}
+        trimmed: dict[PartitionId, Trimmed] = {}
         while True:
             try:
                 await self.refresh()
@@ -394,17 +314,24 @@ class Broker:
                 _log.warning("queue not refreshed: %s", error)
             await asyncio.sleep(REFRESH_GAP_S)
 
-    async def _trim(self, trimmed: dict[PartitionId, tuple[int, ...]]) -> None:
-        """Trim the logs whose groups have moved on."""
+    async def _trim(self, trimmed: dict[PartitionId, Trimmed]) -> None:
+        """Trim the logs whose groups have moved on.
+
+        The store knows a mark only after its flush, and frees so much in one call: a log is left
+        alone when nothing has moved since a call that freed nothing.
+        """
         for owned in list(self.owned.values()):
             marks = tuple(s.book.cursor for s in owned.groups.values())
-            if not marks or trimmed.get(owned.id) == marks:
+            last = trimmed.get(owned.id)
+            if not marks or (last is not None and last.marks == marks and last.is_done):
                 continue
             try:
-                await self.log.trim(owned.id, broker_epoch=owned.broker_epoch)
-                trimmed[owned.id] = marks
+                first = await self.log.trim(owned.id, broker_epoch=owned.broker_epoch)
             except ConflictError as error:
-                self._lose(owned, error)
+                self.ownership.lose(owned, error)
+            else:
+                is_done = last is not None and last.first == first and last.marks == marks
+                trimmed[owned.id] = Trimmed(marks, first, is_done)
 
     async def _expire_forever(self) -> None:
         while True:
@@ -431,7 +358,7 @@ class Broker:
         for flow in self.binder.flows:
             flow.wake.set()
 
-    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

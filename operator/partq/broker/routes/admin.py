@@ -254,7 +254,7 @@ async def claim(request: web.Request) -> web.Response:
                 raise ConflictError(
                     f"partition {partition}: {record.owner} owns it and lives; let it yield first"
                 )
-            await broker.claim(partition, record.broker_epoch)
+            await broker.ownership.claim(partition, record.broker_epoch)
         return {"broker_epoch": broker.find(partition).broker_epoch}
 
     return await _each([_Named(name) for name in body.partitions], claim_one)
@@ -267,7 +267,7 @@ async def yield_(request: web.Request) -> web.Response:
     body = decode(await request.read(), PartitionNames)
 
     async def yield_one(item: _Named) -> dict[str, Any]:
-        await broker.yield_(_parse(item.partition))
+        await broker.ownership.give_up(_parse(item.partition))
         return {}
 
     return await _each([_Named(name) for name in body.partitions], yield_one)
