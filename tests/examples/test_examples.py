@@ -1,0 +1,74 @@
+"""The examples run as a reader would run them, against a real queue."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from partq.testing.local_broker import LocalBroker
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+COUNT = 200
+WAIT_S = 30.0
+
+
+@pytest.fixture
+async def broker():
+    async with LocalBroker(queue="orders", groups=["workers"]) as local:
+        yield local
+
+
+async def start(name, *arguments):
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(EXAMPLES / name),
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+async def output(process):
+    async with asyncio.timeout(WAIT_S):
+        text, _ = await process.communicate()
+    assert process.returncode == 0, text.decode()
+    return text.decode().splitlines()
+
+
+async def produce(broker, count):
+    given = ("--url", broker.url, "--token", broker.tokens.produce, "--count", str(count))
+    return await output(await start("produce.py", *given))
+
+
+async def consume(broker, *more):
+    return await start("consume.py", "--url", broker.url, "--token", broker.tokens.consume, *more)
+
+
+async def test_orders_are_published_and_each_customer_s_processed_in_order(broker):
+    first, others = await produce(broker, COUNT)
+    assert first.startswith("order 0 is at offset 0 of partition 1.")
+    assert f"{COUNT - 1} more orders are stored" in others
+    lines = await output(await consume(broker, "--stop-after", str(COUNT)))
+    assert f"{COUNT} orders processed" in lines
+    orders: dict[str, list[int]] = {}
+    for line in lines:
+        if line.startswith("customer-"):
+            customer, _, rest = line.partition(": order ")
+            orders.setdefault(customer, []).append(int(rest.partition(",")[0]))
+    assert sum(map(len, orders.values())) == COUNT
+    assert all(numbers == sorted(set(numbers)) for numbers in orders.values())
+
+
+async def test_sigterm_ends_the_consumer_in_order(broker):
+    await produce(broker, COUNT)
+    consumer = await consume(broker)
+    processed = 0
+    async with asyncio.timeout(WAIT_S):
+        while processed < COUNT:
+            processed += b": order " in await consumer.stdout.readline()
+    consumer.send_signal(signal.SIGTERM)
+    rest = await output(consumer)
+    assert rest[-1] == f"{COUNT} orders processed"
+    assert sum("went elsewhere" in line for line in rest) == 4
