@@ -1,0 +1,136 @@
+"""`partq bench`: a queue of its own on this machine, measured and taken down again."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+import yaml
+
+from partq.cli.bench import limit
+from partq.cli.bench.limit import Plain
+from partq.cli.bench.measure import READERS, Load, Measured, Pids, measure
+from partq.cli.bench.report import render, report
+from partq.cli.bench.road import Queue
+from partq.cli.bench.workload import MIN_VALUE_BYTES
+from partq.embedded.child import Child
+from partq.embedded.runtime import EmbeddedRuntime
+from partq.errors import InternalError
+from partq.resources import API_VERSION, parse_resources
+
+_QUEUE, _GROUP = "bench", "readers"
+
+_HELP = """Measure throughput and latency beside what the same Redis could do at most.
+
+Starts Redis, brokers and a coordinator of its own in a temporary directory, publishes from one
+process and consumes in two, and in turn moves the same messages through plain Redis streams. What
+each side does is in docs/benchmark.md.
+
+\b
+  partq bench
+  partq bench --messages 200000 --size 1000 --json bench.json
+
+Exit status 1 when a message was lost or out of order.
+"""
+
+
+@click.command(help=_HELP)
+@click.option("--partitions", type=click.IntRange(4, 4096), default=16, show_default=True)
+@click.option("--keys", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True)
+@click.option(
+    "--size",
+    type=click.IntRange(MIN_VALUE_BYTES, 1024 * 1024),
+    default=100,
+    show_default=True,
+    help="Bytes of a message's value.",
+)
+@click.option(
+    "--messages",
+    type=click.IntRange(1000, 100_000_000),
+    default=1_000_000,
+    show_default=True,
+    help="Of each run; all of them have to fit into memory, twice.",
+)
+@click.option(
+    "--consumers",
+    type=click.IntRange(READERS, 64),
+    default=4,
+    show_default=True,
+    help=f"In {READERS} processes.",
+)
+@click.option("--brokers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the report to this file, too.",
+)
+def bench(
+    *,
+    partitions: int,
+    keys: int,
+    size: int,
+    messages: int,
+    consumers: int,
+    brokers: int,
+    json_file: Path | None,
+) -> None:
+    """Measure, report, judge."""
+    if consumers > partitions:
+        raise click.UsageError("--consumers: more than --partitions; some would have nothing to do")
+    load = Load(partitions, keys, size, messages, consumers)
+    with TemporaryDirectory(prefix="partq-bench-") as directory:
+        found, measured = asyncio.run(_run(load, brokers, Path(directory)))
+    result = report(load, brokers, found["appendfsync"], os.cpu_count() or 1, measured)
+    if json_file is not None:
+        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    click.echo(render(result))
+    if result["lost"] or result["out_of_order"]:
+        raise click.exceptions.Exit(1)
+
+
+async def _run(load: Load, brokers: int, directory: Path) -> tuple[dict[str, str], Measured]:
+    """Return the settings of Redis and the measurement."""
+    resources = parse_resources(
+        yaml.safe_dump_all(
+            [
+                _resource("PartitionedQueue", _QUEUE, {"partitions": load.partitions}),
+                _resource("ConsumerGroup", _GROUP, {"queue": _QUEUE}),
+            ]
+        )
+    )
+    async with EmbeddedRuntime(
+        resources, directory, broker_count=brokers, log_level="warning"
+    ) as runtime:
+        running = runtime.queue(_QUEUE)
+        queue = Queue(running.url, _QUEUE, _GROUP, running.tokens.produce, running.tokens.consume)
+        plain = Plain.of(runtime.redis_url, load.partitions)
+        found = await asyncio.to_thread(limit.settings, plain)
+        measured = await asyncio.to_thread(
+            measure, load, queue, plain, _pids(runtime), lambda line: click.echo(line, err=True)
+        )
+        return found, measured
+
+
+def _pids(runtime: EmbeddedRuntime) -> Pids:
+    """Return the processes that serve a queue."""
+    processes: dict[str, Sequence[Child]] = {
+        "brokers": runtime.brokers,
+        "coordinator": runtime.coordinators,
+        "redis": [runtime.redis],
+    }
+    pids = {
+        name: [child.pid for child in children if child.pid is not None]
+        for name, children in processes.items()
+    }
+    if not all(pids.values()):
+        raise InternalError(f"bench: processes have ended before the measurement: {pids}")
+    return pids
+
+
+def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

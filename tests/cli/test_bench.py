@@ -1,0 +1,100 @@
+"""The bench: its order check, its figures, and a tiny run of the whole."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from click.testing import CliRunner
+
+from partq.cli.bench.measure import percentile
+from partq.cli.bench.pace import pace
+from partq.cli.bench.workload import MIN_VALUE_BYTES, OrderCheck, Seen, Workload, due_ns_of
+from partq.cli.commands import cli
+from partq.wire.batch import Message
+
+KEYS = {
+    "publish_msgs_per_s",
+    "end_to_end_msgs_per_s",
+    "limit_msgs_per_s",
+    "ratio",
+    "latency_ms",
+    "limit_latency_ms",
+    "lost",
+    "out_of_order",
+    "cpu_s_per_million",
+    "limit_cpu_s_per_million",
+    "appendfsync",
+}
+
+
+def test_a_workload_repeats_and_numbers_each_key_from_0():
+    first, second = Workload(3, 20), Workload(3, 20)
+    messages = [message for _ in range(10) for message in first.block(7)]
+    assert [(m.key, m.value) for m in messages] == [(m.key, m.value) for m in second.block(70)]
+    assert {len(message.value) for message in messages} == {20}
+    assert len({message.key for message in messages}) == 3
+    check = OrderCheck()
+    check.take(messages)
+    assert check.seen == Seen(messages=70)
+
+
+def test_a_message_tells_when_it_was_due():
+    (message,) = Workload(1, MIN_VALUE_BYTES).block(1, due_ns=17)
+    assert due_ns_of(message.value) == 17
+
+
+@pytest.mark.parametrize(("numbers", "seen"), [
+    pytest.param([0, 1, 2], Seen(3, 0, 0), id="one after another"),
+    pytest.param([0, 0, 1], Seen(2, 1, 0), id="a repeat is a duplicate"),
+    pytest.param([0, 1, 0, 1, 2], Seen(3, 2, 0), id="a step back repeats"),
+    pytest.param([0, 2], Seen(2, 0, 1), id="a gap is out of order"),
+    pytest.param([1, 0], Seen(2, 0, 2), id="swapped: both are out of order"),
+    pytest.param([1, 0, 0], Seen(2, 1, 2), id="late, then repeated"),
+])  # fmt: skip
+def test_order_check(numbers, seen):
+    (template,) = Workload(1, MIN_VALUE_BYTES).block(1)
+    check = OrderCheck()
+    for number in numbers:
+        value = number.to_bytes(8, "little") + template.value[8:]
+        check.take([Message(template.key, value)])
+    assert check.seen == seen
+
+
+@pytest.mark.parametrize(("values", "percent", "expected"), [
+    pytest.param([], 99, 0.0, id="none"),
+    pytest.param([3.0], 99, 3.0, id="one"),
+    pytest.param([4.0, 1.0, 3.0, 2.0], 50, 2.0, id="the lower middle of an even count"),
+    pytest.param(list(map(float, range(1, 101))), 99, 99.0, id="of a hundred"),
+])  # fmt: skip
+def test_percentile(values, percent, expected):
+    assert percentile(values, percent) == expected
+
+
+def test_the_pace_is_that_of_the_instants_not_of_the_calls():
+    due = []
+    pace(5, 1000, due.append)
+    assert [after - before for before, after in pairwise(due)] == [1_000_000] * 4
+
+
+def test_more_consumers_than_partitions_are_refused():
+    result = CliRunner().invoke(cli, ["bench", "--partitions", "4", "--consumers", "5"])
+    assert result.exit_code == 2
+    assert "--consumers" in result.output
+
+
+def test_a_small_run_loses_nothing_and_says_everything(tmp_path):
+    file = tmp_path / "bench.json"
+    load = {"--partitions": 4, "--keys": 50, "--messages": 2000, "--size": 40, "--json": file}
+    args = [str(part) for option in load.items() for part in option]
+    result = CliRunner().invoke(cli, ["bench", *args], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    report = json.loads(file.read_text())
+    assert report.keys() >= KEYS
+    # Warm-up, three runs, and three times 200 single messages.
+    assert (report["published"], report["lost"], report["out_of_order"]) == (7000, 0, 0)
+    assert report["appendfsync"] == "always"
+    assert report["latency_ms"].keys() == {"p50", "p99"}
+    assert report["cpu_s_per_million"].keys() == {
+        "producer", "consumers", "brokers", "coordinator", "redis",
+    }  # fmt: skip
+    assert "lost 0" in result.output
