@@ -27,7 +27,7 @@ from partq.cli.verdict.progress import Progress
 from partq.cli.verdict.timeline import Change, Rebalance, RecordedPause, hit_live_traffic, measure
 from partq.cli.workload.process import WorkerProcess
 from partq.cli.workload.stage import Stage
-from partq.embedded.runtime import EmbeddedRuntime
+from partq.embedded.runtime import BrokerChild, EmbeddedRuntime
 from partq.errors import InternalError, UnavailableError
 from partq.resources import parse_resources
 from partq.store.connection import Store
@@ -212,8 +212,23 @@ class _Run:
                 await self._stage.kill_consumer(first)
                 return first
             case KillBroker():
-                await self._runtime.brokers[0].kill()
+                await self._kill_broker(self._runtime.brokers[0])
         return ""
+
+    async def _kill_broker(self, broker: BrokerChild) -> None:
+        """Kill a broker, and have it started again when the others have taken over."""
+        # Else it would be back before its lease is over, and simply go on.
+        broker.keep_running = False
+        await broker.kill()
+        if not await self._stage.until(lambda: self._is_without(broker.name), SETTLE_TIMEOUT_S):
+            raise UnavailableError(f"nobody has taken over from {broker.name}")
+        broker.keep_running = True
+        await broker.start()
+
+    def _is_without(self, broker: str) -> bool:
+        """Say whether every partition belongs to another broker."""
+        owners = [each["broker"] for each in self._status.get("partitions", {}).values()]
+        return bool(owners) and broker not in owners and "" not in owners
 
     async def _scale(self, count: int) -> None:
         members = tuple(self._stage.consumers)

@@ -45,7 +45,7 @@ class Step:
 STEPS: Final = (
     Step(at=0.08, trigger="2 -> 4 consumers", action=Scale(4)),
     Step(at=0.20, trigger="4 -> 6 consumers", action=Scale(6)),
-    Step(at=0.32, trigger="consumer restarted within the delay", action=Restart()),
+    Step(at=0.32, trigger="consumer restarted in time", action=Restart()),
     Step(at=0.46, trigger="broker killed with -9", action=KillBroker()),
     Step(at=0.66, trigger="consumer killed with -9", action=KillMember()),
     Step(at=0.86, trigger="5 -> 3 consumers", action=Scale(3)),

@@ -62,7 +62,8 @@ class LiveView:
 
     def note(self, text: str) -> None:
         """Write one line that stays: something was done or seen."""
-        self._console.print(f"[{time.monotonic() - self._began:5.1f} s] {text}", markup=False)
+        line = f"[{time.monotonic() - self._began:5.1f} s] {text}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, progress: Progress, status: Mapping[str, Any], group: str) -> None:
         """Show where the run stands; `status`: what a broker last said of the queue, if any did."""

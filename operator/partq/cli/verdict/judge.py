@@ -110,8 +110,8 @@ def find_duplicates(deliveries: Iterable[Delivery]) -> list[tuple[str, Delivery]
 
     They are judged in the order of their tokens, not of their instants: a member that was frozen
     may write down its first delivery after another has processed the second, and it is the second
-    that names the cause. A message processed twice under one token, or another place in the log (stored
-    twice), has no cause that would excuse it.
+    that names the cause. What is processed twice under one token, or lies at two places of the
+    log, has no cause that would excuse it.
     """
     first: dict[_Message, Delivery] = {}
     repeated: defaultdict[_Message, list[Delivery]] = defaultdict(list)

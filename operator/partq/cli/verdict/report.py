@@ -41,9 +41,9 @@ def one_line(verdict: Verdict) -> str:
 
 def print_verdict(console: Console, verdict: Verdict) -> None:
     """Print the counts and the first faults."""
-    console.print(one_line(verdict), style="green" if verdict.is_good else "red", markup=False)
-    for finding in verdict.findings:
-        console.print(f"  {finding}", style="red", markup=False)
+    style = "bold green" if verdict.is_good else "bold red"
+    for line in (one_line(verdict), *verdict.findings):
+        console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_rebalances(
