@@ -1,0 +1,55 @@
+"""The coordinator as a process, with real brokers, a real Redis and real consumers."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from partq import Consumer
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.rebalances import Rebalances
+from partq.testing.local_broker import LocalBroker
+
+
+def consumer(broker, member):
+    return Consumer(
+        broker.url,
+        queue="orders",
+        group="workers",
+        token=broker.tokens.consume,
+        member=member,
+        handle_sigterm=False,
+    )
+
+
+async def rebalance(history, trigger, *, moved):
+    """Wait until a rebalance is on record."""
+    async with asyncio.timeout(10):
+        while (trigger, moved) not in [(e.trigger, e.moved) for e in await history.read("workers")]:
+            await asyncio.sleep(0.05)
+
+
+async def test_members_come_and_go_and_the_coordinator_with_them(until):
+    def sizes():
+        return sorted(len(each.partitions) for each in members)
+
+    async with AsyncExitStack() as stack:
+        broker = await stack.enter_async_context(
+            LocalBroker(partitions=8, broker_count=2, spec={"rebalance": {"delaySeconds": 1}})
+        )
+        store = await Store.open(broker.runtime.redis_url, prefix="partq")
+        stack.push_async_callback(store.close)
+        history = Rebalances(store, Keys("partq", "default", "orders", broker.queue.uid))
+
+        members = [await stack.enter_async_context(consumer(broker, name)) for name in ("a", "b")]
+        await until(lambda: sizes() == [4, 4], "two members share")
+        members += [await stack.enter_async_context(consumer(broker, name)) for name in ("c", "d")]
+        await until(lambda: sizes() == [2, 2, 2, 2], "four members share")
+        await rebalance(history, "member_joined", moved=4)
+
+        for child in broker.runtime.coordinators:
+            await child.kill()
+        leaver = members.pop(0)
+        leaver.leave()
+        await until(lambda: sizes() == [2, 3, 3], "the next coordinator hands over")
+        assert leaver.partitions == frozenset()
+        await rebalance(history, "member_left", moved=2)

@@ -1,0 +1,88 @@
+import pytest
+
+from partq.coordinator.history import History
+from partq.coordinator.loopback import LoopbackRuntime
+from partq.coordinator.rules import broker_rules, group_rules, group_start
+from partq.core.rebalance import GroupType, Trigger
+from partq.errors import SettingsError
+
+QUEUE = {
+    "brokers": {"replicas": 3},
+    "rebalance": {"delaySeconds": 5, "maxHandoffSeconds": 3},
+}
+
+
+def test_a_group_overrides_its_queue():
+    rules = group_rules(QUEUE, {"rebalance": {"delaySeconds": 0.5, "maxHandoffSeconds": None}})
+    assert rules.membership.delay_ms == 500
+    assert rules.drain_ms == 3_000
+    assert (rules.type, rules.strategy) == (GroupType.PARTITIONED, "sticky")
+
+
+def test_defaults_are_those_of_the_resources():
+    rules = group_rules({}, {})
+    assert (rules.membership.delay_ms, rules.drain_ms) == (5_000, 3_000)
+    assert broker_rules({}).expected_count == 1
+    assert broker_rules(QUEUE).expected_count == 3
+    assert group_start({}) == "Earliest"
+    assert group_start({"start": "Latest"}) == "Latest"
+
+
+@pytest.mark.parametrize(
+    ("group", "named"),
+    [
+        ({"type": "Shared"}, "Shared"),
+        ({"strategy": "best"}, "best"),
+        ({"rebalance": {"delaySeconds": -1}}, "delaySeconds"),
+        ({"rebalance": {"maxHandoffSeconds": "3"}}, "maxHandoffSeconds"),
+        ({"rebalance": {"delaySeconds": 3_601}}, "delaySeconds"),
+        ({"rebalance": []}, None),
+        ({"rebalance": 5}, "rebalance"),
+    ],
+)
+def test_a_broken_spec_is_named(group, named):
+    if named is None:
+        assert group_rules(QUEUE, group)
+        return
+    with pytest.raises(SettingsError, match=named):
+        group_rules(QUEUE, group)
+
+
+def test_other_broken_specs_are_named():
+    with pytest.raises(SettingsError, match="start"):
+        group_start({"start": "Middle"})
+    with pytest.raises(SettingsError, match="replicas"):
+        broker_rules({"brokers": {"replicas": 0}})
+
+
+@pytest.mark.parametrize(
+    ("address", "is_admitted"),
+    [("127.0.0.1", True), ("::1", True), ("127.9.9.9", True), ("10.0.0.1", False), ("", False)],
+)
+def test_loopback_is_admitted(address, is_admitted):
+    assert LoopbackRuntime().admits("g", "m", address) is is_admitted
+
+
+def test_a_rebalance_is_over_when_nothing_of_it_ran_for_a_whole_look():
+    history = History()
+    history.begin(Trigger.MEMBER_JOINED, 1_000)
+    history.begin(Trigger.MEMBER_LOST, 1_100)
+    assert history.settle({Trigger.MEMBER_JOINED}) == []
+    history.commit(Trigger.MEMBER_JOINED, 1_200, had_source=True, pause_ms=40)
+    history.commit(Trigger.MEMBER_JOINED, 1_250, had_source=False, pause_ms=10)
+    assert history.settle(set()) == [], (
+        "the lost member's had nothing to move, so it is no rebalance"
+    )
+    (rebalance,) = history.settle(set())
+    assert (rebalance.trigger, rebalance.moved, rebalance.assigned) == ("member_joined", 1, 1)
+    assert (rebalance.duration_ms, rebalance.longest_pause_ms) == (250, 40)
+    assert history.last == [rebalance]
+
+
+def test_only_the_last_rebalances_are_kept():
+    history = History()
+    for number in range(25):
+        history.commit(Trigger.MEMBER_LEFT, number, had_source=True, pause_ms=0)
+        history.settle(set())
+        history.settle(set())
+    assert [rebalance.started_at_ms for rebalance in history.last] == list(range(5, 25))
