@@ -165,12 +165,8 @@ class Broker:
     async def close(self) -> None:
         """Give up every partition in order, so that others claim them at once."""
         self._is_closing = True
-        await asyncio.gather(
-            *(self.ownership.give_up(partition) for partition in list(self.owned)),
-            return_exceptions=True,
-        )
+        await self.ownership.close()
         await self.binder.close()
-        self.ownership.drop_all()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

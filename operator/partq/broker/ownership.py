@@ -8,12 +8,20 @@ from typing import Any
 from partq.broker.partition import OwnedPartition
 from partq.broker.subscription import Subscription
 from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
-from partq.errors import ConflictError, NotOwnerError, PartqError, UnknownGroupError
+from partq.errors import (
+    BrokerClosingError,
+    ConflictError,
+    NotOwnerError,
+    PartqError,
+    UnknownGroupError,
+)
 from partq.store.log import Log
-from partq.store.partitions import Partitions
+from partq.store.partitions import Claim, Partitions
 
 SETTLE_TIMEOUT_S = 5.0
 """How long giving up a partition waits for the store."""
+CLAIMS_AT_ONCE = 200
+"""Claims that are under way together after a restart of Redis."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +44,8 @@ class Ownership:
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
     ) -> None:
         self.owned: dict[PartitionId, OwnedPartition] = {}
+        self._last_ends: dict[PartitionId, int] = {}
+        """Where a log ended when this broker held it last; a shorter one was rolled back."""
         self._partitions = partitions
         self._log = log
         self._broker = broker
@@ -46,36 +56,48 @@ class Ownership:
         self._on_claimed = on_claimed
         self._empty = empty
         self._spawn = spawn
-        self._claiming: set[PartitionId] = set()
+        self._claiming: dict[PartitionId, asyncio.Event] = {}
+        self._is_closed = False
 
-    async def claim(
-        self,
-        partition: PartitionId,
-        expected: BrokerEpoch,
-        cause: Cause = Cause.BROKER_CHANGE,
-    ) -> None:
+    async def claim(self, partition: PartitionId, expected: BrokerEpoch) -> None:
         """Become the owner of a partition whose record names `expected` as its broker epoch.
+
+        While a claim of it is under way here, this waits for that one instead.
 
         Raises:
             FencedError: another broker was faster.
+            BrokerClosingError: this broker gives everything up.
         """
-        if partition in self._claiming:
+        under_way = self._claiming.get(partition)
+        if under_way is not None:
+            await under_way.wait()
             return
-        self._claiming.add(partition)
+        ended = self._claiming[partition] = asyncio.Event()
         try:
+            self._check_open()
             claim = await self._partitions.claim(
                 partition, self._broker, self._incarnation, expected=expected
             )
+            self._check_open()
+            self._hold(partition, claim)
         finally:
-            self._claiming.discard(partition)
-        older = self.owned.pop(partition, None)
+            del self._claiming[partition]
+            ended.set()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise BrokerClosingError(f"broker {self._broker} shuts down; another one claims")
+
+    def _hold(self, partition: PartitionId, claim: Claim) -> None:
+        older = self.owned.get(partition)
         if older is not None:
-            older.drop(cause)
+            self._drop(older)
+        is_rolled_back = claim.next < self._last_ends.get(partition, 0)
         owned = OwnedPartition.from_claim(
             partition,
             claim,
             now=self._clock(),
-            cause=cause,
+            cause=Cause.STORE_ROLLED_BACK if is_rolled_back else Cause.BROKER_CHANGE,
             log=self._log,
             tail_bytes=self._tail_bytes(),
             max_bytes=self._max_bytes,
@@ -109,12 +131,13 @@ class Ownership:
             # Without the script's answer ownership is in doubt: claiming again settles it.
             self._drop(owned)
 
-    def drop_all(self) -> list[OwnedPartition]:
-        """Forget everything; return what it was."""
-        held = list(self.owned.values())
-        for owned in held:
-            self._drop(owned)
-        return held
+    async def close(self) -> None:
+        """Give everything up, and claim nothing any more."""
+        self._is_closed = True
+        await asyncio.gather(
+            *(self.give_up(partition) for partition in list(self.owned)), return_exceptions=True
+        )
+        self._drop_all()
 
     def lose(self, owned: OwnedPartition, error: PartqError) -> None:
         """Drop all memory of a partition: what was believed of it is wrong."""
@@ -128,36 +151,50 @@ class Ownership:
         if owned is None or owned.broker_epoch != subscription.broker_epoch:
             return
         if isinstance(error, UnknownGroupError):
-            subscription.drop(Cause.NONE)
             owned.groups.pop(subscription.group, None)
+            subscription.drop(Cause.NONE)
         else:
             self.lose(owned, error)
 
     def store_restarted(self) -> None:
         """Redis is another one, or the same with less: nothing in memory can be trusted."""
-        self._spawn(self._claim_again(self.drop_all()), "claim again")
+        self._spawn(self._claim_again(self._drop_all()), "claim again")
 
     async def verify(self) -> None:
-        """Keep only what is still on record here: the lease was over, others may have claimed."""
-        for owned in list(self.owned.values()):
-            record = await self._partitions.read(owned.id)
-            if record.broker_epoch != owned.broker_epoch:
-                self.lose(owned, ConflictError(f"broker epoch is {record.broker_epoch} now"))
+        """Keep only what is still on record here: the lease was over, others may have claimed.
 
-    async def _claim_again(self, held: list[OwnedPartition]) -> None:
+        Raises:
+            StoreUnavailableError: no answer; nothing was dropped.
+        """
+        held = list(self.owned.values())
+        records = await self._partitions.read_many(owned.id for owned in held)
         for owned in held:
-            try:
-                record = await self._partitions.read(owned.id)
-                if record.owner != self._broker:
-                    continue
-                has_less = record.next < owned.tail.end
-                cause = Cause.STORE_ROLLED_BACK if has_less else Cause.BROKER_CHANGE
-                await self.claim(owned.id, record.broker_epoch, cause)
-            except PartqError as error:
-                # The watch finds it without an owner, and claims it.
-                _log.warning("partition %s not claimed again: %s", owned.id, error)
+            record = records.get(owned.id)
+            if record is None or record.broker_epoch != owned.broker_epoch:
+                self.lose(owned, ConflictError("another broker epoch, or none, is on record"))
+
+    async def _claim_again(self, held: list[PartitionId]) -> None:
+        for start in range(0, len(held), CLAIMS_AT_ONCE):
+            chunk = held[start : start + CLAIMS_AT_ONCE]
+            await asyncio.gather(*map(self._claim_one_again, chunk))
+
+    async def _claim_one_again(self, partition: PartitionId) -> None:
+        try:
+            record = await self._partitions.read(partition)
+            if record.owner == self._broker and partition not in self.owned:
+                await self.claim(partition, record.broker_epoch)
+        except PartqError as error:
+            # The watch finds it without an owner, and claims it.
+            _log.warning("partition %s not claimed again: %s", partition, error)
+
+    def _drop_all(self) -> list[PartitionId]:
+        held = list(self.owned)
+        for owned in list(self.owned.values()):
+            self._drop(owned)
+        return held
 
     def _drop(self, owned: OwnedPartition) -> None:
         if self.owned.get(owned.id) is owned:
             del self.owned[owned.id]
+            self._last_ends[owned.id] = owned.tail.end
         owned.drop(Cause.BROKER_CHANGE)
