@@ -286,10 +286,12 @@ async def test_a_new_broker_gets_its_share_when_all_is_quiet(system, until):
     system.own("a", "a", "a", "a")
     system.brokers.bind("a")
     async with system.running():
-        await until(lambda: system.store.cursors)
+        await until(lambda: "a" in system.store.members)
         system.brokers.lose("a", age_s=1.0)
-        system.clock.skipped_s += 5.0
         await until(lambda: system.store.members["a"].lost_at_ms)
+        system.clock.skipped_s += 5.0
+        looks = system.store.looks
+        await until(lambda: system.store.looks > looks + 2)
         assert system.said("yield") == [], "somebody is missing"
         system.brokers.bind("a")
         await until(lambda: len(system.said("claim")) == 2)

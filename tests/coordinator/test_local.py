@@ -24,7 +24,10 @@ def consumer(broker, member):
 async def rebalance(history, trigger, *, moved):
     """Wait until a rebalance is on record."""
     async with asyncio.timeout(10):
-        while (trigger, moved) not in [(e.trigger, e.moved) for e in await history.read("workers")]:
+        while True:
+            last = await history.read("workers")
+            if (trigger, moved) in [(each.trigger, each.moved) for each in last]:
+                return
             await asyncio.sleep(0.05)
 
 
