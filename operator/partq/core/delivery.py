@@ -79,6 +79,8 @@ class Delivery:
         if stop <= self.cursor:
             return
         later = [(max(a, stop), b, why) for a, b, why in self._causes if b > stop]
+        if later and later[0][0] == stop and later[0][2] is cause:
+            stop = later.pop(0)[1]  # one stretch: windows are not cut where nothing changes
         self._causes = [(self.cursor, stop, cause), *later]
 
     def redeliveries_after_rewind(self) -> dict[int, int]:
