@@ -4,11 +4,11 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
-import msgspec
 from aiohttp import web
 
 from partq import errors
 from partq.errors import PartqError
+from partq.wire import bodies
 
 STATUS_BY_CODE: dict[str, int] = {
     "internal": 500,
@@ -50,7 +50,6 @@ STATUS_BY_CODE: dict[str, int] = {
 }
 
 _log = logging.getLogger(__name__)
-_encode = msgspec.json.Encoder().encode
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -68,7 +67,7 @@ def json_response(
 ) -> web.Response:
     """Return JSON."""
     return web.Response(
-        body=_encode(body), status=status, content_type="application/json", headers=headers
+        body=bodies.encode(body), status=status, content_type="application/json", headers=headers
     )
 
 

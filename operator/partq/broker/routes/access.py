@@ -3,13 +3,12 @@
 import asyncio
 from typing import TypeVar
 
-import msgspec
 from aiohttp import web
 
 from partq.broker.auth import Grant, Role
 from partq.broker.broker import Broker
 from partq.broker.keys import BROKER, TOKENS
-from partq.errors import BadJsonError, UnknownGroupError, UnknownQueueError
+from partq.errors import UnknownGroupError, UnknownQueueError
 
 EVERY_ROLE = {Role.PRODUCE, Role.CONSUME, Role.ADMIN}
 
@@ -57,18 +56,6 @@ async def group_of(request: web.Request, broker: Broker) -> str:
             "ConsumerGroup of this name"
         )
     return group
-
-
-def decode(body: bytes, kind: type[T]) -> T:
-    """Read a JSON body.
-
-    Raises:
-        BadJsonError: not JSON, or not of this shape; names the field.
-    """
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadJsonError(f"body: {error}") from error
 
 
 def peer(request: web.Request) -> str:

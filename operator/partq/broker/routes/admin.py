@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 from aiohttp import web
 
 from partq.broker.auth import Role
 from partq.broker.broker import Broker
 from partq.broker.middlewares import error_body, json_response
-from partq.broker.routes.access import decode, enter, group_of
+from partq.broker.routes.access import enter, group_of
 from partq.broker.subscription import Subscription
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.errors import (
@@ -21,6 +20,18 @@ from partq.errors import (
     PartqError,
     UnknownGroupError,
 )
+from partq.wire.bodies import (
+    Cancels,
+    CommitItem,
+    Commits,
+    DrainItem,
+    Drains,
+    PartitionName,
+    PartitionNames,
+    PauseItem,
+    Pauses,
+    decode,
+)
 
 MAX_ITEMS = 65_536
 MAX_WAIT_MS = 10_000
@@ -28,61 +39,6 @@ DEADLINE_POLL_S = 0.05
 
 routes = web.RouteTableDef()
 PREFIX = "/admin/v1/queues/{queue}"
-
-
-class DrainItem(msgspec.Struct):
-    """One partition of a handoff."""
-
-    partition: str
-    broker_epoch: int
-    epoch: int
-    attempt: int
-
-
-class PauseItem(DrainItem):
-    """A pause to begin or to renew."""
-
-    lease_ms: int
-    drain_ms: int
-
-
-class CommitItem(DrainItem):
-    """A commit; an empty source or target means none."""
-
-    source: str
-    target: str
-    cause: str = ""
-
-
-class Pauses(msgspec.Struct):
-    """Body of a pause."""
-
-    pauses: list[PauseItem]
-
-
-class Drains(msgspec.Struct):
-    """Body of a drain."""
-
-    drains: list[DrainItem]
-    wait_ms: int = 0
-
-
-class Commits(msgspec.Struct):
-    """Body of a commit."""
-
-    commits: list[CommitItem]
-
-
-class Cancels(msgspec.Struct):
-    """Body of a cancel."""
-
-    cancels: list[DrainItem]
-
-
-class PartitionNames(msgspec.Struct):
-    """Body of a claim or a yield."""
-
-    partitions: list[str]
 
 
 Item = TypeVar("Item")
@@ -246,7 +202,7 @@ async def claim(request: web.Request) -> web.Response:
     await broker.claims.refresh()
     living = broker.claims.observer.living(broker.clock())
 
-    async def claim_one(item: _Named) -> dict[str, Any]:
+    async def claim_one(item: PartitionName) -> dict[str, Any]:
         partition = _parse(item.partition)
         if partition not in broker.owned:
             record = await broker.partitions.read(partition)
@@ -257,7 +213,7 @@ async def claim(request: web.Request) -> web.Response:
             await broker.ownership.claim(partition, record.broker_epoch)
         return {"broker_epoch": broker.find(partition).broker_epoch}
 
-    return await _each([_Named(name) for name in body.partitions], claim_one)
+    return await _each([PartitionName(name) for name in body.partitions], claim_one)
 
 
 @routes.post(PREFIX + "/yield")
@@ -266,15 +222,11 @@ async def yield_(request: web.Request) -> web.Response:
     broker, _ = enter(request, {Role.ADMIN})
     body = decode(await request.read(), PartitionNames)
 
-    async def yield_one(item: _Named) -> dict[str, Any]:
+    async def yield_one(item: PartitionName) -> dict[str, Any]:
         await broker.ownership.give_up(_parse(item.partition))
         return {}
 
-    return await _each([_Named(name) for name in body.partitions], yield_one)
-
-
-class _Named(msgspec.Struct):
-    partition: str
+    return await _each([PartitionName(name) for name in body.partitions], yield_one)
 
 
 async def _each(

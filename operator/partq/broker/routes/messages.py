@@ -7,14 +7,13 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-import msgspec
 from aiohttp import ClientError, ClientTimeout, web
 
 from partq.broker.auth import Role
 from partq.broker.broker import Broker
 from partq.broker.keys import PEERS
 from partq.broker.middlewares import error_body, error_response, json_response
-from partq.broker.routes.access import decode, enter, settle
+from partq.broker.routes.access import enter, settle
 from partq.core.hashing import slot_of
 from partq.core.model import PartitionId
 from partq.errors import (
@@ -31,6 +30,7 @@ from partq.errors import (
 )
 from partq.store.log import AppendResult
 from partq.wire import batch
+from partq.wire.bodies import PublishBody, decode
 
 MAX_BODY_MESSAGES = 10_000
 ANSWER_TIMEOUT_S = 10.0
@@ -39,18 +39,6 @@ KEY_HEADERS = ("QUEUE_PARTITION_KEY", "JMSXGroupID")
 FORWARDED = "Partq-Forwarded"
 
 routes = web.RouteTableDef()
-
-
-class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
-    """One message as JSON."""
-
-    key: str | None = None
-    value: str | None = None
-    value_base64: str | None = None
-    headers: dict[str, str] | None = None
-    event_time_ms: int = 0
-    slot: int | None = None
-    """Set by a broker that forwards a keyless message, whose slot it has drawn."""
 
 
 Place = tuple[PartitionId, int]

@@ -4,7 +4,6 @@ import asyncio
 from functools import partial
 from itertools import groupby
 
-import msgspec
 from aiohttp import web
 
 from partq.broker.auth import Role
@@ -13,10 +12,11 @@ from partq.broker.flow import Flow
 from partq.broker.keys import PULLS
 from partq.broker.middlewares import json_response
 from partq.broker.pull import ack_outcome
-from partq.broker.routes.access import decode, enter, group_of, peer, settle
+from partq.broker.routes.access import enter, group_of, peer, settle
 from partq.core.model import MemberId, PartitionId
 from partq.errors import BadRequestError, BatchTooLargeError, OutcomeUnknownError, PartqError
 from partq.wire import frames
+from partq.wire.bodies import AckBody, AckItem, PullBody, decode
 
 MAX_ACKS = 10_000
 MAX_OFFSETS = 100_000
@@ -24,35 +24,6 @@ ANSWER_TIMEOUT_S = 10.0
 
 routes = web.RouteTableDef()
 PREFIX = "/v1/queues/{queue}/groups/{group}"
-
-
-class PullBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of a pull."""
-
-    member: str
-    incarnation: str
-    max_messages: int = 100
-    wait_ms: int = 1000
-    last_answer: int | None = None
-
-
-class AckItem(msgspec.Struct, forbid_unknown_fields=True):
-    """Acks of one partition, under one token."""
-
-    partition: str
-    broker_epoch: int
-    epoch: int
-    delivery: int = 0
-    upto: int = -1
-    offsets: list[int] = []
-
-
-class AckBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of an ack."""
-
-    member: str
-    flow: int
-    acks: list[AckItem]
 
 
 @routes.post(PREFIX + "/pull")

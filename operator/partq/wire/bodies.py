@@ -1,0 +1,125 @@
+"""HTTP bodies: what callers send as JSON, checked field by field."""
+
+from typing import TypeVar
+
+import msgspec
+
+from partq.errors import BadJsonError
+
+T = TypeVar("T")
+
+encode = msgspec.json.Encoder().encode
+"""Return a value as JSON."""
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Read a JSON body.
+
+    Raises:
+        BadJsonError: not JSON, or not of this shape; names the field.
+    """
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadJsonError(f"body: {error}; see the protocol's page for what it takes") from error
+
+
+class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
+    """One message."""
+
+    key: str | None = None
+    value: str | None = None
+    value_base64: str | None = None
+    headers: dict[str, str] | None = None
+    event_time_ms: int = 0
+    slot: int | None = None
+    """Set by a broker that forwards a keyless message, whose slot it has drawn."""
+
+
+class PullBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A pull."""
+
+    member: str
+    incarnation: str
+    max_messages: int = 100
+    wait_ms: int = 1000
+    last_answer: int | None = None
+
+
+class AckItem(msgspec.Struct, forbid_unknown_fields=True):
+    """Acks of one partition, under one token."""
+
+    partition: str
+    broker_epoch: int
+    epoch: int
+    delivery: int = 0
+    upto: int = -1
+    offsets: list[int] = []
+
+
+class AckBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Acks of a pulling member."""
+
+    member: str
+    flow: int
+    acks: list[AckItem]
+
+
+class PartitionName(msgspec.Struct):
+    """One partition, by its name."""
+
+    partition: str
+
+
+class DrainItem(PartitionName):
+    """One partition of a handoff."""
+
+    broker_epoch: int
+    epoch: int
+    attempt: int
+
+
+class PauseItem(DrainItem):
+    """A pause to begin or to renew."""
+
+    lease_ms: int
+    drain_ms: int
+
+
+class CommitItem(DrainItem):
+    """A commit; an empty source or target means none."""
+
+    source: str
+    target: str
+    cause: str = ""
+
+
+class Pauses(msgspec.Struct):
+    """Pauses to begin or to renew."""
+
+    pauses: list[PauseItem]
+
+
+class Drains(msgspec.Struct):
+    """Drains to wait for."""
+
+    drains: list[DrainItem]
+    wait_ms: int = 0
+
+
+class Commits(msgspec.Struct):
+    """Handoffs to commit."""
+
+    commits: list[CommitItem]
+
+
+class Cancels(msgspec.Struct):
+    """Handoffs to cancel."""
+
+    cancels: list[DrainItem]
+
+
+class PartitionNames(msgspec.Struct):
+    """Partitions to claim or to give up."""
+
+    partitions: list[str]
