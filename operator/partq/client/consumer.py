@@ -168,20 +168,22 @@ class Consumer:
         """
         if self._watch is None:
             return
-        self.leave()
-        while not self._has_ended:
-            await self._changed()
-        if self._unconfirmed:
-            await asyncio.wait(tuple(self._unconfirmed), timeout=LAST_ACKS_S)
-        self._is_closed = True
-        self._wake.set()
-        if self._leave_timer is not None:
-            self._leave_timer.cancel()
-        sigterm.remove(self.leave)
-        await self._watch.close()
-        closing = [flow.link.close() for flow in self._flows.values()]
-        await asyncio.gather(*closing, *self._closing)
-        await self._session.__aexit__()
+        try:
+            self.leave()
+            while not self._has_ended:
+                await self._changed()
+            if self._unconfirmed:
+                await asyncio.wait(tuple(self._unconfirmed), timeout=LAST_ACKS_S)
+        finally:
+            self._is_closed = True
+            self._wake.set()
+            if self._leave_timer is not None:
+                self._leave_timer.cancel()
+            sigterm.remove(self.leave)
+            await self._watch.close()
+            closing = [flow.link.close() for flow in self._flows.values()]
+            await asyncio.gather(*closing, *self._closing)
+            await self._session.__aexit__()
 
     def leave(self) -> None:
         """Have the partitions handed over, because the process is ending.
@@ -336,7 +338,7 @@ class Consumer:
         if not future.cancelled() and (error := future.exception()) is not None:
             if self._ack_error is None:
                 self._ack_error = error
-            log.warning("ack not stored: %s", error)
+            log.info("ack not stored: %s", error)
 
     def _take_view(self, view: QueueView) -> None:
         """Open flows to new brokers; forget brokers that are gone."""

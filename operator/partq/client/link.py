@@ -9,15 +9,11 @@ import aiohttp
 
 from partq.client import tasks
 from partq.client.liveness import Backoff, Clock, Lease
-from partq.client.session import CALL_TIMEOUT_S, NOT_REACHED, Session
+from partq.client.session import CALL_TIMEOUT_S, NOT_REACHED, Session, is_final
 from partq.errors import (
     BadFrameError,
-    BadRequestError,
-    ForbiddenError,
     InternalError,
-    NotFoundError,
     PartqError,
-    UnauthorizedError,
     UnavailableError,
     from_code,
 )
@@ -108,7 +104,7 @@ class Link:
             try:
                 await self._connect(backoff)
             except PartqError as error:
-                if _is_final(error):
+                if is_final(error):
                     self._handler.refused(error)
                     return
                 advice_s = error.retry_after_s
@@ -199,12 +195,6 @@ async def _receive(
         retry_after_s = frame.retry_after_ms / 1000 if frame.retry_after_ms else None
         raise from_code(frame.code, frame.message, retry_after_s=retry_after_s)
     return frame, payload
-
-
-def _is_final(error: PartqError) -> bool:
-    """Say whether the broker would refuse every later connection, too."""
-    refusals = (UnauthorizedError, ForbiddenError, NotFoundError, BadRequestError)
-    return isinstance(error, refusals) and not error.is_retryable
 
 
 def _unreached(url: str, error: BaseException) -> UnavailableError:

@@ -122,6 +122,7 @@ class Publisher:
         self._link_of: dict[PartitionId, PublishLink] = {}
         self._requests = count(1)
         self._linger: asyncio.Handle | None = None
+        self._gathering: dict[Pipeline, None] = {}
         self._holds: dict[PartitionId, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._watch = LayoutWatch(session, view, self._take_view, self.fail)
@@ -159,7 +160,10 @@ class Publisher:
         pipeline.add(encoded, slots, receipt, self._clock() + self._delivery_timeout_s)
         if pipeline.has_work:
             self.pump(pipeline)
-        if self._linger is None and pipeline.has_open:
+        if not pipeline.has_open:
+            return
+        self._gathering[pipeline] = None
+        if self._linger is None:
             loop = asyncio.get_running_loop()
             self._linger = (
                 loop.call_later(self._linger_s, self.make_due)
@@ -169,11 +173,13 @@ class Publisher:
 
     def make_due(self) -> None:
         """Let go whatever waits for its batch to be complete."""
-        self._linger = None
-        for pipeline in self._pipelines.values():
-            if pipeline.has_open:
-                pipeline.make_due()
-                self.pump(pipeline)
+        if self._linger is not None:
+            self._linger.cancel()  # called before its time, by a flush
+            self._linger = None
+        gathering, self._gathering = self._gathering, {}
+        for pipeline in gathering:
+            pipeline.make_due()
+            self.pump(pipeline)
 
     def pump(self, pipeline: Pipeline) -> None:
         """Send what may be sent now."""

@@ -13,6 +13,7 @@ from partq.client.layout import QueueView
 from partq.client.liveness import Backoff
 from partq.core.model import PartitionId
 from partq.errors import (
+    BadRequestError,
     ForbiddenError,
     InternalError,
     NotFoundError,
@@ -26,6 +27,7 @@ from partq.errors import (
 log = logging.getLogger("partq.client")
 
 CALL_TIMEOUT_S = 5.0
+VIEW_TIMEOUT_S = 2.0
 CLOSE_TIMEOUT_S = 1.0
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 """The largest WebSocket message that is taken: a batch of the largest size, its header and more."""
@@ -44,6 +46,7 @@ class Session:
         self._query = {"namespace": namespace} if namespace else {}
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http: aiohttp.ClientSession | None = None
+        self._silent: set[str] = set()
 
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession(
@@ -94,13 +97,18 @@ class Session:
             UnavailableError: none answers.
         """
         reasons = []
-        for url in urls:
+        # Who did not answer last time is asked last: a frozen broker costs its time-out once.
+        for url in sorted(urls, key=self._silent.__contains__):
             try:
-                return QueueView.from_json(await self.get(url, "/layout"))
+                async with asyncio.timeout(VIEW_TIMEOUT_S):
+                    view = QueueView.from_json(await self.get(url, "/layout"))
+                self._silent.discard(url)
+                return view
             except NOT_REACHED as error:
+                self._silent.add(url)
                 reasons.append(f"{url}: {str(error) or type(error).__name__}")
             except PartqError as error:
-                if not (error.is_retryable or isinstance(error, InternalError)):
+                if is_final(error):
                     raise
                 reasons.append(f"{url}: {error}")
         raise UnavailableError("no broker answers: " + "; ".join(reasons))
@@ -138,6 +146,12 @@ class Session:
         if self._http is None or self._http.closed:
             raise SettingsError("the client is not open; use it inside `async with`")
         return self._http
+
+
+def is_final(error: PartqError) -> bool:
+    """Say whether a broker would refuse every repeat, too."""
+    refusals = (UnauthorizedError, ForbiddenError, NotFoundError, BadRequestError)
+    return isinstance(error, refusals) and not error.is_retryable
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -26,7 +26,8 @@ def add(callback: Callable[[], None]) -> bool:
             return False
         callbacks = _on_term[loop] = []
         loop.add_signal_handler(signal.SIGTERM, _call_all, callbacks)
-    callbacks.append(callback)
+    if callback not in callbacks:
+        callbacks.append(callback)
     return True
 
 
