@@ -22,11 +22,12 @@ def main() -> None:
 
         cli(prog_name="partq")
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        package = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(package)
         if extra is None:
             raise
         sys.stderr.write(
-            f"partq: this command needs the package {error.name!r}, which is not installed; "
+            f"partq: this command needs the package {package!r}, which is not installed; "
             f"pip install 'partq[{extra}]'\n"
         )
         sys.exit(2)

@@ -246,7 +246,10 @@ def _value(record: dict[str, Any], where: str) -> bytes:
     if "value" in record:
         value = record["value"]
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        return text.encode()
+        try:
+            return text.encode()
+        except UnicodeEncodeError as error:
+            raise BadRequestError(f"{where}: value: got half a character: {error}") from error
     try:
         return base64.b64decode(record["value_base64"], validate=True)
     except (binascii.Error, ValueError, TypeError) as error:

@@ -1,0 +1,143 @@
+"""The table of commands and what users see when something is wrong."""
+
+import importlib
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from partq.cli.commands import COMMANDS, cli
+from partq.errors import BadRequestError, SettingsError, UnavailableError
+
+URL = ["--url", "http://127.0.0.1:1"]
+
+
+def run(*arguments, **options):
+    return CliRunner().invoke(cli, arguments, **options)
+
+
+def test_help_imports_no_command():
+    program = (
+        "import sys; from partq.cli.commands import cli\n"
+        "try: cli(['--help'])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(' '.join(sys.modules.keys() & {'pydantic', 'redis', 'rich', 'uvloop'}) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_there(name):
+    entry = COMMANDS[name]
+    command = getattr(importlib.import_module(entry.module), entry.attribute)
+
+    assert isinstance(command, click.Command)
+    assert run(name, "--help").exit_code == 0
+
+
+@pytest.mark.parametrize("package", ["click", "rich", "redis"])
+def test_missing_package_names_the_extra(package):
+    command = {"click": "--help", "rich": "status", "redis": "dev"}[package]
+    program = (
+        f"import sys; sys.modules[{package!r}] = None; sys.argv = ['partq', {command!r}, '--help'];"
+        "from partq.cli.main import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"partq: this command needs the package {package!r}")
+    assert "pip install 'partq[" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (SettingsError("wrong file"), 2),
+        (BadRequestError("wrong line"), 2),
+        (UnavailableError("no broker"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_errors_are_sentences(monkeypatch, error, status):
+    @click.command()
+    def failing():
+        raise error
+
+    monkeypatch.setattr("partq.cli.status.status", failing)
+    result = run("status")
+
+    assert result.exit_code == status
+    assert result.stderr == (f"partq: {error}\n" if str(error) else "")
+
+
+def test_surprises_keep_their_trace(monkeypatch):
+    @click.command()
+    def failing():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("partq.cli.status.status", failing)
+
+    assert isinstance(run("status").exception, ZeroDivisionError)
+
+
+def test_unknown_command():
+    assert run("nonsense").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["publish", "x"], "no queue of the namespace default runs in "),
+        (["consume"], "start `partq dev up -f FILE`, name its --data-dir, or give --url"),
+        (["status", *URL], "--url is given without --queue (PARTQ_QUEUE)"),
+        (["status", *URL, "--queue", "q"], "--url is given without --token (PARTQ_TOKEN)"),
+        (["consume", *URL, "--queue", "q", "--token", "t"], "--group is not given"),
+        (["status", "--url", "host", "--queue", "q", "--token", "t"], "url 'host': expected"),
+        (["publish", "--input", "/dev/null", "x"], "--input goes with neither VALUES nor --key"),
+        (["consume", "--count", "0"], "0 is not in the range x>=1"),
+        (["dev", "up", "-f", "/no/such/file"], "File '/no/such/file' does not exist"),
+        (["broker"], "PARTQ_QUEUE is not set; BrokerSettings needs it"),
+        (["coordinator"], "PARTQ_QUEUE is not set; CoordinatorSettings needs it"),
+    ],
+)
+def test_wrong_usage(arguments, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for variable in ("PARTQ_URL", "PARTQ_QUEUE", "PARTQ_TOKEN", "PARTQ_DATA_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert sentence in " ".join(result.stderr.split())
+
+
+def test_no_broker_there():
+    result = run("status", *URL, "--queue", "q", "--token", "t")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("partq: no broker answers: http://127.0.0.1:1: ")
+
+
+def test_wrong_resources_name_the_file(tmp_path):
+    file = tmp_path / "queue.yaml"
+    file.write_text("kind: Pod\n")
+
+    result = run("dev", "up", "-f", str(file), "--data-dir", str(tmp_path))
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"partq: {file}: document 1 (Pod): kind: got 'Pod', "
+        "expected one of PartitionedQueue, ConsumerGroup\n"
+    )
+
+
+def test_version():
+    assert run("--version").stdout.startswith("cli, version ")

@@ -1,0 +1,224 @@
+"""`partq dev up` and the commands that work against it, as a user runs them."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread, Timer
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTQ = (sys.executable, "-m", "partq.cli.main")
+TIMEOUT_S = 60.0
+
+
+class Dev:
+    """A `partq dev up` in the background."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        env = {key: value for key, value in os.environ.items() if not key.startswith("PARTQ_")}
+        self.env = {**env, "PYTHONUNBUFFERED": "1", "PARTQ_DATA_DIR": str(directory / "data")}
+        self.process = subprocess.Popen(
+            [*PARTQ, "dev", "up", "-f", str(ROOT / "examples/queue.yaml"), "--port", "0"],
+            cwd=directory,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.lines = Queue()
+        self.reader = Thread(target=self._read, daemon=True)
+        self.reader.start()
+        self.said = self.until("Ctrl-C ends it")
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.put(line)
+
+    def until(self, text):
+        """Return what it says up to the line with `text`."""
+        said = ""
+        try:
+            while text not in said:
+                said += self.lines.get(timeout=TIMEOUT_S)
+        except Empty:
+            pytest.fail(f"no {text!r} in {said!r}")
+        return said
+
+    def run(self, *arguments, given=None):
+        return subprocess.run(
+            [*PARTQ, *arguments],
+            cwd=self.directory,
+            env=self.env,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+    @contextmanager
+    def started(self, *arguments):
+        """A command that runs on; it ends with the block, or after the time-out."""
+        with subprocess.Popen(
+            [*PARTQ, *arguments],
+            cwd=self.directory,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            too_late = Timer(TIMEOUT_S, process.kill)
+            too_late.start()
+            try:
+                yield process
+            finally:
+                too_late.cancel()
+                process.kill()
+
+    def stop(self, number=signal.SIGINT):
+        self.process.send_signal(number)
+        self.process.wait(TIMEOUT_S)
+        self.reader.join(TIMEOUT_S)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory):
+    running = Dev(tmp_path_factory.mktemp("dev"))
+    yield running
+    running.stop()
+    assert running.process.returncode == 0
+
+
+def records(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_arguments_and_lines_come_out_again(dev):
+    assert dev.run("publish", "--key", "k", "one", "two").stdout == "published 2\n"
+    assert dev.run("publish", "--key", "k", given="three\nfour").stdout == "published 2\n"
+
+    done = dev.run("consume", "--idle", "1")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["one", "two", "three", "four"]
+
+
+def test_json_goes_in_a_circle(dev):
+    given = [
+        {"key": "a", "value": "text", "headers": {"h": "1"}, "event_time_ms": 5},
+        {"key": "a", "value_base64": "/w=="},
+        {"key": "a", "value": "last", "seq": 7},
+    ]
+    lines = "".join(json.dumps(record) + "\n" for record in given)
+
+    published = records(dev.run("publish", "--input", "-", "--json", given=lines).stdout)
+    consumed = records(dev.run("consume", "--count", "3", "--json").stdout)
+
+    assert [(each["partition"], each["offset"]) for each in consumed] == [
+        (each["partition"], each["offset"]) for each in published
+    ]
+    assert [each["key"] for each in consumed] == ["a", "a", "a"]
+    assert (consumed[0]["value"], consumed[0]["headers"]) == ("text", {"h": "1"})
+    assert (consumed[0]["event_time_ms"], consumed[0]["cause"]) == (5, "")
+    assert consumed[1]["value_base64"] == "/w=="
+
+
+def test_a_bad_line_ends_the_input_after_what_stands_before_it(dev):
+    done = dev.run("publish", "--input", "-", given='{"value": "good"}\n{"key": 1}\n')
+
+    assert (done.returncode, done.stdout) == (2, "published 1\n")
+    sentence = "partq: standard input, line 2: key: got 1, expected a text or null\n"
+    assert done.stderr == sentence
+    assert dev.run("consume", "--count", "1").stdout == "good\n"
+
+
+def test_without_ack_messages_come_again(dev):
+    dev.run("publish", "again")
+
+    assert dev.run("consume", "--count", "1", "--no-ack").stdout == "again\n"
+    assert dev.run("consume", "--count", "1").stdout == "again\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_consume_ends_when_told(dev, number):
+    with dev.started("consume") as consumer:
+        dev.run("publish", "here")
+        assert consumer.stdout.readline() == "here\n"
+        consumer.send_signal(number)
+        out, err = consumer.communicate(timeout=TIMEOUT_S)
+
+    assert (consumer.returncode, out, err) == (0, "", "")
+
+
+def test_status(dev):
+    answer = json.loads(dev.run("status", "--json").stdout)
+    assert len(answer["partitions"]) == 16
+    assert list(answer["groups"]) == ["workers"]
+
+    shown = dev.run("status").stdout
+    assert "default/orders: 16 partitions" in shown
+    assert "group workers: lag 0" in shown
+
+
+def test_status_watch(dev):
+    with dev.started("status", "--watch", "--json") as watching:
+        for _ in range(2):
+            assert "partitions" in json.loads(watching.stdout.readline())
+        watching.send_signal(signal.SIGINT)
+        watching.communicate(timeout=TIMEOUT_S)
+
+    assert watching.returncode == 130
+
+
+def test_wrong_names(dev):
+    for arguments, sentence in (
+        (("status", "--queue", "other"), "queue 'other': got no such queue in"),
+        (("consume", "--group", "other"), "queue 'orders' has no consumer group 'other'"),
+        (("status", "--token", "wrong-token-of-some-length"), "unknown token"),
+    ):
+        done = dev.run(*arguments)
+        assert done.returncode in (1, 2)
+        assert sentence in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_it_prints_can_be_copied(dev):
+    """The curl lines work as they stand; `partq` lines are covered above."""
+    commands = re.findall(r"^  (curl (?:.*\\\n)*.*)$", dev.said, re.MULTILINE)
+    publish, pull = (shlex.split(command.replace("\\\n", " ")) for command in commands)
+
+    stored = subprocess.run(publish, capture_output=True, text=True, timeout=60, check=True)
+    assert "offset" in json.loads(stored.stdout)
+    pulled = subprocess.run(pull, capture_output=True, text=True, timeout=60, check=True)
+    assert {"held", "messages"} <= json.loads(pulled.stdout).keys()
+
+
+def test_second_dev_up_is_refused(dev):
+    done = dev.run("dev", "up", "-f", str(ROOT / "examples/queue.yaml"), "--port", "0")
+
+    assert done.returncode == 2
+    assert f"process {dev.process.pid} is running on it" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_interrupt_while_it_starts(tmp_path):
+    env = {**os.environ, "PARTQ_DATA_DIR": str(tmp_path)}
+    command = [*PARTQ, "dev", "up", "-f", str(ROOT / "examples/queue.yaml"), "--port", "0"]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as starting:
+        while not (tmp_path / "logs" / "redis.log").exists():
+            assert starting.poll() is None
+        starting.send_signal(signal.SIGTERM)
+        starting.communicate(timeout=TIMEOUT_S)
+
+    assert starting.returncode == 0
+    assert not (tmp_path / "dev.json").exists()

@@ -1,0 +1,208 @@
+"""The embedded runtime with real processes: it serves, survives what is killed, keeps its data."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+
+from partq.embedded.runtime import EmbeddedRuntime
+from partq.errors import SettingsError
+from partq.resources import parse_resources
+
+TIMEOUT_S = 40.0
+
+YAML = """
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {name: orders}
+spec: {partitions: PARTITIONS, brokers: {replicas: 2}}
+---
+apiVersion: partq.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {name: GROUP}
+spec: {queue: orders}
+"""
+
+
+def runtime_in(data_dir: Path, *, partitions=2, group="workers", **options):
+    text = YAML.replace("PARTITIONS", str(partitions)).replace("GROUP", group)
+    return EmbeddedRuntime(parse_resources(text), data_dir, lease_ttl_s=1.0, **options)
+
+
+class Http:
+    """A client that has nothing but HTTP."""
+
+    def __init__(self, runtime, http):
+        self.queue = runtime.queue("orders")
+        self.http = http
+        self.answers = {}
+
+    async def call(self, role, path, body, *, broker=0):
+        url = f"{self.queue.brokers[broker].url}/v1/queues/orders{path}"
+        headers = {"Authorization": f"Bearer {getattr(self.queue.tokens, role)}"}
+        method = "GET" if body is None else "POST"
+        async with self.http.request(method, url, json=body, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def publish(self, value):
+        """Publish until it is confirmed."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                try:
+                    status, answer = await self.call(
+                        "produce", "/messages", {"key": value, "value": value}
+                    )
+                except aiohttp.ClientError:
+                    await asyncio.sleep(0.05)
+                    continue
+                if status == 201:
+                    return answer
+                assert status in (503, 504), answer
+                await asyncio.sleep(0.05)
+
+    async def pull_and_ack(self, wanted, group="workers"):
+        """Pull from all brokers and ack until all of `wanted` came."""
+        came = set()
+        async with asyncio.timeout(TIMEOUT_S):
+            while came < wanted:
+                for broker in range(len(self.queue.brokers)):
+                    came |= await self._turn(broker, group)
+        return came
+
+    async def _turn(self, broker, group):
+        body = {
+            "member": "me",
+            "incarnation": "1",
+            "max_messages": 100,
+            "wait_ms": 100,
+            "last_answer": self.answers.get(broker),
+        }
+        status, answer = await self.call("consume", f"/groups/{group}/pull", body, broker=broker)
+        if status != 200:
+            assert answer["error"]["code"] in ("not_listed", "broker_closing"), answer
+            await asyncio.sleep(0.05)
+            return set()
+        self.answers[broker] = answer["answer"]
+        acks = [
+            {
+                **{name: message[name] for name in ("partition", "broker_epoch", "epoch")},
+                "delivery": message["delivery"],
+                "upto": -1,
+                "offsets": [message["offset"]],
+            }
+            for message in answer["messages"]
+        ]
+        if acks:
+            body = {"member": "me", "flow": answer["flow"], "acks": acks}
+            status, results = await self.call(
+                "consume", f"/groups/{group}/acks", body, broker=broker
+            )
+            assert status == 200, results
+        return {message["value"] for message in answer["messages"]}
+
+
+@pytest.fixture
+async def http():
+    timeout = aiohttp.ClientTimeout(10)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        yield session
+
+
+async def test_http_alone_publishes_pulls_and_acks(tmp_path, http):
+    async with runtime_in(tmp_path) as runtime:
+        client = Http(runtime, http)
+        values = {f"message {number}" for number in range(5)}
+        for value in values:
+            await client.publish(value)
+
+        assert await client.pull_and_ack(values) == values
+
+        status, answer = await client.call("admin", "/status", None)
+        assert status == 200
+        lags = [row["lag"] for row in answer["groups"]["workers"]["partitions"].values()]
+        assert lags == [0, 0]
+        assert answer["store"]["appendfsync"] == "always"
+
+
+async def test_next_runtime_takes_up_data_and_tokens(tmp_path, http):
+    async with runtime_in(tmp_path) as runtime:
+        before = runtime.queue("orders")
+        await Http(runtime, http).publish("kept")
+
+    async with runtime_in(tmp_path) as runtime:
+        after = runtime.queue("orders")
+        assert (after.uid, after.tokens) == (before.uid, before.tokens)
+        assert await Http(runtime, http).pull_and_ack({"kept"}) == {"kept"}
+
+
+async def test_killed_processes_come_back(tmp_path, http):
+    async with runtime_in(tmp_path) as runtime:
+        client = Http(runtime, http)
+        await client.publish("before")
+
+        await runtime.redis.kill()
+        await client.publish("after Redis")
+        await runtime.brokers[0].kill()
+        await runtime.coordinators[0].kill()
+        await client.publish("after a broker and the coordinator")
+
+        everything = {"before", "after Redis", "after a broker and the coordinator"}
+        assert await client.pull_and_ack(everything) >= everything
+        counts = [runtime.redis.restart_count, runtime.brokers[0].restart_count]
+        assert counts == [1, 1]
+
+
+async def test_nothing_is_left_behind(tmp_path):
+    async with runtime_in(tmp_path) as runtime:
+        children = [runtime.redis, *runtime.brokers, *runtime.coordinators]
+        pids = [child.pid for child in children]
+        assert len(pids) == 4
+        assert (runtime.data_dir / "dev.json").exists()
+
+    assert not any(map(psutil.pid_exists, pids))
+    assert not (tmp_path / "dev.json").exists()
+
+
+async def test_second_runtime_is_refused_and_harms_nobody(tmp_path, http):
+    async with runtime_in(tmp_path) as runtime:
+        with pytest.raises(SettingsError, match=f"process {os.getpid()} is running on it"):
+            await runtime_in(tmp_path).start()
+        await Http(runtime, http).publish("still served")
+        assert (tmp_path / "dev.json").exists()
+
+
+async def test_number_of_partitions_cannot_change(tmp_path):
+    async with runtime_in(tmp_path, partitions=2):
+        pass
+    with pytest.raises(SettingsError, match=r"spec.partitions: got 3, expected 2, which its data"):
+        await runtime_in(tmp_path, partitions=3).start()
+    async with runtime_in(tmp_path, partitions=2):
+        pass  # the refusal has let the directory go
+
+
+async def test_group_that_left_the_file_is_kept(tmp_path, http):
+    async with runtime_in(tmp_path) as runtime:
+        await Http(runtime, http).publish("for all")
+
+    async with runtime_in(tmp_path, group="others") as runtime:
+        assert runtime.queue("orders").groups == ("others", "workers")
+        client = Http(runtime, http)
+        assert await client.pull_and_ack({"for all"}, "workers") == {"for all"}
+        client.answers.clear()
+        assert await client.pull_and_ack({"for all"}, "others") == {"for all"}
+
+
+async def test_port_in_use(tmp_path):
+    async with runtime_in(tmp_path / "one") as runtime:
+        port = int(runtime.brokers[0].url.rpartition(":")[2])
+        with pytest.raises(SettingsError, match=f"port {port} of 127.0.0.1 is in use"):
+            await runtime_in(tmp_path / "two", port=port).start()
+
+
+@pytest.mark.parametrize("broker_count", [0, 65])
+def test_wrong_number_of_brokers(tmp_path, broker_count):
+    with pytest.raises(SettingsError, match=f"brokers: got {broker_count}, expected 1 to 64"):
+        runtime_in(tmp_path, broker_count=broker_count)
