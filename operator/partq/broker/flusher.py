@@ -107,6 +107,8 @@ class Flusher:
                     self._on_lost(subscription, error)
                     break
                 except PartqError as error:
+                    if subscription.is_dropped:
+                        break  # nobody else answers them any more
                     if not is_failing:
                         _log.warning("acks of %s: %s; trying again", subscription.partition, error)
                     is_failing = True
