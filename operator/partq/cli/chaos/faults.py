@@ -50,10 +50,10 @@ class Plan:
 
 PLANS: Final = {
     Fault.REDIS_KILLED: Plan(rounds=20, load=_HEAVY),
-    Fault.BROKER_KILLED: Plan(rounds=6, load=_STEADY),
-    Fault.CONSUMER_KILLED: Plan(rounds=6, load=_STEADY),
-    Fault.PRODUCER_KILLED: Plan(rounds=6, load=_STEADY),
-    Fault.COORDINATOR_KILLED: Plan(rounds=6, load=_STEADY),
+    Fault.BROKER_KILLED: Plan(rounds=8, load=_STEADY),
+    Fault.CONSUMER_KILLED: Plan(rounds=8, load=_STEADY),
+    Fault.PRODUCER_KILLED: Plan(rounds=8, load=_STEADY),
+    Fault.COORDINATOR_KILLED: Plan(rounds=8, load=_STEADY),
     Fault.CONSUMER_FROZEN: Plan(rounds=4, load=_LONG),
     Fault.BROKER_FROZEN: Plan(rounds=4, load=_LONG),
 }
