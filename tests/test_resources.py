@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from partq.errors import SettingsError
-from partq.resources import MAX_FILE_CHARS, parse_resources
+from partq.resources import (
+    MAX_FILE_CHARS,
+    ConsumerGroupSpec,
+    PartitionedQueueSpec,
+    parse_resources,
+)
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "queue.yaml"
 
@@ -177,3 +182,22 @@ def test_all_problems_are_named():
         parse_resources(group("{queue: other, type: Shared, start: Now}"))
 
     assert len(caught.value.message.splitlines()) == 2
+
+
+def test_every_field_is_documented():
+    def leaves(schema, path, parts):
+        for name, field in schema["properties"].items():
+            reference = field.get("$ref", "").rpartition("/")[2]
+            yield from (
+                leaves(parts[reference], [*path, name], parts)
+                if reference
+                else [".".join([*path, name])]
+            )
+
+    text = (EXAMPLE.parents[1] / "docs" / "resources.md").read_text(encoding="utf-8")
+    for spec in (PartitionedQueueSpec, ConsumerGroupSpec):
+        schema = spec.model_json_schema()
+        undocumented = [
+            name for name in leaves(schema, [], schema.get("$defs", {})) if f"`{name}`" not in text
+        ]
+        assert undocumented == []

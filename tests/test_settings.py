@@ -1,5 +1,7 @@
 """Settings are read from a mapping; a wrong one is named."""
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,11 @@ def test_refused(name, value, expected):
 
     assert caught.value.message.startswith(f"PARTQ_{name}: ")
     assert expected in caught.value.message
+
+
+def test_every_variable_is_documented():
+    text = (Path(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^\| `(PARTQ_[A-Z_]+)`", text, re.MULTILINE))
+
+    names = {each.name for kind in (BrokerSettings, CoordinatorSettings) for each in fields(kind)}
+    assert documented == {f"PARTQ_{name.upper()}" for name in names}
