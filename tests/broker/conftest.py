@@ -2,18 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
-from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType, web
+from aiohttp import ClientSession, web
 
 from partq.broker.app import make_app
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
-from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.embedded.provision import provision
@@ -22,8 +21,10 @@ from partq.settings import BrokerSettings
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.members import Members
+from partq.testing import frame_peers
+from partq.testing.frame_peers import FlowPeer, Peer, ProducerPeer
 from partq.testing.redis_server import RedisServer
-from partq.wire import batch, frames
+from partq.wire import frames
 
 UID = "0f3a9c1e"
 PRODUCE, CONSUME, ADMIN = "produce-token-0001", "consume-token-0001", "admin-token-000001"
@@ -66,7 +67,6 @@ class RunningBroker:
         self.store = store
 
     async def start(self) -> Self:
-        """Start it, and wait until it is ready."""
         self.peers = ClientSession()
         # The application needs the broker, the broker its URL: the port is chosen by binding.
         server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
@@ -85,7 +85,6 @@ class RunningBroker:
         return self
 
     async def stop(self) -> None:
-        """Stop it in order."""
         await self.session.close()
         await self.broker.close()
         await self.runner.cleanup()
@@ -105,13 +104,12 @@ class RunningBroker:
             return response.status, json.loads(text) if text else None
 
     async def admin(self, path: str, body: Any) -> list[dict[str, Any]]:
-        """Make an admin call; return its results."""
         status, answer = await self.call("POST", f"/admin/v1/queues/orders{path}", json=body)
         assert status == 200, answer
-        return answer["results"]
+        results: list[dict[str, Any]] = answer["results"]
+        return results
 
     async def claim_all(self) -> None:
-        """Own every partition."""
         names = [str(p) for p in self.broker.config.layout.partitions()]
         for result in await self.admin("/claim", {"partitions": names}):
             assert "error" not in result, result
@@ -142,49 +140,26 @@ class RunningBroker:
             assert "error" not in result, result
 
 
-class Peer:
-    """One WebSocket that speaks frames."""
+LAYOUT = Layout.first(4)
 
-    def __init__(self, socket: ClientWebSocketResponse) -> None:
-        self.socket = socket
 
-    async def send(self, frame: frames.Frame, payload: bytes = b"") -> None:
-        """Send a frame."""
-        await self.socket.send_bytes(frames.encode(frame, payload))
+def key_of(partition: int) -> str:
+    return frame_peers.key_of(LAYOUT, partition)
 
-    async def receive(self) -> tuple[frames.AnyFrame, bytes]:
-        """Receive the next frame."""
-        async with asyncio.timeout(WAIT_S):
-            message = await self.socket.receive()
-        if message.type is not WSMsgType.BINARY:
-            raise ConnectionResetError(f"{message.type} {message.data}")
-        return frames.decode(message.data)
 
-    async def expect(self, kind: type[Any]) -> tuple[Any, bytes]:
-        """Receive frames up to the first of a kind; pongs are passed over."""
-        while True:
-            frame, payload = await self.receive()
-            if isinstance(frame, kind):
-                return frame, payload
-            assert isinstance(frame, frames.Pong), f"got {frame}, expected {kind.__name__}"
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self.socket.close()
+def make_batch(values: Sequence[str], partition: int = 0) -> bytes:
+    return frame_peers.make_batch(values, key_of(partition))
 
 
 async def connect(running: RunningBroker, path: str, token: str) -> Peer:
-    """Open a WebSocket."""
-    return Peer(
-        await running.session.ws_connect(
-            running.url + path, headers={"Authorization": f"Bearer {token}"}, max_msg_size=0
-        )
-    )
+    return await frame_peers.connect(running.session, running.url + path, token, kind=Peer)
 
 
-async def open_producer(running: RunningBroker, producer: str = "p") -> Peer:
+async def open_producer(running: RunningBroker, producer: str = "p") -> ProducerPeer:
     """Open a producer's connection."""
-    peer = await connect(running, "/v1/queues/orders/publish", PRODUCE)
+    url = f"{running.url}/v1/queues/orders/publish"
+    session = running.session
+    peer = await frame_peers.connect(session, url, PRODUCE, kind=ProducerPeer, layout=LAYOUT)
     await peer.send(frames.ProducerHello(producer))
     await peer.expect(frames.ProducerWelcome)
     return peer
@@ -192,37 +167,94 @@ async def open_producer(running: RunningBroker, producer: str = "p") -> Peer:
 
 async def open_flow(
     running: RunningBroker, member: str = "m", incarnation: str = "i", credit: int = 1000
-) -> Peer:
+) -> FlowPeer:
     """Open a member's flow."""
-    peer = await connect(running, "/v1/queues/orders/groups/workers/flow", CONSUME)
+    url = f"{running.url}/v1/queues/orders/groups/workers/flow"
+    peer = await frame_peers.connect(running.session, url, CONSUME, kind=FlowPeer)
     await peer.send(frames.Bind(member, incarnation, credit))
     await peer.expect(frames.Bound)
     return peer
 
 
-LAYOUT = Layout.first(4)
+CALLS = {"pause": "pauses", "drain": "drains", "commit": "commits", "cancel": "cancels"}
 
 
-def key_of(partition: int, number: int = 0) -> str:
-    """Return a key that lives in a partition."""
-    found = (k for k in (f"k{n}" for n in range(10_000)) if LAYOUT.partition_for(k).index == partition)
-    for _ in range(number):
-        next(found)
-    return next(found)
+class Handoff:
+    """One attempt to hand partition 1.0 from m to n, called as a coordinator calls it."""
+
+    def __init__(self, running: RunningBroker, state: dict[str, Any], attempt: int | None) -> None:
+        self.running = running
+        self.token = {
+            "partition": "1.0",
+            "broker_epoch": state["broker_epoch"],
+            "epoch": state["epoch"],
+            "attempt": attempt or state["attempt"] + 1,
+        }
+
+    @classmethod
+    async def begin(cls, running: RunningBroker, attempt: int | None = None) -> Self:
+        return cls(running, await running.state(), attempt)
+
+    async def call(self, name: str, body: dict[str, Any], changes: dict[str, Any]) -> Any:
+        items = [{**self.token, **changes}]
+        (result,) = await self.running.admin(
+            f"/groups/workers/{name}", {CALLS[name]: items, **body}
+        )
+        return {"code": result.get("error", {}).get("code", ""), **result}
+
+    async def pause(self, **changes: Any) -> Any:
+        return await self.call("pause", {}, {"lease_ms": 20_000, "drain_ms": 20_000, **changes})
+
+    async def drain(self, wait_ms: int = 10_000, **changes: Any) -> Any:
+        return await self.call("drain", {"wait_ms": wait_ms}, changes)
+
+    async def commit(self, **changes: Any) -> Any:
+        return await self.call("commit", {}, {"source": "m", "target": "n", "cause": "", **changes})
+
+    async def cancel(self, **changes: Any) -> Any:
+        return await self.call("cancel", {}, changes)
 
 
-def make_batch(values: list[str], partition: int = 0) -> bytes:
-    """Return a batch of text messages under one key of a partition."""
-    key = key_of(partition)
-    messages = [batch.encode_message(batch.Message(key, v.encode())) for v in values]
-    return batch.encode(messages, [slot_of(key)] * len(messages))
+class Scene:
+    """Member m holds partition 1.0 and has three messages in hand."""
+
+    async def set(self, running: RunningBroker) -> Self:
+        self.running = running
+        await running.assign("m", [0])
+        self.producer = await open_producer(running)
+        self.source = await open_flow(running, "m")
+        self.assigned, _ = await self.source.expect(frames.Assigned)
+        await self.producer.publish("a", "b", "c")
+        self.held, _ = await self.source.deliver()
+        return self
+
+    async def handoff(self, attempt: int | None = None) -> Handoff:
+        return await Handoff.begin(self.running, attempt)
+
+    async def paused(self, **changes: Any) -> Handoff:
+        """Begin a handoff whose pause is in force, and known to the source."""
+        handoff = await self.handoff()
+        assert (await handoff.pause(**changes))["code"] == ""
+        await self.source.expect(frames.Paused)
+        return handoff
+
+    async def target(self) -> FlowPeer:
+        return await open_flow(self.running, "n", "j")
 
 
-def values_of(frame: frames.Deliver, payload: bytes) -> list[str]:
-    """Return the texts that a delivery holds, without those to skip."""
-    skipped = {o for start, stop in frame.skip for o in range(start, stop)}
-    decoded = batch.decode(payload, frame.start - frame.first_offset, frame.stop - frame.first_offset)
-    return [m.value.decode() for o, m in enumerate(decoded, frame.start) if o not in skipped]
+class Gate:
+    """Holds the calls of one method back until it is opened."""
+
+    def __init__(self, target: Any, name: str) -> None:
+        self._call = getattr(target, name)
+        self.reached = asyncio.Event()
+        self.opened = asyncio.Event()
+        setattr(target, name, self._pass)
+
+    async def _pass(self, *args: Any, **kwargs: Any) -> Any:
+        self.reached.set()
+        await self.opened.wait()
+        return await self._call(*args, **kwargs)
 
 
 @pytest.fixture
@@ -299,8 +331,13 @@ async def running(start_broker: StartBroker) -> RunningBroker:
     return broker
 
 
+@pytest.fixture
+async def scene(running: RunningBroker) -> Scene:
+    """Member m in the middle of its work."""
+    return await Scene().set(running)
+
+
 def partition_id(index: int) -> PartitionId:
-    """Return a partition of generation 1."""
     return PartitionId(1, index)
 
 
@@ -311,6 +348,12 @@ def peers() -> Any:
 
 
 PEER_NAMES = (
+    "Gate",
+    "Handoff",
+    "ADMIN",
+    "CONSUME",
+    "OTHER_GROUP",
+    "PRODUCE",
     "connect",
     "eventually",
     "key_of",
@@ -318,5 +361,4 @@ PEER_NAMES = (
     "open_flow",
     "open_producer",
     "partition_id",
-    "values_of",
 )

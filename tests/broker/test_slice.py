@@ -1,5 +1,6 @@
 """One message's straight road: publish, store, deliver, acknowledge."""
 
+from partq.testing.frame_peers import values_of
 from partq.wire import frames
 
 
@@ -14,7 +15,7 @@ async def test_published_messages_are_delivered_and_acked(running, peers):
     assert (published.request, published.offset) == (1, 0)
 
     deliver, payload = await flow.expect(frames.Deliver)
-    assert peers.values_of(deliver, payload) == ["a", "b", "c"]
+    assert values_of(deliver, payload) == ["a", "b", "c"]
     assert (deliver.broker_epoch, deliver.epoch) == (assigned.broker_epoch, assigned.epoch)
 
     token = (deliver.broker_epoch, deliver.epoch, deliver.delivery)

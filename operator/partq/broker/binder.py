@@ -306,7 +306,7 @@ class Binder:
         if subscription is None:
             answer(_fenced(frame))
         elif subscription.is_committing:
-            subscription.held_frames.append(lambda: self.ack(flow, frame, answer))
+            subscription.held_acks.append(lambda: self.ack(flow, frame, answer))
         else:
             try:
                 acked = subscription.book.ack(frame.upto, frame.ranges, frame.delivery)
@@ -325,23 +325,12 @@ class Binder:
             NotDeliveredError, RewoundError: nothing was released.
         """
         subscription = self._token_of(flow, frame)
-        if subscription is None:
-            return  # the token has ended: everything is taken back anyway
-        if subscription.is_committing:
-            # The commit may be refused, and the flow go on: then what was released comes again.
-            subscription.held_frames.append(lambda: self._release_late(flow, frame))
-            return
+        if subscription is None or subscription.is_committing:
+            return  # the token has ended, or is about to: everything is taken back anyway
         released = subscription.book.release(frame.start, frame.delivery)
         flow.unacked -= released
         flow.notice(subscription)
         self._progress.notice()
-
-    def _release_late(self, flow: Flow, frame: frames.Release) -> None:
-        try:
-            self.release(flow, frame)
-        except PartqError as error:
-            _log.warning("release by %s in %s: %s; flow ended", flow.member, flow.group, error)
-            self.lose(flow)
 
     def _token_of(self, flow: Flow, frame: frames.Ack | frames.Release) -> Subscription | None:
         owned = self._owned.get(PartitionId(frame.generation, frame.partition))

@@ -207,8 +207,8 @@ class Handoffs:
             raise
         finally:
             subscription.is_committing = False
-            while subscription.held_frames:
-                subscription.held_frames.popleft()()
+            while subscription.held_acks:
+                subscription.held_acks.popleft()()
             pause = subscription.pause
             if pause is not None and self._clock() >= pause.until:
                 self._resume(subscription)

@@ -82,8 +82,8 @@ class Subscription:
     """Set after each flush, to be awaited by who needs the book stored."""
     confirmations: list[Answer] = field(default_factory=list)
     """To be called once what the book says now is stored, or never will be."""
-    held_frames: deque[Callable[[], None]] = field(default_factory=deque)
-    """Acks and releases that came while a commit was under way."""
+    held_acks: deque[Callable[[], None]] = field(default_factory=deque)
+    """Acks that came while a commit was under way."""
 
     @property
     def state(self) -> PartitionState:
