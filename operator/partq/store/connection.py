@@ -28,10 +28,11 @@ class Lane(Enum):
     """Which connection carries a call: no lane waits for another."""
 
     APPEND = "append"
+    """Appends and flushes of acks: what belongs to messages shares round trips and fsyncs."""
     CONTROL = "control"
     """Leases, claims, binds, commits."""
     BULK = "bulk"
-    """Reading logs, flushes of acks, trimming, plain reads."""
+    """Reading logs, trimming, plain reads."""
     EVENTS = "events"
     """Blocking reads."""
 

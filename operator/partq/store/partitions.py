@@ -243,7 +243,9 @@ class Partitions:
             "flush_cursor",
             [self._keys.meta(partition), self._keys.cursor(partition, group)],
             [broker_epoch, group, cursor, encode_ranges(acked), encode_counts(redeliveries)],
-            lane=Lane.BULK,
+            # With the appends: on a lane of its own it would cost Redis an fsync of its own, for
+            # which every append would have to wait.
+            lane=Lane.APPEND,
         )
         _checked(answer, partition, group, broker_epoch)
 

@@ -207,6 +207,7 @@ def measure(
         singles = max(1, min(MAX_SINGLES, load.messages // 10))
         latencies = []
         for number in range(1, RUNS + 1):
+            limit.remove(plain)
             latencies.append((queue_side.run_singles(singles), limit_side.run_singles(singles)))
             say(f"latency {number} of {RUNS}: " + " / ".join(map(_shown, latencies[-1])))
         pairs = []
@@ -214,7 +215,7 @@ def measure(
             pairs.append(run_both(load.messages))
             say(f"rate {number} of {RUNS}: " + " / ".join(map(_rate, pairs[-1])))
         limit_totals = limit_side.totals()
-        if limit_totals.lost or limit_totals.out_of_order:
+        if limit_totals.lost or limit_totals.duplicates or limit_totals.out_of_order:
             raise InternalError(f"bench: the limit's own messages: {limit_totals}")
         runs, limit_runs = zip(*pairs, strict=True)
         of_queue, of_limit = zip(*latencies, strict=True)
