@@ -199,8 +199,7 @@ class EmbeddedRuntime:
             await store.close()
         await _all(broker.start() for broker in self.brokers)
         await _all(coordinator.start() for coordinator in self.coordinators)
-        for queue in self.queues:
-            await _until_served(queue)
+        await _all(map(_until_served, self.queues))
 
     def _running_queue(
         self, queue: PartitionedQueue, identity: QueueIdentity, groups: tuple[str, ...]

@@ -1,0 +1,42 @@
+"""LocalBroker is a real queue, and leaves nothing behind."""
+
+import asyncio
+
+import pytest
+
+from partq import Consumer, Producer
+from partq.errors import SettingsError
+from partq.testing.local_broker import LocalBroker
+
+
+async def test_messages_go_through():
+    async with LocalBroker(queue="orders", groups=["workers"]) as broker:
+        data_dir = broker.runtime.data_dir
+        produce, consume = broker.tokens.produce, broker.tokens.consume
+        async with Producer(broker.url, queue="orders", token=produce) as producer:
+            await (await producer.send(b"hello", key="k"))
+        async with (
+            asyncio.timeout(60),
+            Consumer(broker.url, queue="orders", group="workers", token=consume) as consumer,
+        ):
+            message = await anext(consumer)
+            assert (message.key, message.value) == ("k", b"hello")
+            await consumer.ack(message)
+
+    assert not data_dir.exists()
+
+
+async def test_given_directory_is_kept(tmp_path):
+    async with LocalBroker(data_dir=tmp_path, groups=[], partitions=1) as broker:
+        assert broker.queue.groups == ()
+    assert (tmp_path / "redis").exists()
+
+
+def test_wrong_spec_is_named():
+    with pytest.raises(SettingsError, match=r"spec\.keylessPolicy: got 'Any', expected one of"):
+        LocalBroker(spec={"keylessPolicy": "Any"})
+
+
+def test_outside_of_its_block():
+    with pytest.raises(RuntimeError, match="not started"):
+        _ = LocalBroker().url
