@@ -21,8 +21,10 @@ from partq.broker.reader import LogReader
 from partq.broker.subscription import Subscription
 from partq.core.model import BrokerId, Cause, PartitionId
 from partq.errors import (
+    BatchTooLargeError,
     ConflictError,
     NotOwnerError,
+    NotStoredError,
     PartqError,
     UnavailableError,
     UnknownGroupError,
@@ -43,6 +45,8 @@ from partq.wire import batch
 REFRESH_GAP_S = 1.0
 """How often layout, limits and the state of Redis are read."""
 EXPIRE_GAP_S = 0.25
+MAX_DATA_BYTES = batch.MAX_BATCH_BYTES + batch.HEADER_SIZE + 6 * batch.MAX_BATCH_COUNT
+"""The most bytes of a batch as it is stored: header, slots, ends and body."""
 TAIL_BYTES = 64 * 1024 * 1024
 """Memory for the newest batches of all partitions together, in bytes."""
 MIN_TAIL_BYTES = 1024 * 1024
@@ -239,11 +243,21 @@ class Broker:
         """Check a batch and queue it for the log; `reply` follows, with its place or an error.
 
         Raises:
-            BadBatchError, WrongPartitionError, MessageTooLargeError, NotOwnerError,
-            NotStoredError, UnknownPartitionError: the batch is certainly not stored.
+            BadBatchError, BatchTooLargeError, WrongPartitionError, MessageTooLargeError,
+            NotOwnerError, NotStoredError, UnknownPartitionError: it is certainly not stored.
         """
         owned = self.find(partition)
         config = self.config
+        if len(data) > MAX_DATA_BYTES:
+            raise BatchTooLargeError(
+                f"batch: {len(data)} bytes; at most {MAX_DATA_BYTES}: send smaller ones"
+            )
+        if not self.lease.is_valid:
+            raise NotStoredError(
+                f"partition {partition}: the lease of {self.id} is over, so Redis does not answer; "
+                "publish again",
+                retry_after_s=1.0,
+            )
         slots = config.layout.slots(partition)
         header = batch.check(
             data,

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.errors import (
+    AppendGapError,
     ConflictError,
+    InternalError,
     NotOwnerError,
     NotStoredError,
     OutcomeUnknownError,
@@ -73,6 +75,7 @@ class AppendChain:
     def start(self) -> None:
         """Begin to write what is submitted."""
         self._task = asyncio.create_task(self._run(), name=f"append {self._partition}")
+        self._task.add_done_callback(self._ended)
 
     def submit(self, batch: AppendBatch, reply: Reply) -> None:
         """Queue a batch; `reply` is called once, with its result or the reason why there is none.
@@ -121,11 +124,16 @@ class AppendChain:
                 self._idle.clear()
                 try:
                     await self._store_call(call)
-                except asyncio.CancelledError:
+                except BaseException:
                     self._answer_unknown(call)
                     raise
                 finally:
                     self._idle.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("append to %s failed", self._partition, exc_info=error)
+            self._on_lost(InternalError(f"append to {self._partition} failed: {error}"))
 
     def _next_call(self) -> list[_Pending]:
         call: list[_Pending] = []
@@ -171,6 +179,7 @@ class AppendChain:
             pending.reply(result)
 
     async def _append_until_answered(self, batches: list[AppendBatch]) -> Appended:
+        is_in_doubt = is_failing = False
         while True:
             try:
                 return await self._store.append(
@@ -181,9 +190,21 @@ class AppendChain:
                     batches=batches,
                     max_bytes=self._max_bytes(),
                 )
+            except QuotaExceededError as error:
+                if not is_in_doubt:
+                    raise
+                # An earlier try may be stored. The next call must not bear its number: it would
+                # get its answer.
+                raise AppendGapError(
+                    f"partition {self._partition}: append {self._number} is in doubt, and Redis is "
+                    "too full to tell"
+                ) from error
             except StoreUnavailableError as error:
                 # The same call again, under the same number, finds out what became of it.
-                _log.warning("append to %s: %s; asking again", self._partition, error)
+                is_in_doubt = is_in_doubt or not error.is_outcome_known
+                if not is_failing:
+                    _log.warning("append to %s: %s; asking again", self._partition, error)
+                is_failing = True
                 await asyncio.sleep(RETRY_GAP_S)
 
     def _answer_unknown(self, call: list[_Pending]) -> None:
