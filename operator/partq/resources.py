@@ -184,6 +184,15 @@ class Resources:
         """Return the groups of a queue, in the order of the file."""
         return tuple(group for group in self.groups if group.queue_key == queue.key)
 
+    def with_replicas(self, count: int) -> "Resources":
+        """Return the same with `count` brokers for each queue (1 to 64, which is not checked)."""
+        brokers = Brokers(replicas=count)
+        queues = []
+        for queue in self.queues:
+            spec = queue.spec.model_copy(update={"brokers": brokers})
+            queues.append(queue.model_copy(update={"spec": spec}))
+        return Resources(tuple(queues), self.groups)
+
 
 def effective_queue(queue: PartitionedQueue, groups: Iterable[str]) -> dict[str, Any]:
     """Return the spec that brokers read from the store: all defaults filled in, and the groups."""

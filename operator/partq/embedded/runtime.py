@@ -89,9 +89,9 @@ class EmbeddedRuntime:
         if broker_count is not None and not 1 <= broker_count <= MAX_BROKERS:
             raise SettingsError(f"brokers: got {broker_count}, expected 1 to {MAX_BROKERS}")
         self.queues: list[RunningQueue] = []
-        self._resources = resources
+        # What is on record must be what runs: the coordinator waits for all brokers to be there.
+        self._resources = resources.with_replicas(broker_count) if broker_count else resources
         self._dir = DataDir(data_dir)
-        self._broker_count = broker_count
         self._port = port
         self._taken: set[int] = set()
         self._lease_ttl_s = lease_ttl_s
@@ -214,7 +214,7 @@ class EmbeddedRuntime:
             "PARTQ_LOG_LEVEL": self._log_level,
         }
         brokers = []
-        for number in range(self._broker_count or queue.spec.brokers.replicas):
+        for number in range(queue.spec.brokers.replicas):
             broker_id = f"{name}-broker-{number}"
             port = self._next_port()
             broker_env = {
