@@ -90,7 +90,8 @@ class Flusher:
         try:
             while subscription.is_dirty and not subscription.is_dropped:
                 subscription.is_dirty = False
-                answers, subscription.confirmations = subscription.confirmations, []
+                answers += subscription.confirmations
+                subscription.confirmations = []
                 # A flow that is lost during the flush changes counts that this one does not hold.
                 has_counts = subscription.must_flush_first
                 book = subscription.book
@@ -107,14 +108,10 @@ class Flusher:
                     self._on_lost(subscription, error)
                     break
                 except PartqError as error:
-                    if subscription.is_dropped:
-                        break  # nobody else answers them any more
                     if not is_failing:
                         _log.warning("acks of %s: %s; trying again", subscription.partition, error)
                     is_failing = True
                     subscription.is_dirty = True
-                    subscription.confirmations = answers + subscription.confirmations
-                    answers = []
                     await asyncio.sleep(RETRY_GAP_S)
                     continue
                 is_failing = False
