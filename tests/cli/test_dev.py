@@ -12,6 +12,7 @@ from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread, Timer
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -222,3 +223,21 @@ def test_interrupt_while_it_starts(tmp_path):
 
     assert starting.returncode == 0
     assert not (tmp_path / "dev.json").exists()
+
+
+def test_after_kill_9_nothing_runs_on_and_nothing_is_lost(tmp_path):
+    first = Dev(tmp_path)
+    children = psutil.Process(first.process.pid).children(recursive=True)
+    assert len(children) == 4  # Redis, two brokers, the coordinator
+    first.run("publish", "kept")
+
+    first.stop(signal.SIGKILL)
+    _, alive = psutil.wait_procs(children, TIMEOUT_S)
+    assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
+    assert "no queue of the namespace default runs in" in first.run("status").stderr
+
+    second = Dev(tmp_path)
+    try:
+        assert second.run("consume", "--count", "1").stdout == "kept\n"
+    finally:
+        second.stop()
