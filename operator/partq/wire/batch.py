@@ -197,7 +197,7 @@ def decode(batch: bytes | memoryview, start: int = 0, stop: int | None = None) -
         raw = _expand(memoryview(batch)[header.body_at :], header)
         if start or stop != header.count:
             ends = read_ends(bytes(batch), header)
-            raw = raw[ends[start - 1] if start else 0 : ends[stop - 1]]
+            raw = raw[ends[start - 1] if start else 0 : ends[stop - 1] if stop else 0]
         # One array head makes a single C call out of a loop over messages.
         messages = _decode_messages(b"\xdd" + (stop - start).to_bytes(4, "big") + raw)
     except _UNDECODABLE as error:

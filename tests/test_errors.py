@@ -1,0 +1,84 @@
+"""Codes are what programs compare: unique, documented, and the same on both sides."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from partq import errors
+from partq.broker.middlewares import STATUS_BY_CODE
+from partq.errors import BY_CODE, InternalError, PartqError, StoreUnavailableError, from_code
+
+PROTOCOL = Path(__file__).parent.parent / "docs" / "protocol.md"
+INSIDE_ONE_PROCESS = {"bad_settings", "append_gap"}
+"""Codes that no client or coordinator is ever told."""
+
+KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, PartqError) and kind is not PartqError
+]
+KIND = pytest.mark.parametrize("kind", [pytest.param(kind, id=kind.__name__) for kind in KINDS])
+
+
+def documented():
+    """The protocol's table: a status for each code."""
+    section = PROTOCOL.read_text(encoding="utf-8").split("## Errors")[1].split("\n## ")[0]
+    rows = re.findall(r"((?:`[a-z_]+`,? ?)+)\| (\d{3}) \|", section)
+    pairs = [(code, int(status)) for codes, status in rows for code in re.findall("[a-z_]+", codes)]
+    assert len(dict(pairs)) == len(pairs), "a code stands there twice"
+    return dict(pairs)
+
+
+def test_codes_are_unique():
+    codes = [kind.code for kind in KINDS]
+    assert sorted(codes) == sorted(set(codes))
+    assert set(BY_CODE) == set(codes)
+
+
+def test_every_code_is_documented_and_none_that_is_not_there():
+    assert set(documented()) == set(BY_CODE) - INSIDE_ONE_PROCESS
+
+
+def test_brokers_answer_with_the_documented_status():
+    assert set(STATUS_BY_CODE) == set(BY_CODE)
+    answered = {code: STATUS_BY_CODE[code] for code in documented()}
+    assert answered == documented()
+
+
+@KIND
+def test_a_code_reads_back_as_its_error(kind):
+    error = kind("partition 1.3: what to do", retry_after_s=0.5)
+    copy = from_code(error.code, error.message, retry_after_s=error.retry_after_s)
+    assert type(copy) is kind
+    assert (copy.message, str(copy), copy.retry_after_s) == (error.message, error.message, 0.5)
+    assert copy.is_retryable == error.is_retryable
+
+
+@KIND
+def test_a_code_is_words_that_fit_into_json_and_labels(kind):
+    assert re.fullmatch(r"[a-z]+(_[a-z]+)*", kind.code)
+
+
+@KIND
+def test_an_error_says_what_it_means(kind):
+    assert kind.__doc__
+
+
+@pytest.mark.parametrize("code", ["", "of_a_later_version", "internal"])
+def test_a_code_of_a_later_version_is_an_internal_error(code):
+    error = from_code(code, "something new")
+    assert type(error) is InternalError
+    assert (error.code, error.message, error.retry_after_s) == ("internal", "something new", None)
+    assert not error.is_retryable
+
+
+def test_only_what_certainly_has_not_happened_is_said_to_be_known():
+    assert not StoreUnavailableError("no answer").is_outcome_known
+    assert StoreUnavailableError("refused", is_outcome_known=True).is_outcome_known
+
+
+def test_all_errors_are_caught_by_their_base():
+    assert all(issubclass(kind, PartqError) for kind in BY_CODE.values())
+    with pytest.raises(PartqError, match="what happened"):
+        raise from_code("fenced", "what happened")
