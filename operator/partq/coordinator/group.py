@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from partq.coordinator.history import History
 from partq.coordinator.ports import (
@@ -26,9 +26,19 @@ PAUSE_ANSWER_MS = 2_000
 """How long the first pause may go unanswered before its drain is over all the same."""
 MAX_LISTED = 10_000
 """How many members of a group are listed; more are not let in."""
+FIRST_BACKOFF_S = 0.1
+"""How long a partition is left alone after an attempt that failed; doubled by each further one."""
+MAX_BACKOFF_S = 5.0
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+
+
+class Backoff(NamedTuple):
+    """How long a partition is left alone after its last attempt failed."""
+
+    wait_s: float
+    until: float
 
 
 class GroupWorker:
@@ -55,6 +65,7 @@ class GroupWorker:
         self._store_ahead_ms = 0.0
         """Redis's time minus this process's clock; only lengths are ever compared with it."""
         self._outcomes: dict[PartitionId, Outcome] = {}
+        self._backoffs: dict[PartitionId, Backoff] = {}
         self._history = History()
         self._is_loaded = False
         self._inherited: dict[PartitionId, HandoffRecord] = {}
@@ -109,7 +120,7 @@ class GroupWorker:
         self._resume(sight, table, rules)
         self._follow_members(sight, table)
         under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
-        moves = plan(sight, table, rules, under_way)
+        moves = [m for m in plan(sight, table, rules, under_way) if self._may_try(m.partition)]
         for move in moves:
             self._history.begin(move.trigger, self._now_ms())
         over = [
@@ -221,8 +232,18 @@ class GroupWorker:
             idle_ms = _idle_ms(sight, move, rules.membership)
             self._runner.start(move.partition, state, attempt, move.trigger, idle_ms=idle_ms)
 
+    def _may_try(self, partition: PartitionId) -> bool:
+        backoff = self._backoffs.get(partition)
+        return backoff is None or self._clock() >= backoff.until
+
     def _ended(self, ended: Ended) -> None:
-        if ended.is_committed:
+        if not ended.is_committed:
+            # What is refused again and again is tried less and less often.
+            last = self._backoffs.get(ended.partition)
+            wait_s = FIRST_BACKOFF_S if last is None else min(2 * last.wait_s, MAX_BACKOFF_S)
+            self._backoffs[ended.partition] = Backoff(wait_s, self._clock() + wait_s)
+        else:
+            self._backoffs.pop(ended.partition, None)
             self._outcomes[ended.partition] = Outcome(
                 ended.attempt.target, ended.epoch, ended.attempt.broker_epoch
             )
