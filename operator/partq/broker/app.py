@@ -11,6 +11,7 @@ from aiohttp import ClientSession, web
 
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
+from partq.broker.frame_socket import SOCKETS, close_all
 from partq.broker.keys import BROKER, PEERS, PULLS, TOKENS
 from partq.broker.middlewares import errors_as_json
 from partq.broker.pull import Pulls
@@ -35,6 +36,8 @@ def make_app(broker: Broker, tokens: Tokens, peers: ClientSession) -> web.Applic
     app[TOKENS] = tokens
     app[PULLS] = Pulls(broker)
     app[PEERS] = peers
+    app[SOCKETS] = set()
+    app.on_shutdown.append(close_all)
     for part in (publish, flow, messages, pull, info, admin):
         app.add_routes(part.routes)
     return app

@@ -252,8 +252,7 @@ class Binder:
             return
         for subscription in list(flow.subscriptions):
             self.unbind(subscription, Cause.FLOW_LOST)
-        flow.is_closed = True
-        flow.wake.set()
+        flow.close()
         key = (flow.group, flow.member)
         if self._flows.get(key) is flow:
             del self._flows[key]

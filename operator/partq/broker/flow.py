@@ -60,6 +60,8 @@ class Flow:
         self.unacked = 0
         self.subscriptions: set[Subscription] = set()
         self.wake = asyncio.Event()
+        self.on_closed: Callable[[], None] | None = None
+        """Called when the flow ends from this side, by whoever holds its connection."""
         self._full_credit = max(1, min(credit, max_unacked()))
         self._max_unacked = max_unacked
         self._reader = reader
@@ -97,7 +99,8 @@ class Flow:
                 *subscription.partition, subscription.broker_epoch, subscription.epoch, cause
             )
         )
-        self.wake.set()
+        if cause is Cause.BROKER_CHANGE:
+            self.send(frames.Moved(*subscription.partition, "", ""))
 
     def send(self, frame: frames.Frame) -> None:
         """Queue a control frame."""
@@ -123,6 +126,13 @@ class Flow:
             self._ready[subscription] = None
             self.wake.set()
 
+    def close(self) -> None:
+        """End for good; the partitions are taken away already."""
+        self.is_closed = True
+        self.wake.set()
+        if self.on_closed is not None:
+            self.on_closed()
+
     def notice_all(self) -> None:
         """Look at every partition again."""
         for subscription in self.subscriptions:
@@ -130,6 +140,11 @@ class Flow:
         self.wake.set()
 
     # ---- what it sends --------------------------------------------------------------------------
+
+    @property
+    def control_count(self) -> int:
+        """How many control frames wait to be sent."""
+        return len(self._controls)
 
     def next_control(self) -> bytes | None:
         """Return the next control frame."""

@@ -2,12 +2,14 @@
 
 import asyncio
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from partq.broker.auth import Role
 from partq.broker.broker import Broker
 from partq.broker.flow import Flow
+from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter, group_of, peer
+from partq.core.delivery import ACK_SPAN
 from partq.core.model import Cause
 from partq.errors import BadFrameError, BadRequestError, PartqError
 from partq.wire import frames
@@ -15,6 +17,13 @@ from partq.wire import frames
 MAX_CLIENT_FRAME_BYTES = frames.MAX_HEADER_BYTES + 16
 BIND_TIMEOUT_S = 10.0
 MAX_CREDIT = 10_000_000
+MAX_ACK_RANGES = ACK_SPAN // 2
+"""More cannot lie apart in what may be delivered above a cursor."""
+MAX_OPEN_ACKS = 20_000
+"""Acks without an answer, each counted with its ranges; above it the client waits."""
+MAX_CONTROLS = 10_000
+"""Frames that the client has not read; above it the client waits."""
+MAX_OPEN_PINGS = 100
 
 routes = web.RouteTableDef()
 
@@ -24,22 +33,25 @@ async def consume(request: web.Request) -> web.WebSocketResponse:
     """Deliver to one member until one side closes."""
     broker, _ = enter(request, {Role.CONSUME, Role.ADMIN})
     group = await group_of(request, broker)
-    socket = web.WebSocketResponse(max_msg_size=MAX_CLIENT_FRAME_BYTES, compress=False)
-    await socket.prepare(request)
+    socket = await FrameSocket.open(request, max_bytes=MAX_CLIENT_FRAME_BYTES)
     await Consuming(broker, socket, group, peer(request)).run()
-    return socket
+    return socket.response
 
 
 class Consuming:
-    """One flow's connection: acks and credit in, deliveries out."""
+    """One flow's connection: acks and credit in, deliveries out.
 
-    def __init__(
-        self, broker: Broker, socket: web.WebSocketResponse, group: str, address: str
-    ) -> None:
+    What a client can make wait here is bounded: above the bounds nothing more is read from it.
+    """
+
+    def __init__(self, broker: Broker, socket: FrameSocket, group: str, address: str) -> None:
         self._broker = broker
         self._socket = socket
         self._group = group
         self._address = address
+        self._open_acks = 0
+        self._open_pings = 0
+        self._room = asyncio.Event()
 
     async def run(self) -> None:
         """Bind, then serve until the connection ends; a broken frame ends it, with a reason."""
@@ -48,10 +60,15 @@ class Consuming:
         try:
             async with asyncio.timeout(BIND_TIMEOUT_S):
                 flow = await self._bind()
+            flow.on_closed = self._end
             sender = asyncio.create_task(self._send_forever(flow))
             await self._broker.binder.take_up(flow)
             while not flow.is_closed:
-                self._handle(flow, await self._receive())
+                frame, _ = await self._socket.receive()
+                self._handle(flow, frame)
+                while self._is_full(flow):
+                    self._room.clear()
+                    await self._room.wait()
         except (ConnectionError, TimeoutError):
             pass
         except PartqError as error:
@@ -65,7 +82,7 @@ class Consuming:
             await self._socket.close()
 
     async def _bind(self) -> Flow:
-        frame = await self._receive()
+        frame, _ = await self._socket.receive()
         if not isinstance(frame, frames.Bind):
             raise BadFrameError(f"frame: got {type(frame).__name__}, expected Bind first")
         if frame.version != frames.PROTOCOL_VERSION:
@@ -84,30 +101,18 @@ class Consuming:
         flow.send(frames.Bound(self._broker.id, flow.number, lease_ms))
         return flow
 
-    async def _receive(self) -> frames.AnyFrame:
-        message = await self._socket.receive()
-        if message.type is WSMsgType.BINARY:
-            return frames.decode(message.data)[0]
-        if message.type is WSMsgType.TEXT:
-            raise BadFrameError("frame: got text, expected binary")
-        if message.type is WSMsgType.ERROR:
-            raise BadFrameError(f"frame: {self._socket.exception()}")
-        raise ConnectionResetError
-
     def _handle(self, flow: Flow, frame: frames.AnyFrame) -> None:
         flow.last_seen = self._broker.clock()
         match frame:
-            case frames.Ack(request):
-                self._broker.binder.ack(
-                    flow, frame, lambda error: self._answer_ack(flow, request, error)
-                )
+            case frames.Ack():
+                self._ack(flow, frame)
             case frames.Credit(messages):
                 if not 0 < messages <= MAX_CREDIT:
                     raise BadRequestError(f"credit {messages}; expected 1 to {MAX_CREDIT}")
                 flow.credit = min(flow.credit + messages, MAX_CREDIT)
                 flow.notice_all()
             case frames.Ping(nonce):
-                self._broker.lease.after_renewal(lambda: flow.send(frames.Pong(nonce)))
+                self._ping(flow, nonce)
             case frames.Release():
                 self._broker.binder.release(flow, frame)
             case frames.Leave():
@@ -115,11 +120,42 @@ class Consuming:
             case _:
                 raise BadFrameError(f"frame: {type(frame).__name__} does not belong here")
 
-    def _answer_ack(self, flow: Flow, request: int, error: PartqError | None) -> None:
-        if error is None:
-            flow.send(frames.AckConfirmed(request))
-        else:
-            flow.send(frames.AckRefused(request, error.code, error.message))
+    def _ack(self, flow: Flow, frame: frames.Ack) -> None:
+        if len(frame.ranges) > MAX_ACK_RANGES:
+            raise BadRequestError(f"ack: {len(frame.ranges)} ranges; at most {MAX_ACK_RANGES}")
+        weight = 1 + len(frame.ranges)
+        self._open_acks += weight
+
+        def answer(error: PartqError | None) -> None:
+            self._open_acks -= weight
+            self._room.set()
+            if error is None:
+                flow.send(frames.AckConfirmed(frame.request))
+            else:
+                flow.send(frames.AckRefused(frame.request, error.code, error.message))
+
+        self._broker.binder.ack(flow, frame, answer)
+
+    def _ping(self, flow: Flow, nonce: int) -> None:
+        if self._open_pings >= MAX_OPEN_PINGS:
+            return  # no lease was renewed for so long that the client has given up
+
+        def answer() -> None:
+            self._open_pings -= 1
+            flow.send(frames.Pong(nonce))
+
+        self._open_pings += 1
+        self._broker.lease.after_renewal(answer)
+
+    def _is_full(self, flow: Flow) -> bool:
+        return not flow.is_closed and (
+            self._open_acks > MAX_OPEN_ACKS or flow.control_count > MAX_CONTROLS
+        )
+
+    def _end(self) -> None:
+        """End the connection of a lost flow, by force if the client does not read."""
+        self._room.set()
+        asyncio.get_running_loop().call_later(2 * CLOSE_TIMEOUT_S, self._socket.cut)
 
     async def _send_forever(self, flow: Flow) -> None:
         clock = self._broker.clock
@@ -130,7 +166,8 @@ class Consuming:
                 flow.wake.clear()
                 control = flow.next_control()
                 if control is not None:
-                    await self._socket.send_bytes(control)
+                    await self._socket.send(control)
+                    self._room.set()
                     continue
                 taken = flow.next_delivery(clock()) if lease.is_valid else None
                 if isinstance(taken, tuple):
@@ -138,7 +175,7 @@ class Consuming:
                     cause = Cause(window.cause).name.lower()
                     metrics.delivered(flow.group, cause, window.messages)
                     header = flow.deliver_header(subscription, entry, window)
-                    await self._socket.send_bytes(frames.encode(header, entry.data))
+                    await self._socket.send(frames.encode(header, entry.data))
                 elif taken is None:
                     await flow.wake.wait()
                 else:
@@ -147,15 +184,15 @@ class Consuming:
             return  # the reader sees the end as well
         finally:
             # What ends the flow is told before the connection closes.
-            if flow.is_closed and not self._socket.closed:
+            if flow.is_closed:
                 await self._flush_controls(flow)
                 await self._socket.close()
 
     async def _flush_controls(self, flow: Flow) -> None:
         try:
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 while (control := flow.next_control()) is not None:
-                    await self._socket.send_bytes(control)
+                    await self._socket.send(control)
         except (ConnectionError, TimeoutError):
             return
 
@@ -170,7 +207,7 @@ class Consuming:
         retry_after_ms = int((error.retry_after_s or 0) * 1000)
         failed = frames.Failed(error.code, error.message, retry_after_ms)
         try:
-            async with asyncio.timeout(1.0):
-                await self._socket.send_bytes(frames.encode(failed))
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._socket.send(frames.encode(failed))
         except (ConnectionError, TimeoutError):
             return

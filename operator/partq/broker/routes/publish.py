@@ -4,10 +4,11 @@ import asyncio
 import logging
 from collections import deque
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from partq.broker.auth import Role
 from partq.broker.broker import Broker
+from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter
 from partq.core.model import PartitionId
 from partq.errors import BadFrameError, BadRequestError, NotOwnerError, PartqError
@@ -20,6 +21,9 @@ MAX_IN_FLIGHT = 5
 """Batches of one producer without an answer, per partition: the store remembers so many."""
 MAX_PRODUCER_CHARS = 128
 HELLO_TIMEOUT_S = 10.0
+MAX_ANSWERS = 1000
+"""Answers that the producer has not read; above it nothing more is read from it."""
+MAX_OPEN_PINGS = 100
 SILENT_S = 30.0
 """A producer pings each second; one that is silent for so long is gone."""
 
@@ -32,22 +36,23 @@ _log = logging.getLogger(__name__)
 async def publish(request: web.Request) -> web.WebSocketResponse:
     """Store batches until the producer closes."""
     broker, _ = enter(request, {Role.PRODUCE, Role.ADMIN})
-    socket = web.WebSocketResponse(max_msg_size=MAX_FRAME_BYTES, compress=False)
-    await socket.prepare(request)
+    socket = await FrameSocket.open(request, max_bytes=MAX_FRAME_BYTES)
     await Producing(broker, socket).run()
-    return socket
+    return socket.response
 
 
 class Producing:
     """One producer's connection: batches in, answers out."""
 
-    def __init__(self, broker: Broker, socket: web.WebSocketResponse) -> None:
+    def __init__(self, broker: Broker, socket: FrameSocket) -> None:
         self._broker = broker
         self._socket = socket
         self._producer = ""
         self._in_flight: dict[PartitionId, int] = {}
         self._answers: deque[bytes] = deque()
+        self._open_pings = 0
         self._wake = asyncio.Event()
+        self._room = asyncio.Event()
         self._is_open = True
 
     async def run(self) -> None:
@@ -55,12 +60,15 @@ class Producing:
         sender = asyncio.create_task(self._send_forever())
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                hello, _ = frames.decode(await self._receive())
+                hello, _ = await self._socket.receive()
             self._greet(hello)
             while True:
                 async with asyncio.timeout(SILENT_S):
-                    frame, payload = frames.decode(await self._receive())
-                self._handle(frame, payload)
+                    frame, payload = await self._socket.receive()
+                    self._handle(frame, payload)
+                    while len(self._answers) > MAX_ANSWERS:
+                        self._room.clear()
+                        await self._room.wait()
         except (ConnectionError, TimeoutError):
             pass
         except PartqError as error:
@@ -69,22 +77,11 @@ class Producing:
             self._is_open = False
             self._wake.set()
             try:
-                async with asyncio.timeout(HELLO_TIMEOUT_S):
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await sender
             except TimeoutError:
-                sender.cancel()
+                self._socket.cut()
             await self._socket.close()
-
-    async def _receive(self) -> bytes:
-        message = await self._socket.receive()
-        if message.type is WSMsgType.BINARY:
-            data: bytes = message.data
-            return data
-        if message.type is WSMsgType.TEXT:
-            raise BadFrameError("frame: got text, expected binary")
-        if message.type is WSMsgType.ERROR:
-            raise BadFrameError(f"frame: {self._socket.exception()}")
-        raise ConnectionResetError
 
     def _greet(self, hello: frames.AnyFrame) -> None:
         if not isinstance(hello, frames.ProducerHello):
@@ -113,11 +110,22 @@ class Producing:
             case frames.Publish():
                 self._publish(frame, payload)
             case frames.Ping(nonce):
-                self._broker.lease.after_renewal(lambda: self._answer(frames.Pong(nonce)))
+                self._ping(nonce)
             case frames.ProducerHello():
                 self._greet(frame)
             case _:
                 raise BadFrameError(f"frame: {type(frame).__name__} does not belong here")
+
+    def _ping(self, nonce: int) -> None:
+        if self._open_pings >= MAX_OPEN_PINGS:
+            return  # no lease was renewed for so long that the client has given up
+
+        def answer() -> None:
+            self._open_pings -= 1
+            self._answer(frames.Pong(nonce))
+
+        self._open_pings += 1
+        self._broker.lease.after_renewal(answer)
 
     def _publish(self, frame: frames.Publish, payload: bytes) -> None:
         partition = PartitionId(frame.generation, frame.partition)
@@ -185,7 +193,8 @@ class Producing:
             while self._is_open or self._answers:
                 self._wake.clear()
                 while self._answers:
-                    await self._socket.send_bytes(self._answers.popleft())
+                    await self._socket.send(self._answers.popleft())
+                    self._room.set()
                 if self._is_open:
                     await self._wake.wait()
         except ConnectionError:

@@ -1,0 +1,77 @@
+"""A WebSocket of frames that ends within a bounded time, whatever the other side does."""
+
+import asyncio
+from typing import Self
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from partq.errors import BadFrameError
+from partq.wire import frames
+
+SOCKETS: web.AppKey[set["FrameSocket"]] = web.AppKey("sockets", set)
+"""Every open connection of the application."""
+CLOSE_TIMEOUT_S = 1.0
+"""How long a client has to take what is on its way to it, and to answer a close."""
+
+
+class FrameSocket:
+    """One connection, of a producer or of a consumer."""
+
+    def __init__(self, request: web.Request, socket: web.WebSocketResponse) -> None:
+        self.response = socket
+        self._request = request
+        self._socket = socket
+
+    @classmethod
+    async def open(cls, request: web.Request, *, max_bytes: int) -> Self:
+        """Accept a connection whose frames have at most `max_bytes`."""
+        socket = web.WebSocketResponse(
+            max_msg_size=max_bytes, compress=False, timeout=CLOSE_TIMEOUT_S
+        )
+        await socket.prepare(request)
+        self = cls(request, socket)
+        request.app[SOCKETS].add(self)
+        return self
+
+    async def receive(self) -> tuple[frames.AnyFrame, bytes]:
+        """Return the next frame and its payload.
+
+        Raises:
+            BadFrameError: it is none of the protocol.
+            ConnectionResetError: the connection has ended.
+        """
+        message = await self._socket.receive()
+        if message.type is WSMsgType.BINARY:
+            return frames.decode(message.data)
+        if message.type is WSMsgType.TEXT:
+            raise BadFrameError("frame: got text, expected binary")
+        if message.type is WSMsgType.ERROR:
+            raise BadFrameError(f"frame: {self._socket.exception()}")
+        raise ConnectionResetError
+
+    async def send(self, data: bytes) -> None:
+        """Send a frame; waits for as long as the client does not read.
+
+        Raises:
+            ConnectionError: the connection has ended.
+        """
+        await self._socket.send_bytes(data)
+
+    async def close(self, code: int = WSCloseCode.OK) -> None:
+        """End the connection; one whose client does not read any more is cut off."""
+        self._request.app[SOCKETS].discard(self)
+        try:
+            async with asyncio.timeout(2 * CLOSE_TIMEOUT_S):
+                await self._socket.close(code=code)
+        except (ConnectionError, TimeoutError):
+            self.cut()
+
+    def cut(self) -> None:
+        """Drop the connection at once; a repeat does nothing."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+
+async def close_all(app: web.Application) -> None:
+    """End every connection, as the broker shuts down."""
+    await asyncio.gather(*(socket.close(WSCloseCode.GOING_AWAY) for socket in [*app[SOCKETS]]))
