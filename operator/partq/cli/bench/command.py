@@ -39,7 +39,7 @@ Exit status 1 when a message was lost or out of order.
 
 
 @click.command(help=_HELP)
-@click.option("--partitions", type=click.IntRange(4, 4096), default=16, show_default=True)
+@click.option("--partitions", type=click.IntRange(READERS, 4096), default=16, show_default=True)
 @click.option("--keys", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True)
 @click.option(
     "--size",

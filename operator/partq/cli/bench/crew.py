@@ -6,6 +6,7 @@ time to time, and answers `Rest` with `Rested`. When the bench dies, the pipe's 
 """
 
 import multiprocessing
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from partq.cli.bench.workload import Keyed, Seen, due_ns_of
 from partq.errors import InternalError
 
 PROGRESS_EVERY_S = 0.02
-_START_S = 60.0
+ANSWER_S = 60.0
+"""How long a worker may be silent before an answer."""
 _STOP_S = 10.0
 
 _Answer = TypeVar("_Answer")
@@ -129,6 +131,7 @@ class Worker:
         spawning = multiprocessing.get_context("spawn")
         self.connection, theirs = spawning.Pipe()
         self.progress = Progress()
+        self._answers: deque[object] = deque()
         self._name = name
         self._process = spawning.Process(target=main, args=(*args, theirs), daemon=True)
         self._process.start()
@@ -144,8 +147,13 @@ class Worker:
         """Give an order; the answer comes by `answer`."""
         self.connection.send(order)
 
-    def receive(self) -> object:
-        """Return what comes next; progress is noted, too.
+    @property
+    def has_answered(self) -> bool:
+        """Whether an answer waits to be fetched."""
+        return bool(self._answers)
+
+    def receive(self) -> None:
+        """Take what comes next from the process: progress, or an answer.
 
         Raises:
             InternalError: the process has ended; its traceback is on standard error.
@@ -156,20 +164,21 @@ class Worker:
             raise InternalError(f"bench: the {self._name} has ended; see its traceback") from error
         if isinstance(message, Progress):
             self.progress = message
-        return message
+        else:
+            self._answers.append(message)
 
-    def answer(self, kind: type[_Answer], timeout_s: float = _START_S) -> _Answer:
-        """Return the next answer of this kind.
+    def answer(self, kind: type[_Answer]) -> _Answer:
+        """Return the answer to the oldest order, which is of this kind.
 
         Raises:
-            InternalError: it does not come in time, or the process has ended.
+            InternalError: none comes, or another; or the process has ended.
         """
-        by = monotonic() + timeout_s
-        while self.connection.poll(max(0.0, by - monotonic())):
-            message = self.receive()
-            if isinstance(message, kind):
-                return message
-        raise InternalError(f"bench: no answer from the {self._name} in {timeout_s:g} s")
+        if not follow([self], lambda: self.has_answered, ANSWER_S):
+            raise InternalError(f"bench: no answer from the {self._name} in {ANSWER_S:g} s")
+        answer = self._answers.popleft()
+        if not isinstance(answer, kind):
+            raise InternalError(f"bench: the {self._name} answers {answer}")
+        return answer
 
     def close(self) -> None:
         """End the process."""
@@ -189,14 +198,13 @@ class Worker:
         self.close()
 
 
-def follow(
-    readers: Sequence[Worker], is_enough: Callable[[list[Progress]], bool], stall_s: float
-) -> bool:
-    """Note the readers' progress until it is enough; False: nothing came for `stall_s`."""
-    while not is_enough([reader.progress for reader in readers]):
-        if not (connections := wait([reader.connection for reader in readers], stall_s)):
+def follow(workers: Sequence[Worker], is_enough: Callable[[], bool], stall_s: float) -> bool:
+    """Take what comes from the workers until it is enough; False: nothing came for `stall_s`."""
+    of_connection = {worker.connection: worker for worker in workers}
+    while not is_enough():
+        if not (connections := wait(of_connection, stall_s)):
             return False
-        for reader in readers:
-            if reader.connection in connections:
-                reader.receive()
+        for worker in workers:
+            if worker.connection in connections:
+                worker.receive()
     return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psutil
 
 from partq.cli.bench import limit, road
-from partq.cli.bench.crew import Progress, Read, Rest, Rested, Worker, Write, Written, follow
+from partq.cli.bench.crew import Read, Rest, Rested, Worker, Write, Written, follow
 from partq.cli.bench.limit import Plain
 from partq.cli.bench.road import Queue
 from partq.cli.bench.workload import Seen, Workload
@@ -20,7 +20,6 @@ SINGLES_PER_S = 1000
 MAX_SINGLES = 3000
 _STALL_S = 30.0
 """When nothing comes for so long, what is missing counts as lost."""
-_WRITE_S = 600.0
 _SPREAD_S = 60.0
 
 Pids = Mapping[str, Sequence[int]]
@@ -128,14 +127,14 @@ class Side:
     def _carry(self, order: Write) -> tuple[Written, float, list[float]]:
         """Have the order carried out; return its answer, when the last reader was done, latencies.
 
-        A reader that has nothing more to come ends the wait, too: `totals` tells what is missing.
+        Silence ends the wait, too: `totals` tells what is missing.
         """
         for reader in self._readers:
             reader.order(Read())
-        self._writer.order(order)
-        written = self._writer.answer(Written, _WRITE_S)
         self._published += order.messages
-        follow(self._readers, self._is_done, _STALL_S)
+        self._writer.order(order)
+        follow([self._writer, *self._readers], self._is_done, _STALL_S)
+        written = self._writer.answer(Written)
         for reader in self._readers:
             reader.order(Rest())
         rested = [reader.answer(Rested) for reader in self._readers]
@@ -143,9 +142,12 @@ class Side:
         done_at = max(reader.progress.at for reader in self._readers)
         return written, done_at, [ms for each in rested for ms in each.latencies_ms]
 
-    def _is_done(self, progress: list[Progress]) -> bool:
-        return sum(each.messages for each in progress) == self._published and not any(
-            each.unconfirmed for each in progress
+    def _is_done(self) -> bool:
+        progress = [reader.progress for reader in self._readers]
+        return (
+            self._writer.has_answered
+            and sum(each.messages for each in progress) == self._published
+            and not any(each.unconfirmed for each in progress)
         )
 
     def _cpu_s(self) -> dict[str, float]:
@@ -229,9 +231,10 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def _wait_until_spread(load: Load, consumers: Sequence[Worker]) -> None:
-    def is_spread(progress: list[Progress]) -> bool:
-        held = [count for each in progress for count in each.held]
-        return sum(held) == load.partitions and max(held) - min(held) <= 1
+    def is_spread() -> bool:
+        held = [count for each in consumers for count in each.progress.held]
+        is_complete = len(held) == load.consumers and sum(held) == load.partitions
+        return is_complete and max(held) - min(held) <= 1
 
     if not follow(consumers, is_spread, _SPREAD_S):
         held = [reader.progress.held for reader in consumers]
