@@ -369,8 +369,8 @@ class System:
             yield coordinator
         finally:
             task.cancel()
-            (result,) = await asyncio.gather(task, return_exceptions=True)
-            assert isinstance(result, asyncio.CancelledError), result
+            results = await asyncio.gather(task, return_exceptions=True)
+            assert isinstance(results[0], asyncio.CancelledError), results
 
     def coordinator(self):
         return Coordinator(
