@@ -224,7 +224,7 @@ def test_what_a_change_did(rows, moved, duration_ms, longest_pause_ms):
     )
 
 
-@pytest.mark.parametrize(("published_s", "begun_s", "expected"), [
+@pytest.mark.parametrize(("published_s", "processed_s", "expected"), [
     pytest.param([9, 12], [9, 12], True, id="traffic on both sides"),
     pytest.param([9], [9, 12], False, id="publishing had ended"),
     pytest.param([12], [9, 12], False, id="publishing had not begun"),
@@ -232,9 +232,9 @@ def test_what_a_change_did(rows, moved, duration_ms, longest_pause_ms):
     pytest.param([9, 12], [9, 19], False, id="nothing was delivered soon after"),
     pytest.param([], [], False, id="no traffic at all"),
 ])  # fmt: skip
-def test_live_traffic(published_s, begun_s, expected):
+def test_live_traffic(published_s, processed_s, expected):
     change = Change(trigger="t", at_ns=10 * S, until_ns=20 * S)
-    instants = [[at * S for at in side] for side in (published_s, begun_s)]
+    instants = [[at * S for at in side] for side in (published_s, processed_s)]
     assert hit_live_traffic(change, *instants) is expected
 
 
@@ -262,7 +262,7 @@ def test_progress_counts_messages_and_knows_owners_whatever_journal_is_read_firs
     )
 
     progress.add([*STORED, *STORED, *delivered(K1, K2, K2)])
-    assert (progress.published_count, progress.begun_count) == (4, 2)
+    assert (progress.published_count, progress.processed_count) == (4, 2)
     assert progress.lag() == {"1.0": 2}
     assert not progress.has_all
     progress.add(delivered(K3, K4))

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import random
-import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +16,7 @@ from partq.cli.chaos.rounds import Chaos, Round
 from partq.cli.verdict.journal import in_order
 from partq.cli.verdict.judge import Verdict, judge
 from partq.cli.verdict.report import one_line, print_verdict, to_json
+from partq.cli.workload.scratch import scratch
 from partq.cli.workload.stage import Stage
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.resources import parse_resources
@@ -25,6 +24,7 @@ from partq.resources import parse_resources
 QUEUE: Final = "chaos"
 GROUP: Final = "workers"
 PARTITION_COUNT: Final = 8
+WORK_MS: Final = 1.0
 RESOURCES: Final = f"""
 apiVersion: partq.dev/v1alpha1
 kind: PartitionedQueue
@@ -37,8 +37,8 @@ metadata: {{name: {GROUP}}}
 spec: {{queue: {QUEUE}}}
 """
 
-TOTAL_S: Final = 600.0
-"""The most that a run takes, in seconds."""
+TOTAL_S: Final = 540.0
+"""No round begins that would end later, in seconds; a last one that hangs has a minute left."""
 MAX_ROUNDS: Final = 100
 MAX_SEED: Final = 2**31
 
@@ -66,17 +66,13 @@ def chaos(
     todo = [
         (fault, number + 1) for fault in chosen for number in range(rounds or PLANS[fault].rounds)
     ]
-    directory = Path(tempfile.mkdtemp(prefix="partq-chaos-"))
-    console.print(f"{len(todo)} rounds, seed {seed}, in {directory}", markup=False)
-    is_good = False
-    try:
-        done, total = asyncio.run(_run(console, todo, random.Random(seed), directory))  # noqa: S311
+    draw = random.Random(seed)  # noqa: S311  nothing secret
+    with scratch("chaos") as directory:
+        console.print(f"{len(todo)} rounds, seed {seed}, in {directory.path}", markup=False)
+        done, total = asyncio.run(_run(console, todo, draw, directory.path))
         is_good = total.is_good and len(done) == len(todo)
-    finally:
-        if is_good:
-            shutil.rmtree(directory)
-        else:
-            click.echo(f"journals, data and logs are left in {directory}", err=True)
+        if not is_good:
+            directory.keep()
     print_verdict(console, total)
     if json_file is not None:
         json.dump(_to_json(seed, done, total), json_file, indent=2)
@@ -102,7 +98,11 @@ async def _run(
             lease_ttl_s=LEASE_S,
         ) as runtime,
         Stage(
-            runtime.queue(QUEUE), group=GROUP, partition_count=PARTITION_COUNT, directory=directory
+            runtime.queue(QUEUE),
+            group=GROUP,
+            partition_count=PARTITION_COUNT,
+            directory=directory,
+            work_ms=WORK_MS,
         ) as stage,
     ):
         rounds = Chaos(runtime, stage, draw)

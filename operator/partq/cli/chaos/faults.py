@@ -33,11 +33,12 @@ class Load:
     """Messages per second; 0: as fast as they go."""
 
 
-# Redis has to be hit while it writes hard. The others have to be hit with messages in hand, and
-# the load has to last until they are back.
+# Redis has to be hit while it writes hard. Consumers and brokers have to be hit with thousands of
+# messages on their way, so the producer is faster than the consumers. A producer has to be hit
+# before it is done, and the coordinator while traffic goes on.
 _HEAVY: Final = Load(messages=3_000, size_bytes=20_000, per_s=0)
+_BACKLOG: Final = Load(messages=9_000, size_bytes=500, per_s=0)
 _STEADY: Final = Load(messages=4_000, size_bytes=500, per_s=800)
-_LONG: Final = Load(messages=9_000, size_bytes=500, per_s=800)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +51,12 @@ class Plan:
 
 PLANS: Final = {
     Fault.REDIS_KILLED: Plan(rounds=20, load=_HEAVY),
-    Fault.BROKER_KILLED: Plan(rounds=8, load=_STEADY),
-    Fault.CONSUMER_KILLED: Plan(rounds=8, load=_STEADY),
-    Fault.PRODUCER_KILLED: Plan(rounds=8, load=_STEADY),
-    Fault.COORDINATOR_KILLED: Plan(rounds=8, load=_STEADY),
-    Fault.CONSUMER_FROZEN: Plan(rounds=4, load=_LONG),
-    Fault.BROKER_FROZEN: Plan(rounds=4, load=_LONG),
+    Fault.BROKER_KILLED: Plan(rounds=6, load=_BACKLOG),
+    Fault.CONSUMER_KILLED: Plan(rounds=6, load=_BACKLOG),
+    Fault.PRODUCER_KILLED: Plan(rounds=6, load=_STEADY),
+    Fault.COORDINATOR_KILLED: Plan(rounds=6, load=_STEADY),
+    Fault.CONSUMER_FROZEN: Plan(rounds=3, load=_BACKLOG),
+    Fault.BROKER_FROZEN: Plan(rounds=3, load=_BACKLOG),
 }
 
 CHOICES: Final = {

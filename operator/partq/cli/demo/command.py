@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -13,6 +11,7 @@ from rich.console import Console
 from partq.cli.demo.run import Outcome, run
 from partq.cli.verdict.report import print_rebalances, print_verdict, rebalance_to_json, to_json
 from partq.cli.workload.events import default_input, disordered, load
+from partq.cli.workload.scratch import scratch
 
 DEFAULT_DURATION_S: Final = 75.0
 MIN_DURATION_S: Final = 30.0
@@ -58,29 +57,23 @@ def demo(*, source: Path | None, duration_s: float, json_file: IO[str] | None) -
         )
     event_count = len(events)
     del events
-    directory = Path(tempfile.mkdtemp(prefix="partq-demo-"))
-    is_good = False
-    try:
+    with scratch("demo") as directory:
         outcome = asyncio.run(
             run(
                 console,
                 source,
                 event_count=event_count,
                 duration_s=duration_s,
-                directory=directory,
+                directory=directory.path,
             )
         )
-        is_good = outcome.is_good
-    finally:
-        if is_good:
-            shutil.rmtree(directory)
-        else:
-            click.echo(f"journals, data and logs are left in {directory}", err=True)
+        if not outcome.is_good:
+            directory.keep()
     _print(console, outcome)
     if json_file is not None:
         json.dump(outcome_to_json(outcome), json_file, indent=2)
         json_file.write("\n")
-    if not is_good:
+    if not outcome.is_good:
         raise click.exceptions.Exit(1)
 
 

@@ -83,11 +83,11 @@ def conclude(
     verdict = judge(published, deliveries)
     repeats = [row.at_ns for _, row in find_duplicates(deliveries)]
     published_ns = [row.at_ns for row in published]
-    begun_ns = [row.at_ns for row in deliveries]
+    processed_ns = [row.at_ns for row in deliveries]
     failures = [
         f"{change.trigger!r} did not hit live traffic"
         for change in changes
-        if not hit_live_traffic(change, published_ns, begun_ns)
+        if not hit_live_traffic(change, published_ns, processed_ns)
     ]
     if verdict.published != event_count:
         failures.append(f"{verdict.published} of {event_count} events were published")

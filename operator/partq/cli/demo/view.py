@@ -69,7 +69,7 @@ class LiveView:
         """Show where the run stands; `status`: what a broker last said of the queue, if any did."""
         now = time.monotonic()
         handoffs = status.get("groups", {}).get(group, {}).get("handoffs", [])
-        summary = _summary(progress, self._total, self._rate.take(now, progress.begun_count))
+        summary = _summary(progress, self._total, self._rate.take(now, progress.processed_count))
         summary += f", {len(handoffs)} under way"
         if self._live is not None:
             self._live.update(Group(_table(progress, status, group), Text(summary)), refresh=True)
@@ -83,7 +83,7 @@ class LiveView:
 def _summary(progress: Progress, total: int, rate: float) -> str:
     return (
         f"published {progress.published_count:,} of {total:,} | "
-        f"delivered {progress.begun_count:,} | {rate:,.0f}/s | "
+        f"delivered {progress.processed_count:,} | {rate:,.0f}/s | "
         f"lag {sum(progress.lag().values()):,} | handoffs {progress.handoff_count}"
     )
 
@@ -106,7 +106,7 @@ def _table(progress: Progress, status: Mapping[str, Any], group: str) -> Table:
             brokers.get(partition, {}).get("broker") or "none",
             owner.member,
             Text(state, style=_STATE_STYLES.get(state, "")),
-            f"{progress.begun_by_partition[partition]:,}",
+            f"{progress.processed_by_partition[partition]:,}",
             f"{lag.get(partition, 0):,}",
         )
     return table

@@ -41,11 +41,11 @@ class Verdict:
     published: int
     """Different messages known to be stored."""
     delivered: int
-    """Different messages that a consumer has begun."""
+    """Different messages that a consumer has processed."""
     lost: int
-    """Published and never begun."""
+    """Published and never processed."""
     foreign: int
-    """Begun and never published."""
+    """Processed and never published."""
     out_of_order: int
     """First processings that did not follow their key's predecessor."""
     duplicates: dict[str, int]
@@ -73,20 +73,20 @@ def judge(published: Iterable[Published], deliveries: Collection[Delivery]) -> V
     restart) counts once.
     """
     stored = {(row.key, row.number) for row in published}
-    begun: set[_Message] = set()
+    processed: set[_Message] = set()
     highest = _numbers_before_first(stored, deliveries)
     out_of_order: list[str] = []
     for row in deliveries:
         message = (row.key, row.number)
-        if message in begun:
+        if message in processed:
             continue
-        begun.add(message)
+        processed.add(message)
         if row.number != highest[row.key] + 1:
             out_of_order.append(_out_of_order(row, highest[row.key]))
         highest[row.key] = max(highest[row.key], row.number)
 
-    lost = sorted(stored.difference(begun))
-    foreign = sorted(begun.difference(stored))
+    lost = sorted(stored.difference(processed))
+    foreign = sorted(processed.difference(stored))
     repeats = find_duplicates(deliveries)
     faults = [
         *(f"lost: {_name(message)} was published and never processed" for message in lost),
@@ -96,7 +96,7 @@ def judge(published: Iterable[Published], deliveries: Collection[Delivery]) -> V
     ]
     return Verdict(
         published=len(stored),
-        delivered=len(begun),
+        delivered=len(processed),
         lost=len(lost),
         foreign=len(foreign),
         out_of_order=len(out_of_order),

@@ -30,12 +30,12 @@ class Progress:
         self.held: list[Held] = []
         self.owners: dict[str, Owner] = {}
         """By partition, in the order in which they were first assigned."""
-        self.begun_by_partition: Counter[str] = Counter()
+        self.processed_by_partition: Counter[str] = Counter()
         self.stored_by_partition: Counter[str] = Counter()
         self.handoff_count = 0
         """Assignments to another member than before."""
         self._stored: set[tuple[str, int]] = set()
-        self._begun: set[tuple[str, int]] = set()
+        self._processed: set[tuple[str, int]] = set()
         self._waiting: set[tuple[str, int]] = set()
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -55,19 +55,19 @@ class Progress:
         return len(self._stored)
 
     @property
-    def begun_count(self) -> int:
-        """Different messages that a consumer has begun."""
-        return len(self._begun)
+    def processed_count(self) -> int:
+        """Different messages that a consumer has processed."""
+        return len(self._processed)
 
     @property
     def has_all(self) -> bool:
-        """Whether every published message was begun by somebody."""
+        """Whether every published message was processed by somebody."""
         return not self._waiting
 
     def lag(self) -> dict[str, int]:
-        """Return for each partition how many messages are published, not begun; at least 0."""
+        """Return for each partition how many messages are published, not processed; at least 0."""
         return {
-            partition: max(0, count - self.begun_by_partition[partition])
+            partition: max(0, count - self.processed_by_partition[partition])
             for partition, count in self.stored_by_partition.items()
         }
 
@@ -106,17 +106,17 @@ class Progress:
         message = (row.key, row.number)
         if message not in self._stored:
             self._stored.add(message)
-            if message not in self._begun:
+            if message not in self._processed:
                 self._waiting.add(message)
             self.stored_by_partition[row.partition] += 1
 
     def _add_delivery(self, row: Delivery) -> None:
         self.deliveries.append(row)
         message = (row.key, row.number)
-        if message not in self._begun:
-            self._begun.add(message)
+        if message not in self._processed:
+            self._processed.add(message)
             self._waiting.discard(message)
-            self.begun_by_partition[row.partition] += 1
+            self.processed_by_partition[row.partition] += 1
 
     def _add_held(self, row: Held) -> None:
         self.held.append(row)

@@ -28,7 +28,7 @@ class Published(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A consumer has begun a message; written before it is acknowledged."""
+    """A consumer has processed a message; written before it is acknowledged."""
 
     at_ns: int
     member: str

@@ -88,7 +88,9 @@ def measure(
     )
 
 
-def hit_live_traffic(change: Change, published_ns: Sequence[int], begun_ns: Sequence[int]) -> bool:
+def hit_live_traffic(
+    change: Change, published_ns: Sequence[int], processed_ns: Sequence[int]
+) -> bool:
     """Say whether messages were published and delivered just before the change and just after.
 
     Both sequences are instants in ascending order. `after` ends with the change's own time.
@@ -98,6 +100,6 @@ def hit_live_traffic(change: Change, published_ns: Sequence[int], begun_ns: Sequ
     after = (change.at_ns, min(change.at_ns + window_ns, change.until_ns))
     return all(
         bisect_left(instants, start) < bisect_right(instants, stop)
-        for instants in (published_ns, begun_ns)
+        for instants in (published_ns, processed_ns)
         for start, stop in (before, after)
     )

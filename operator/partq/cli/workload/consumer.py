@@ -1,4 +1,4 @@
-"""A consumer process: writes down each message, then acknowledges it.
+"""A consumer process: works on each message, writes it down, then acknowledges it.
 
     python -m partq.cli.workload.consumer --journal DIR --member c-1 ...
 
@@ -36,7 +36,7 @@ class Diary:
         """Note that a partition is this member's no more."""
         self._held(partition, records.REVOKED)
 
-    def begun(self, message: Delivery) -> None:
+    def processed(self, message: Delivery) -> None:
         """Note a message; returns when a kill -9 of this process cannot undo it."""
         token = message.token
         row = records.Delivery(
@@ -70,7 +70,9 @@ async def _run(options: argparse.Namespace) -> None:
             on_revoked=diary.revoked,
         ) as consumer:
             async for message in consumer:
-                diary.begun(message)
+                if options.work_ms:
+                    await asyncio.sleep(options.work_ms / 1000)
+                diary.processed(message)
                 consumer.ack_nowait(message)
             # What was refused comes again, here or elsewhere, with its cause.
             with contextlib.suppress(FencedError):
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("--group", required=True)
     parser.add_argument("--member", required=True)
     parser.add_argument("--journal", required=True, type=Path)
+    parser.add_argument("--work-ms", type=float, default=0.0)
     configure_logging("info")
     asyncio.run(_run(parser.parse_args()))
 

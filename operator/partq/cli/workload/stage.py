@@ -22,11 +22,18 @@ LEAVE_TIMEOUT_S: Final = 15.0
 class Stage:
     """Starts, signals and watches the workers of one run; leaves none behind.
 
-    `partition_count` is the queue's. Journals and logs of the workers go to `directory`.
+    `partition_count` is the queue's. Journals and logs of the workers go to `directory`. A consumer
+    works for `work_ms` milliseconds on each message.
     """
 
     def __init__(
-        self, queue: RunningQueue, *, group: str, partition_count: int, directory: Path
+        self,
+        queue: RunningQueue,
+        *,
+        group: str,
+        partition_count: int,
+        directory: Path,
+        work_ms: float = 0.0,
     ) -> None:
         self.progress = Progress()
         self.consumers: dict[str, WorkerProcess] = {}
@@ -36,6 +43,7 @@ class Stage:
         self._queue = queue
         self._group = group
         self._partition_count = partition_count
+        self._work_ms = work_ms
         self._journals = directory / "journals"
         self._logs = directory / "logs"
         self._reader = JournalReader(self._journals)
@@ -59,7 +67,7 @@ class Stage:
     async def start_consumer(self, member: str) -> WorkerProcess:
         """Start a consumer; a member that died comes back under a new incarnation."""
         token = self._queue.tokens.consume
-        args = ["--member", member, "--group", self._group]
+        args = ["--member", member, "--group", self._group, "--work-ms", str(self._work_ms)]
         worker = await self._start(member, "partq.cli.workload.consumer", args, token)
         self.consumers[member] = worker
         return worker
