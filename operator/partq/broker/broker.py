@@ -169,7 +169,7 @@ class Broker:
     async def close(self) -> None:
         """Give up every partition in order, so that others claim them at once."""
         self._is_closing = True
-        await self.ownership.close()
+        await self.ownership.close(self.claims.successor)
         await self.binder.close()
         for task in list(self._tasks):
             task.cancel()

@@ -9,7 +9,7 @@ from partq.core.hashing import rendezvous
 from partq.core.model import BrokerEpoch, BrokerId, PartitionId
 from partq.errors import PartqError
 from partq.store.leases import Lease, Leases
-from partq.store.partitions import Partitions
+from partq.store.partitions import Partitions, Record
 
 WATCH_GAP_S = 0.5
 """How often the leases are read."""
@@ -18,7 +18,7 @@ OVER_FACTOR = 1.5
 RANK_GAP_S = 1.0
 """Brokers claim one after another, in rendezvous order, so far apart."""
 FIRST_CLAIM_WAIT_S = 3.0
-"""A partition that nobody ever owned is left to the coordinator for so long."""
+"""A partition that nobody owns, and nobody shall, is left to the coordinator for so long."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +100,11 @@ class Claims:
                 _log.warning("owners not read: %s", error)
             await asyncio.sleep(WATCH_GAP_S)
 
+    def successor(self, partition: PartitionId) -> BrokerId | None:
+        """Return the living broker that shall claim a partition when this one gives it up."""
+        others = self.observer.living(self._clock()) - {self._broker}
+        return rendezvous(partition, others)[0] if others else None
+
     async def _claim_free(self) -> None:
         now = self._clock()
         living = self.observer.living(now)
@@ -107,24 +112,23 @@ class Claims:
         others = living - {self._broker}
         free = [p for p in self._all() if p not in mine and self.owners.get(p) not in others]
         self._free_since = {p: self._free_since.get(p, now) for p in free}
-        due = [p for p in free if now - self._free_since[p] >= self._wait_s(p, living)]
-        for partition in due:
-            record = await self._partitions.read(partition)
+        for partition, record in (await self._partitions.read_many(free)).items():
             if record.owner is not None and record.owner in others:
                 await self._leases.record_owner(partition, record.owner)
                 continue
-            waits = FIRST_CLAIM_WAIT_S if record.owner is None else 0.0
-            if record.successor in others:
-                waits += RANK_GAP_S
-            if now - self._free_since[partition] < waits + self._wait_s(partition, living):
+            if now - self._free_since[partition] < self._wait_s(partition, record, living):
                 continue
             try:
                 await self._claim(partition, record.broker_epoch)
             except PartqError as error:
                 _log.info("partition %s not claimed: %s", partition, error)
 
-    def _wait_s(self, partition: PartitionId, living: set[BrokerId]) -> float:
-        if self.owners.get(partition) == self._broker:
-            return 0.0  # the last owner claims at once
+    def _wait_s(self, partition: PartitionId, record: Record, living: set[BrokerId]) -> float:
+        """Return for how long a partition is to be free before this broker claims it."""
+        if self._broker in (record.owner, record.successor):
+            return 0.0  # the last owner, or the one that it has named, claims at once
         order = rendezvous(partition, living | {self._broker})
-        return order.index(self._broker) * RANK_GAP_S
+        wait_s = order.index(self._broker) * RANK_GAP_S
+        if record.successor in living:
+            return wait_s + RANK_GAP_S
+        return wait_s + (FIRST_CLAIM_WAIT_S if record.owner is None else 0.0)

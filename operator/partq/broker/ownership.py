@@ -108,8 +108,10 @@ class Ownership:
         _log.info("partition %s claimed, broker epoch %d", partition, claim.broker_epoch)
         self._on_claimed(owned)
 
-    async def give_up(self, partition: PartitionId) -> None:
+    async def give_up(self, partition: PartitionId, successor: BrokerId | None = None) -> None:
         """Give a partition up: no more appends, acks stored, then free for others.
+
+        `successor` claims it at once; None: whoever is told to.
 
         Raises:
             NotOwnerError: it is not owned here.
@@ -125,17 +127,18 @@ class Ownership:
                 for subscription in list(owned.groups.values()):
                     await self._empty(subscription)
                 await self._partitions.yield_(
-                    partition, broker_epoch=owned.broker_epoch, successor=None
+                    partition, broker_epoch=owned.broker_epoch, successor=successor
                 )
         finally:
             # Without the script's answer ownership is in doubt: claiming again settles it.
             self._drop(owned)
 
-    async def close(self) -> None:
+    async def close(self, successor: Callable[[PartitionId], BrokerId | None]) -> None:
         """Give everything up, and claim nothing any more."""
         self._is_closed = True
         await asyncio.gather(
-            *(self.give_up(partition) for partition in list(self.owned)), return_exceptions=True
+            *(self.give_up(partition, successor(partition)) for partition in list(self.owned)),
+            return_exceptions=True,
         )
         self._drop_all()
 
