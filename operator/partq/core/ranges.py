@@ -25,7 +25,7 @@ class Ranges:
     def count(self, start: int, stop: int) -> int:
         """Return how many offsets of [start, stop) are in the set."""
         total = 0
-        for at in range(bisect_right(self._stops, start), bisect_left(self._starts, stop)):
+        for at in self._places(start, stop):
             total += min(self._stops[at], stop) - max(self._starts[at], start)
         return total
 
@@ -33,7 +33,7 @@ class Ranges:
         """Return the parts of the set that lie in [start, stop)."""
         return [
             (max(self._starts[at], start), min(self._stops[at], stop))
-            for at in range(bisect_right(self._stops, start), bisect_left(self._starts, stop))
+            for at in self._places(start, stop)
         ]
 
     def end_of_run(self, offset: int) -> int:
@@ -47,7 +47,7 @@ class Ranges:
         At most `count` offsets of [start, end) are not in the set.
         """
         end = start
-        for at in range(bisect_right(self._stops, start), bisect_left(self._starts, stop)):
+        for at in self._places(start, stop):
             gap = max(0, self._starts[at] - end)
             if gap > count:
                 break
@@ -74,3 +74,9 @@ class Ranges:
         del self._starts[:at], self._stops[:at]
         if self._starts and self._starts[0] < offset:
             self._starts[0] = offset
+
+    def _places(self, start: int, stop: int) -> range:
+        """Return where the ranges stand that share offsets with [start, stop)."""
+        if start >= stop:
+            return range(0)
+        return range(bisect_right(self._stops, start), bisect_left(self._starts, stop))
