@@ -9,6 +9,7 @@ _EXTRAS = {
     "yaml": "cli",
     "hiredis": "embedded",
     "prometheus_client": "embedded",
+    "psutil": "embedded",
     "redis": "embedded",
 }
 """Which extra brings a package that a command imports."""
