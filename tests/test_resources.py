@@ -9,6 +9,7 @@ from partq.resources import (
     MAX_FILE_CHARS,
     ConsumerGroupSpec,
     PartitionedQueueSpec,
+    effective_queue,
     parse_resources,
 )
 
@@ -43,16 +44,17 @@ def test_defaults():
     resources = parse_resources(QUEUE + "---" + GROUP + "spec: {queue: orders}")
 
     (queue,), (group,) = resources.queues, resources.groups
-    assert queue.spec.model_dump(by_alias=True) == {
+    assert effective_queue(queue, ["workers"]) == {
         "partitions": 16,
         "keylessPolicy": "Random",
         "brokers": {"replicas": 2},
-        "rebalance": {"delaySeconds": 5, "maxHandoffSeconds": 3},
+        "rebalance": {"delaySeconds": 5, "maxHandoffSeconds": 3, "policy": "KubernetesAware"},
         "limits": {
             "maxMessageBytes": 5 * 2**20,
             "maxSpoolBytes": None,
             "maxUnackedPerFlow": 10_000,
         },
+        "groups": ["workers"],
     }
     assert (group.spec.type, group.spec.effective_strategy, group.spec.start) == (
         "Partitioned",
@@ -115,6 +117,19 @@ SECOND = "document 2 (ConsumerGroup workers): "
 
 
 WRONG = [
+    (
+        queue("{redis: {}}"),
+        "spec.redis.url: got both or neither of url and secretRef, expected one",
+    ),
+    (queue("{redis: {url: 'http://redis'}}"), "spec.redis.url: got 'http://redis', expected a te"),
+    (queue("{redis: {secretRef: {nam: x}}}"), "got an unknown field, expected only name, key"),
+    (queue("{brokers: {tolerations: [{kee: x}]}}"), "spec.brokers.tolerations.0.kee: got an unkn"),
+    (queue("{brokers: {resources: {requests: {cpu: a}}}}"), "spec.brokers.resources.requests.cpu"),
+    (queue("{deletionPolicy: Keep}"), "got 'Keep', expected one of Delete, Retain"),
+    (
+        group("{queue: orders, selector: {}}"),
+        "spec.selector.matchLabels: got no condition here or in match",
+    ),
     (queue("{partitions: 0}"), FIRST + "spec.partitions: got 0, expected a whole number from"),
     (queue("{partitions: 4097}"), "got 4097, expected a whole number from 1 to 4096"),
     (queue("{partitions: '16'}"), "got '16', expected a whole number from 1 to 4096"),
@@ -187,7 +202,9 @@ def test_all_problems_are_named():
 def test_every_field_is_documented():
     def leaves(schema, path, parts):
         for name, field in schema["properties"].items():
-            reference = field.get("$ref", "").rpartition("/")[2]
+            options = [field, *field.get("anyOf", ())]
+            references = [each["$ref"] for each in options if "$ref" in each]
+            reference = references[0].rpartition("/")[2] if references else ""
             yield from (
                 leaves(parts[reference], [*path, name], parts)
                 if reference

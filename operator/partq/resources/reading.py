@@ -1,176 +1,25 @@
-"""The two resources as pydantic models: schema, defaults, bounds, descriptions.
+"""From YAML and from Kubernetes's bodies to resources, with a sentence for each mistake.
 
-The same YAML serves `kubectl apply` and `partq dev up`. What is not served yet is not in the
-schema, and a field that is not in the schema is refused: a typing mistake must not pass as a
-default.
+The same YAML serves `kubectl apply` and `partq dev up`. A field that is not in the schema is
+refused: a typing mistake must not pass as a default.
 """
 
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, ValidationError
 
 from partq.errors import SettingsError
+from partq.resources.models import DNS_LABEL, ConsumerGroup, PartitionedQueue
 
-API_VERSION = "partq.dev/v1alpha1"
 MAX_FILE_CHARS = 1024 * 1024
 """The most characters of a file of resources; etcd takes no larger object either."""
 MAX_DOCUMENTS = 1000
 MAX_PROBLEMS_SHOWN = 10
-_KIB, _MIB, _TIB = 2**10, 2**20, 2**40
-_DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-
-_Name = Annotated[str, Field(min_length=1, max_length=63, pattern=_DNS_LABEL)]
-# The StatefulSet `NAME-broker` may have 52 characters: Kubernetes adds its revision hash to it and
-# makes a label of that.
-_QueueName = Annotated[str, Field(min_length=1, max_length=45, pattern=_DNS_LABEL)]
-
 _NAME_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
-Strategy = Literal["sticky", "range", "modulo", "failover"]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        strict=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
-
-
-class Metadata(_Model):
-    """The part of a Kubernetes object's metadata that a person writes."""
-
-    name: _Name
-    """Name, unique per kind and namespace."""
-    namespace: _Name = "default"
-    """Namespace; without one: `default`."""
-    labels: dict[str, str] = {}
-    """Labels; partq does not read them."""
-    annotations: dict[str, str] = {}
-    """Annotations; partq does not read them."""
-
-
-class QueueMetadata(Metadata):
-    """Metadata of a queue, whose name is a part of its brokers' names."""
-
-    name: _QueueName
-    """Name, unique per namespace; at most 45 characters."""
-
-
-class Brokers(_Model):
-    """The broker processes of a queue."""
-
-    replicas: Annotated[int, Field(ge=1, le=64)] = 2
-    """How many brokers share the partitions; any number of them but the last may be away."""
-
-
-class Rebalance(_Model):
-    """When and how partitions move between the members of a group."""
-
-    delay_seconds: Annotated[float, Field(ge=0, le=3600)] = 5
-    """How long the partitions of a lost member wait for it before others get them."""
-    max_handoff_seconds: Annotated[float, Field(ge=0, le=3600)] = 3
-    """How long a member may finish what it has in hand when a partition leaves it; 0: not."""
-
-
-class RebalanceOverrides(_Model):
-    """What a group does otherwise than its queue says."""
-
-    delay_seconds: Annotated[float, Field(ge=0, le=3600)] | None = None
-    """As in the queue; left out: the queue's."""
-    max_handoff_seconds: Annotated[float, Field(ge=0, le=3600)] | None = None
-    """As in the queue; left out: the queue's."""
-
-
-class Limits(_Model):
-    """What the brokers refuse or hold back."""
-
-    max_message_bytes: Annotated[int, Field(ge=_KIB, le=15 * _MIB)] = 5 * _MIB
-    """The largest message, encoded, with its key and headers; larger: `message_too_large`."""
-    max_spool_bytes: Annotated[int, Field(ge=_MIB, le=1024 * _TIB)] | None = None
-    """The most bytes that the queue stores, an even share per partition; left out: no limit."""
-    max_unacked_per_flow: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """How many messages one connection of a consumer may hold that are not acknowledged."""
-
-
-class PartitionedQueueSpec(_Model):
-    """What a queue shall be."""
-
-    partitions: Annotated[int, Field(ge=1, le=4096)] = 16
-    """How many partitions share the keys; the most members of a group that can work at a time."""
-    keyless_policy: Literal["Random", "RoundRobin"] = "Random"
-    """Which partition a message without a key goes to; both skip partitions without a broker."""
-    brokers: Brokers = Brokers()
-    rebalance: Rebalance = Rebalance()
-    limits: Limits = Limits()
-
-
-class ConsumerGroupSpec(_Model):
-    """What a consumer group shall be."""
-
-    queue: _QueueName
-    """The PartitionedQueue that the group consumes, in the same namespace."""
-    type: Literal["Partitioned", "Exclusive", "Failover"] = "Partitioned"
-    """Partitioned: members share the partitions. Failover: each partition has a master, the other
-    members stand by in the order of their names. Exclusive: one member has all partitions."""
-    strategy: Strategy | None = None
-    """How partitions are assigned; left out: `sticky`, or `failover` for the other two types."""
-    rebalance: RebalanceOverrides = RebalanceOverrides()
-    start: Literal["Earliest", "Latest"] = "Earliest"
-    """Where a new group begins: the oldest message stored, or what is published from then on."""
-
-    @model_validator(mode="after")
-    def _strategy_fits_type(self) -> "ConsumerGroupSpec":
-        if self.type != "Partitioned" and self.strategy not in (None, "failover"):
-            raise ValueError(
-                f"strategy: got {self.strategy!r}, expected 'failover' for the type {self.type!r}"
-            )
-        return self
-
-    @property
-    def effective_strategy(self) -> Strategy:
-        """The strategy in force."""
-        return self.strategy or ("sticky" if self.type == "Partitioned" else "failover")
-
-
-class PartitionedQueue(_Model):
-    """A log of messages, split into partitions by key."""
-
-    api_version: Literal["partq.dev/v1alpha1"]
-    kind: Literal["PartitionedQueue"]
-    metadata: QueueMetadata
-    spec: PartitionedQueueSpec = PartitionedQueueSpec()
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Namespace and name."""
-        return self.metadata.namespace, self.metadata.name
-
-
-class ConsumerGroup(_Model):
-    """Members that share the partitions of a queue."""
-
-    api_version: Literal["partq.dev/v1alpha1"]
-    kind: Literal["ConsumerGroup"]
-    metadata: Metadata
-    spec: ConsumerGroupSpec
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Namespace and name."""
-        return self.metadata.namespace, self.metadata.name
-
-    @property
-    def queue_key(self) -> tuple[str, str]:
-        """Namespace and name of the queue."""
-        return self.metadata.namespace, self.spec.queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,27 +35,45 @@ class Resources:
 
     def with_replicas(self, count: int) -> "Resources":
         """Return the same with `count` brokers for each queue (1 to 64, which is not checked)."""
-        brokers = Brokers(replicas=count)
         queues = []
         for queue in self.queues:
+            brokers = queue.spec.brokers.model_copy(update={"replicas": count})
             spec = queue.spec.model_copy(update={"brokers": brokers})
             queues.append(queue.model_copy(update={"spec": spec}))
         return Resources(tuple(queues), self.groups)
 
 
 def effective_queue(queue: PartitionedQueue, groups: Iterable[str]) -> dict[str, Any]:
-    """Return the spec that brokers read from the store: all defaults filled in, and the groups."""
-    return {**queue.spec.model_dump(by_alias=True), "groups": sorted(groups)}
+    """Return the spec that brokers read from the store: all defaults filled in, and the groups.
+
+    What only says how the brokers are run, or where the store is, is left out.
+    """
+    spec = queue.spec.model_dump(by_alias=True, exclude={"redis", "auth", "deletion_policy"})
+    return {**spec, "brokers": {"replicas": queue.spec.brokers.replicas}, "groups": sorted(groups)}
 
 
 def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, Any]:
     """Return the spec that the coordinator reads: what is left out is the queue's."""
     own = group.spec.rebalance.model_dump(by_alias=True, exclude_none=True)
     return {
-        **group.spec.model_dump(by_alias=True),
+        **group.spec.model_dump(by_alias=True, exclude={"selector"}),
         "strategy": group.spec.effective_strategy,
         "rebalance": {**queue.spec.rebalance.model_dump(by_alias=True), **own},
     }
+
+
+def parse_resource(document: Mapping[str, Any]) -> PartitionedQueue | ConsumerGroup:
+    """Read one resource.
+
+    Raises:
+        SettingsError: one line per problem, as `parse_resources`.
+    """
+    try:
+        return _resource(document)
+    except ValidationError as error:
+        raise _settings_error(list(_explain(error, document))) from None
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 def parse_resources(text: str) -> Resources:
@@ -230,10 +97,7 @@ def parse_resources(text: str) -> Resources:
             problems.append(f"{where}: {error}")
     problems += _conflicts(found)
     if problems:
-        shown = problems[:MAX_PROBLEMS_SHOWN]
-        if hidden := len(problems) - len(shown):
-            shown.append(f"and {hidden} more")
-        raise SettingsError("\n".join(shown))
+        raise _settings_error(problems)
     resources = Resources(
         tuple(each for _, each in found if isinstance(each, PartitionedQueue)),
         tuple(each for _, each in found if isinstance(each, ConsumerGroup)),
@@ -241,6 +105,13 @@ def parse_resources(text: str) -> Resources:
     if not resources.queues:
         raise SettingsError("no PartitionedQueue: got none in the file, expected at least one")
     return resources
+
+
+def _settings_error(problems: Sequence[str]) -> SettingsError:
+    shown = list(problems[:MAX_PROBLEMS_SHOWN])
+    if hidden := len(problems) - len(shown):
+        shown.append(f"and {hidden} more")
+    return SettingsError("\n".join(shown))
 
 
 class _Loader(yaml.SafeLoader):
@@ -330,12 +201,24 @@ def _explain(error: ValidationError, document: Mapping[str, Any]) -> Iterator[st
 
 
 def _model_at(model: type[BaseModel], path: Iterable[int | str]) -> type[BaseModel]:
+    """Return the model that a path leads to; what is no model (maps, numbers) ends the way."""
     for step in path:
-        annotation = model.model_fields[_aliases(model)[str(step)]].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        name = _aliases(model).get(str(step))
+        if name is None:
+            continue  # the place in a list
+        found = next(_models(model.model_fields[name].annotation), None)
+        if found is None:
             break
-        model = annotation
+        model = found
     return model
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Find the models in a field's type: itself, or what it is a list or an option of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
 
 
 def _aliases(model: type[BaseModel]) -> dict[str, str]:
@@ -354,8 +237,10 @@ def _expected(model: type[BaseModel], path: tuple[int | str, ...], pydantic_says
             return str(word)
         case {"type": kind, "minimum": low, "maximum": high}:
             return f"a {'whole number' if kind == 'integer' else 'number'} from {low} to {high}"
-        case {"pattern": _, "maxLength": longest}:
+        case {"pattern": pattern, "maxLength": longest} if pattern == DNS_LABEL:
             return f"at most {longest} of a-z, 0-9 and '-', not '-' at either end"
+        case {"pattern": pattern}:
+            return f"a text that matches {pattern}"
         case {"$ref": _}:
             return "an object"
     return pydantic_says.removeprefix("Input should be ")

@@ -1,0 +1,37 @@
+"""The two resources: their models, how they are read, and their CustomResourceDefinitions."""
+
+from partq.resources.models import (
+    API_GROUP,
+    API_VERSION,
+    Brokers,
+    ConsumerGroup,
+    ConsumerGroupSpec,
+    PartitionedQueue,
+    PartitionedQueueSpec,
+    Selector,
+)
+from partq.resources.reading import (
+    MAX_FILE_CHARS,
+    Resources,
+    effective_group,
+    effective_queue,
+    parse_resource,
+    parse_resources,
+)
+
+__all__ = [
+    "API_GROUP",
+    "API_VERSION",
+    "MAX_FILE_CHARS",
+    "Brokers",
+    "ConsumerGroup",
+    "ConsumerGroupSpec",
+    "PartitionedQueue",
+    "PartitionedQueueSpec",
+    "Resources",
+    "Selector",
+    "effective_group",
+    "effective_queue",
+    "parse_resource",
+    "parse_resources",
+]

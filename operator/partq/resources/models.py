@@ -1,0 +1,356 @@
+"""The two resources as pydantic models: fields, defaults, bounds, descriptions.
+
+What is not served yet is not in the schema. A rule that the schema language of old servers cannot
+say stands twice: as `x-kubernetes-validations` for those that know them, and as a validator here,
+for the embedded runtime and for the operator, which checks every resource again.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.alias_generators import to_camel
+
+API_GROUP = "partq.dev"
+API_VERSION = f"{API_GROUP}/v1alpha1"
+_KIB, _MIB, _TIB = 2**10, 2**20, 2**40
+DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+_QUANTITY = r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|[mun]|[eE][0-9]+)?$"
+
+Name = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
+# The StatefulSet `NAME-broker` may have 52 characters: Kubernetes adds its revision hash to it and
+# makes a label of that.
+QueueName = Annotated[str, Field(min_length=1, max_length=45, pattern=DNS_LABEL)]
+ObjectName = Annotated[
+    str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+]
+"""The name of a Secret and the like."""
+_LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)]
+_LabelValue = Annotated[str, Field(max_length=63)]
+_Labels = Annotated[
+    dict[str, _LabelValue],
+    Field(max_length=20),
+]
+_Quantity = Annotated[
+    Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=32, pattern=_QUANTITY)],
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": _QUANTITY,
+        }
+    ),
+]
+
+Strategy = Literal["sticky", "range", "modulo", "failover"]
+DeletionPolicy = Literal["Delete", "Retain"]
+RebalancePolicy = Literal["KubernetesAware", "Timer"]
+
+
+def rule(expression: str, message: str) -> dict[str, Any]:
+    """Return what a field or a model says for one rule in Kubernetes's expression language."""
+    return {"x-kubernetes-validations": [{"rule": expression, "message": message}]}
+
+
+class Model(BaseModel):
+    """A part of a resource: unknown fields are refused, names in YAML are camelCase."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+
+class Metadata(Model):
+    """The part of a Kubernetes object's metadata that a person writes."""
+
+    name: Name
+    """Name, unique per kind and namespace."""
+    namespace: Name = "default"
+    """Namespace; without one: `default`."""
+    labels: dict[str, str] = {}
+    """Labels; partq does not read them."""
+    annotations: dict[str, str] = {}
+    """Annotations; on Kubernetes the operator reads those that begin with `partq.dev/`."""
+
+
+class QueueMetadata(Metadata):
+    """Metadata of a queue, whose name is a part of its brokers' names."""
+
+    name: QueueName
+    """Name, unique per namespace; at most 45 characters."""
+
+
+class ComputeResources(Model):
+    """Processor and memory of a container."""
+
+    requests: Annotated[dict[str, _Quantity], Field(max_length=10)] = {}
+    """What is set aside for each broker, such as `cpu` and `memory`."""
+    limits: Annotated[dict[str, _Quantity], Field(max_length=10)] = {}
+    """The most that a broker may use."""
+
+
+class Toleration(Model):
+    """A taint of nodes that pods accept."""
+
+    key: _LabelKey | None = None
+    """Key of the taint; left out: every key, with the operator `Exists`."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """How `value` is compared."""
+    value: _LabelValue | None = None
+    """Value of the taint, for `Equal`."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """Effect of the taint; left out: every effect."""
+    toleration_seconds: Annotated[int, Field(ge=0)] | None = None
+    """For how long `NoExecute` is accepted; left out: for ever."""
+
+
+class Brokers(Model):
+    """The broker processes of a queue."""
+
+    replicas: Annotated[int, Field(ge=1, le=64)] = 2
+    """How many brokers share the partitions; any number of them but the last may be away."""
+    resources: ComputeResources = ComputeResources()
+    """Processor and memory of each broker; a process in the embedded runtime has no bounds."""
+    node_selector: _Labels = {}
+    """Labels that a node must have to run a broker."""
+    tolerations: Annotated[list[Toleration], Field(max_length=20)] = Field(
+        default=[], json_schema_extra={"x-kubernetes-list-type": "atomic"}
+    )
+    """Taints of nodes that brokers accept."""
+    priority_class_name: ObjectName | None = None
+    """The brokers' PriorityClass; left out: the cluster's default."""
+    image_pull_secrets: Annotated[list[ObjectName], Field(max_length=10)] = Field(
+        default=[], json_schema_extra={"x-kubernetes-list-type": "set"}
+    )
+    """Names of Secrets that open the registry of the brokers' image."""
+
+
+class Rebalance(Model):
+    """When and how partitions move between the members of a group."""
+
+    delay_seconds: Annotated[float, Field(ge=0, le=3600)] = 5
+    """How long the partitions of a lost member wait for it before others get them."""
+    max_handoff_seconds: Annotated[float, Field(ge=0, le=3600)] = 3
+    """How long a member may finish what it has in hand when a partition leaves it; 0: not."""
+    policy: RebalancePolicy = "KubernetesAware"
+    """KubernetesAware: what the pods' life tells is used; a pod that ends hands over at once, one
+    that is gone for good is not waited for. Timer: every loss waits `delaySeconds`."""
+
+
+class RebalanceOverrides(Model):
+    """What a group does otherwise than its queue says."""
+
+    delay_seconds: Annotated[float, Field(ge=0, le=3600)] | None = None
+    """As in the queue; left out: the queue's."""
+    max_handoff_seconds: Annotated[float, Field(ge=0, le=3600)] | None = None
+    """As in the queue; left out: the queue's."""
+    policy: RebalancePolicy | None = None
+    """As in the queue; left out: the queue's."""
+
+
+class Limits(Model):
+    """What the brokers refuse or hold back."""
+
+    max_message_bytes: Annotated[int, Field(ge=_KIB, le=15 * _MIB)] = 5 * _MIB
+    """The largest message, encoded, with its key and headers; larger: `message_too_large`."""
+    max_spool_bytes: Annotated[int, Field(ge=_MIB, le=1024 * _TIB)] | None = None
+    """The most bytes that the queue stores, an even share per partition; left out: no limit."""
+    max_unacked_per_flow: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """How many messages one connection of a consumer may hold that are not acknowledged."""
+
+
+class SecretKey(Model):
+    """One entry of a Secret in the queue's namespace."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = "url"
+    """Name of the entry."""
+
+
+class Redis(Model):
+    """Where a queue is stored: exactly one of `url` and `secretRef`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["url"]}, {"required": ["secretRef"]}]}
+    )
+
+    url: Annotated[str, Field(max_length=1024, pattern=r"^rediss?://[^/?#\s]+")] | None = None
+    """URL of a Redis or Valkey, such as `redis://redis.shop.svc:6379/0`. One with a password
+    belongs into a Secret."""
+    secret_ref: SecretKey | None = None
+    """The entry of a Secret that holds the URL."""
+
+    @model_validator(mode="after")
+    def _has_one(self) -> "Redis":
+        if (self.url is None) == (self.secret_ref is None):
+            raise ValueError("url: got both or neither of url and secretRef, expected one")
+        return self
+
+
+class Auth(Model):
+    """Who may call the brokers."""
+
+    secret_name: ObjectName | None = None
+    """A Secret whose entry `tokens.json` lists tokens, one with the role `admin` among them; left
+    out: the operator makes `NAME-tokens` with one token per role."""
+
+
+class PartitionedQueueSpec(Model):
+    """What a queue shall be."""
+
+    partitions: Annotated[int, Field(ge=1, le=4096)] = Field(
+        default=16,
+        json_schema_extra=rule("self == oldSelf", "the number of partitions cannot be changed yet"),
+    )
+    """How many partitions share the keys; the most members of a group that can work at a time. It
+    cannot be changed yet."""
+    keyless_policy: Literal["Random", "RoundRobin"] = "Random"
+    """Which partition a message without a key goes to; both skip partitions without a broker."""
+    brokers: Brokers = Brokers()
+    """The broker processes."""
+    rebalance: Rebalance = Rebalance()
+    """When and how partitions move between the members of a group."""
+    limits: Limits = Limits()
+    """What the brokers refuse or hold back."""
+    redis: Redis | None = None
+    """Where the queue is stored; left out: the operator's Redis. A queue does not move: after a
+    change its messages stay where they are. The embedded runtime has its own Redis."""
+    auth: Auth = Auth()
+    """Who may call the brokers."""
+    deletion_policy: DeletionPolicy = "Delete"
+    """Delete: the messages go with the resource. Retain: they stay in Redis."""
+
+
+class SelectorRequirement(Model):
+    """A condition on one label."""
+
+    key: _LabelKey
+    """The label."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """How its value relates to `values`."""
+    values: Annotated[list[_LabelValue], Field(max_length=50)] = Field(
+        default=[], json_schema_extra={"x-kubernetes-list-type": "atomic"}
+    )
+    """The values, for `In` and `NotIn`."""
+
+
+class Selector(Model):
+    """Which pods are meant: all conditions must hold."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    match_labels: _Labels = {}
+    """Labels that a pod must have, each with its value."""
+    match_expressions: Annotated[list[SelectorRequirement], Field(max_length=20)] = Field(
+        default=[], json_schema_extra={"x-kubernetes-list-type": "atomic"}
+    )
+    """Further conditions on labels."""
+
+    @model_validator(mode="after")
+    def _is_not_empty(self) -> "Selector":
+        if not self.match_labels and not self.match_expressions:
+            raise ValueError("matchLabels: got no condition here or in matchExpressions")
+        return self
+
+    def matches(self, labels: dict[str, str]) -> bool:
+        """Say whether a pod with these labels is meant."""
+        if any(labels.get(key) != value for key, value in self.match_labels.items()):
+            return False
+        return all(_holds(each, labels) for each in self.match_expressions)
+
+
+def _holds(requirement: SelectorRequirement, labels: dict[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+    return value is None
+
+
+class ConsumerGroupSpec(Model):
+    """What a consumer group shall be."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rule(
+            "self.type == 'Partitioned' || !has(self.strategy) || self.strategy == 'failover'",
+            "strategy: expected 'failover' for the types Exclusive and Failover",
+        )
+    )
+
+    queue: QueueName = Field(
+        json_schema_extra=rule("self == oldSelf", "a group cannot move to another queue")
+    )
+    """The PartitionedQueue that the group consumes, in the same namespace."""
+    selector: Selector | None = Field(default=None, json_schema_extra={"x-partq-required": True})
+    """Which pods of the namespace may be members. Needed on Kubernetes; the embedded runtime, which
+    has no pods, does not read it."""
+    type: Literal["Partitioned", "Exclusive", "Failover"] = "Partitioned"
+    """Partitioned: members share the partitions. Failover: each partition has a master, the other
+    members stand by in the order of their names. Exclusive: one member has all partitions."""
+    strategy: Strategy | None = None
+    """How partitions are assigned; left out: `sticky`, or `failover` for the other two types."""
+    rebalance: RebalanceOverrides = RebalanceOverrides()
+    """What the group does otherwise than its queue says."""
+    start: Literal["Earliest", "Latest"] = Field(
+        default="Earliest",
+        json_schema_extra=rule("self == oldSelf", "start counts when the group is made, not later"),
+    )
+    """Where a new group begins: the oldest message stored, or what is published from then on."""
+
+    @model_validator(mode="after")
+    def _strategy_fits_type(self) -> "ConsumerGroupSpec":
+        if self.type != "Partitioned" and self.strategy not in (None, "failover"):
+            raise ValueError(
+                f"strategy: got {self.strategy!r}, expected 'failover' for the type {self.type!r}"
+            )
+        return self
+
+    @property
+    def effective_strategy(self) -> Strategy:
+        """The strategy in force."""
+        return self.strategy or ("sticky" if self.type == "Partitioned" else "failover")
+
+
+class PartitionedQueue(Model):
+    """A log of messages, split into partitions by key."""
+
+    api_version: Literal["partq.dev/v1alpha1"]
+    kind: Literal["PartitionedQueue"]
+    metadata: QueueMetadata
+    spec: PartitionedQueueSpec = PartitionedQueueSpec()
+    """What the queue shall be."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.metadata.namespace, self.metadata.name
+
+
+class ConsumerGroup(Model):
+    """Members that share the partitions of a queue."""
+
+    api_version: Literal["partq.dev/v1alpha1"]
+    kind: Literal["ConsumerGroup"]
+    metadata: Metadata
+    spec: ConsumerGroupSpec
+    """What the group shall be."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.metadata.namespace, self.metadata.name
+
+    @property
+    def queue_key(self) -> tuple[str, str]:
+        """Namespace and name of the queue."""
+        return self.metadata.namespace, self.spec.queue

@@ -1,0 +1,165 @@
+"""What the operator writes into the resources' status; kept small, whatever runs.
+
+The whole map partition → member is in Redis and in `partq status`; here are ranges per pod.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from pydantic.config import JsonDict
+
+from partq.resources.models import Model, ObjectName
+
+MAX_PODS = 1000
+"""How many pods of a group are listed; of more, their number."""
+MAX_REBALANCES = 5
+MAX_MESSAGE_CHARS = 1024
+
+_Text = Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)]
+_Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+def _list_map(key: str) -> JsonDict:
+    """Return what makes a list of objects one that is merged by a key."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+
+
+class Condition(Model):
+    """One thing that is so or not, since when, and why."""
+
+    type: Annotated[str, Field(max_length=316)]
+    """What it is about."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it is so."""
+    reason: Annotated[str, Field(max_length=256, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*)?$")]
+    """Why, in one word of a fixed list."""
+    message: _Text
+    """Why, for people."""
+    observed_generation: Annotated[int, Field(ge=0)]
+    """The generation of the resource that this was found for."""
+    last_transition_time: _Instant
+    """When `status` changed last."""
+
+
+class QueuePartitionsStatus(Model):
+    """How many partitions there are, and how many are served."""
+
+    configured: Annotated[int, Field(ge=0)]
+    """What the store has."""
+    ready: Annotated[int, Field(ge=0)]
+    """Those that a living broker owns."""
+
+
+class QueueBrokersStatus(Model):
+    """How many brokers there are."""
+
+    desired: Annotated[int, Field(ge=0)]
+    """What the spec asks for."""
+    ready: Annotated[int, Field(ge=0)]
+    """Those that answer and hold a lease."""
+
+
+class PartitionedQueueStatus(Model):
+    """What a queue is."""
+
+    observed_generation: Annotated[int, Field(ge=0)] | None = None
+    """The generation of the resource that this status is about."""
+    conditions: Annotated[list[Condition], Field(max_length=32)] = Field(
+        default=[], json_schema_extra=_list_map("type")
+    )
+    """Ready, Reconciling, Stalled, and what they rest on."""
+    partitions: QueuePartitionsStatus | None = None
+    """How many partitions there are."""
+    brokers: QueueBrokersStatus | None = None
+    """How many brokers there are."""
+    groups: Annotated[int, Field(ge=0)] | None = None
+    """How many consumer groups the queue has."""
+    url: _Text | None = None
+    """Where clients in the cluster reach the brokers."""
+    tokens_secret: ObjectName | None = None
+    """The Secret with the tokens of producers and consumers."""
+    store_uid: Annotated[str, Field(pattern="^[0-9a-f]{8}$")] | None = None
+    """What the queue's keys in Redis are named by."""
+
+
+class GroupMembersStatus(Model):
+    """The members of a group."""
+
+    active: Annotated[int, Field(ge=0)]
+    """Members that hold partitions and are connected."""
+    standby: Annotated[int, Field(ge=0)]
+    """Members that are connected and hold none."""
+    lost: Annotated[int, Field(ge=0)]
+    """Members that hold partitions and are not connected."""
+
+
+class GroupPartitionsStatus(Model):
+    """The partitions of a group, by state; together they are all partitions of the queue."""
+
+    ready: Annotated[int, Field(ge=0)]
+    """A connected member has them."""
+    paused: Annotated[int, Field(ge=0)]
+    """They are being handed over."""
+    unbound: Annotated[int, Field(ge=0)]
+    """Their member is not connected."""
+    unassigned: Annotated[int, Field(ge=0)]
+    """Nobody has them."""
+
+
+class PodAssignment(Model):
+    """What one pod holds."""
+
+    pod: Annotated[str, Field(max_length=317)]
+    """Name of the pod, with `/CONTAINER` where the member names one; of a pod that is gone, the
+    member."""
+    partitions: _Text
+    """Partitions, such as `0-3,7`."""
+
+
+class RebalanceStatus(Model):
+    """One rebalance that is over."""
+
+    id: Annotated[int, Field(ge=0)]
+    """When it started, in milliseconds since 1970, by Redis's clock."""
+    trigger: Annotated[str, Field(max_length=64)]
+    """What it was due to."""
+    started_at: _Instant
+    """When it started."""
+    moved: Annotated[int, Field(ge=0)]
+    """Partitions that left a member."""
+    assigned: Annotated[int, Field(ge=0)]
+    """Partitions that nobody had before."""
+    duration_milliseconds: Annotated[int, Field(ge=0)]
+    """From the plan to the last handover."""
+    longest_pause_milliseconds: Annotated[int, Field(ge=0)]
+    """The longest time that a partition had no consumer."""
+
+
+class ConsumerGroupStatus(Model):
+    """What a group is."""
+
+    observed_generation: Annotated[int, Field(ge=0)] | None = None
+    """The generation of the resource that this status is about."""
+    conditions: Annotated[list[Condition], Field(max_length=32)] = Field(
+        default=[], json_schema_extra=_list_map("type")
+    )
+    """Ready, Reconciling, Stalled, and what they rest on."""
+    phase: Literal["Empty", "Stable", "Waiting", "Rebalancing", "Paused", "Degraded"] | None = None
+    """Empty: no member. Waiting: for a lost member, until its delay is over. Degraded: the brokers
+    or the store do not answer."""
+    members: GroupMembersStatus | None = None
+    """The members, by what they are."""
+    partitions: GroupPartitionsStatus | None = None
+    """The partitions, by state."""
+    lag: Annotated[int, Field(ge=0)] | None = None
+    """Messages that are not acknowledged yet; looked at every 30 seconds."""
+    assignments: Annotated[list[PodAssignment], Field(max_length=MAX_PODS)] = Field(
+        default=[], json_schema_extra=_list_map("pod")
+    )
+    """What each pod holds; of more than 1,000 pods, the first by name."""
+    rebalances: Annotated[list[RebalanceStatus], Field(max_length=MAX_REBALANCES)] = Field(
+        default=[], json_schema_extra=_list_map("id")
+    )
+    """The last rebalances, the newest last."""
+    rebalance_now: _Text | None = None
+    """The value of the annotation `partq.dev/rebalance-now` that was carried out last."""
