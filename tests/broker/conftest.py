@@ -13,6 +13,7 @@ from aiohttp import ClientSession, web
 from partq.broker.app import make_app
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
+from partq.broker.clock import boot_time
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.embedded.provision import provision
@@ -59,11 +60,22 @@ async def eventually(condition: Callable[[], Any], what: str) -> Any:
     raise AssertionError(what)
 
 
+class MovableClock:
+    """The machine's clock, moved ahead at will."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return boot_time() + self.ahead_s
+
+
 class RunningBroker:
     """A broker and its server, in this process, on a real Redis."""
 
-    def __init__(self, settings: BrokerSettings, store: Store) -> None:
+    def __init__(self, settings: BrokerSettings, store: Store, clock: MovableClock) -> None:
         self.settings = settings
+        self.clock = clock
         self.store = store
 
     async def start(self) -> Self:
@@ -74,7 +86,7 @@ class RunningBroker:
         server.close()
         await server.wait_closed()
         self.url = f"http://127.0.0.1:{port}"
-        self.broker = Broker(self.settings, self.store, url=self.url)
+        self.broker = Broker(self.settings, self.store, url=self.url, clock=self.clock)
         tokens = Tokens(self.settings.tokens_file, clock=asyncio.get_running_loop().time)
         self.runner = web.AppRunner(make_app(self.broker, tokens, self.peers))
         await self.runner.setup()
@@ -280,6 +292,12 @@ def resources() -> Resources:
     return parse_resources(YAML)
 
 
+@pytest.fixture
+def clock() -> MovableClock:
+    """The clock of all brokers of a test."""
+    return MovableClock()
+
+
 StartBroker = Callable[..., Awaitable[RunningBroker]]
 
 
@@ -290,6 +308,7 @@ async def start_broker(
     store: Store,
     tokens_file: Path,
     resources: Resources,
+    clock: MovableClock,
 ) -> AsyncIterator[StartBroker]:
     """Start brokers of the queue, each with a store of its own; members m and n are listed."""
     queue = resources.queues[0]
@@ -312,7 +331,7 @@ async def start_broker(
             tokens_file=tokens_file,
             **{"lease_ttl_s": 1.0, **overrides},
         )
-        broker = await RunningBroker(settings, own).start()
+        broker = await RunningBroker(settings, own, clock).start()
         running.append(broker)
         return broker
 
