@@ -16,13 +16,15 @@ from partq.coordinator.ports import (
     Runtime,
     StoreEvent,
     StorePorts,
+    ViewListener,
 )
 from partq.coordinator.rules import Start, broker_rules, group_rules, group_start
-from partq.coordinator.sight import World
+from partq.coordinator.sight import World, owners
 from partq.coordinator.states import StateReader
 from partq.coordinator.upkeep import Upkeep
+from partq.coordinator.view import QueueView
 from partq.core.layout import Layout
-from partq.core.model import MemberId
+from partq.core.model import BrokerId, MemberId
 from partq.core.rebalance import GroupRules
 from partq.errors import PartqError, SettingsError, UnknownQueueError
 
@@ -70,6 +72,7 @@ class Coordinator:
         brokers: BrokerAdmin,
         runtime: Runtime,
         on_rebalance: RebalanceListener | None = None,
+        on_view: ViewListener | None = None,
         resync_s: float = RESYNC_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -79,6 +82,7 @@ class Coordinator:
         self._brokers = brokers
         self._runtime = runtime
         self._on_rebalance = on_rebalance
+        self._on_view = on_view
         self._resync_s = resync_s
         self._clock = clock
         self._wake = asyncio.Event()
@@ -152,8 +156,33 @@ class Coordinator:
         workers = [group.worker for group in self._groups.values()]
         is_quiet = self._has_seen_all and all(worker.is_quiet for worker in workers)
         self._balancer.step(world, index, broker_rules(loaded.queue), is_quiet=is_quiet)
+        self._show(world, living)
         waits_ms = [worker.next_ms for worker in workers if worker.next_ms is not None]
         return min([self._resync_s, *(max(ms / 1000, MIN_GAP_S) for ms in waits_ms)])
+
+    def wake(self) -> None:
+        """Look again soon: something outside of store and brokers has changed."""
+        self._wake.set()
+
+    def rebalance_now(self, group: str) -> bool:
+        """Move what can move without any delay, once; False: the group is not known yet."""
+        known = self._groups.get(group)
+        if known is not None:
+            known.worker.rebalance_now()
+        return known is not None
+
+    def _show(self, world: World, living: Mapping[BrokerId, str]) -> None:
+        if self._on_view is None:
+            return
+        views = {name: group.worker.view for name, group in self._groups.items()}
+        self._on_view(
+            QueueView(
+                partitions=world.partitions,
+                owners={partition: broker for partition, (broker, _) in owners(world).items()},
+                brokers={broker: broker in world.states for broker in living},
+                groups={name: view for name, view in views.items() if view is not None},
+            )
+        )
 
     async def _load(self) -> _Loaded | None:
         """Read layout and specs; None: there is no queue, or it is being deleted."""

@@ -13,8 +13,10 @@ from partq.coordinator.ports import (
     Runtime,
     StorePorts,
 )
+from partq.coordinator.rules import at_once
 from partq.coordinator.runner import Ended, HandoffRunner
 from partq.coordinator.sight import Outcome, World, look
+from partq.coordinator.view import GroupView, as_assigned
 from partq.core import handoff
 from partq.core.handoff import Attempt
 from partq.core.membership import MembershipRules, Seat, SeatState, Sight, Table, judge
@@ -80,6 +82,9 @@ class GroupWorker:
         )
         self.next_ms: int | None = None
         """When to look again at the latest; None: nothing waits for time."""
+        self._is_hurried = False
+        self.view: GroupView | None = None
+        """The group at the last look; None: before the first."""
         self.is_quiet = False
         """No handoff is under way and nobody is missing: brokers may be balanced."""
 
@@ -106,6 +111,8 @@ class GroupWorker:
             self._is_loaded = True
         self._store_ahead_ms = members.now_ms - self._clock() * 1000
 
+        if self._is_hurried:
+            rules = at_once(rules)
         # From here to the plan nothing is awaited: it is made from one picture.
         sight = look(
             world,
@@ -113,7 +120,7 @@ class GroupWorker:
             members=members,
             assignment=assignment,
             outcomes=self._outcomes,
-            facts=self._runtime.facts(group),
+            facts=self._runtime.facts(group, members.members),
         )
         self._follow_records(sight)
         table = judge(sight, rules.membership)
@@ -133,9 +140,25 @@ class GroupWorker:
 
         await self._start(moves, sight, table, rules)
         await self._write_members(sight, table, members, world)
-        await self._write_assignment(sight, assignment)
+        running = self._runner.running
+        draining = {p for p, each in running.items() if isinstance(each.state, handoff.Draining)}
+        assigned = as_assigned(sight, assignment, draining)
+        await self._write_assignment(assigned, assignment)
         await _gather(store.handoffs.remove(group, partition) for partition in over)
         await self._write_history()
+        self._is_hurried = self._is_hurried and not world.is_complete
+        self.view = GroupView(
+            partitions=assigned,
+            members=table.standings,
+            moving_count=len(running),
+            is_waiting=SeatState.WAITING in table.seats.values(),
+            rebalances=self._history.last,
+        )
+
+    def rebalance_now(self) -> None:
+        """Let the next complete look wait for nobody, and balance even when that is paused."""
+        self._is_hurried = True
+        self._on_change()
 
     # ---- handoffs -------------------------------------------------------------------------------
 
@@ -295,20 +318,12 @@ class GroupWorker:
         await self._store.members.list_member(self._group, member, address)
 
     async def _write_assignment(
-        self, sight: Sight, assignment: Mapping[PartitionId, Assigned]
+        self,
+        assigned: Mapping[PartitionId, Assigned],
+        assignment: Mapping[PartitionId, Assigned],
     ) -> None:
         """Copy what is on record at the brokers, where it differs."""
-        running = self._runner.running
-        changed = {}
-        for partition, seat in sight.seats.items():
-            if seat.broker is None:
-                continue
-            is_paused = seat.pause_attempt is not None or isinstance(
-                getattr(running.get(partition), "state", None), handoff.Draining
-            )
-            assigned = Assigned(seat.member, seat.epoch, _state_name(seat, is_paused=is_paused))
-            if assignment.get(partition) != assigned:
-                changed[partition] = assigned
+        changed = {p: each for p, each in assigned.items() if assignment.get(p) != each}
         if changed:
             await self._store.assignments.write(self._group, changed)
 
@@ -359,14 +374,6 @@ def _idle_ms(sight: Sight, move: Move, rules: MembershipRules) -> int:
         if loss.member == move.seat.member and loss.broker == move.seat.broker
     ]
     return min([move.seat.held_ms, *ages]) if ages else min(move.seat.held_ms, rules.delay_ms)
-
-
-def _state_name(seat: Seat, *, is_paused: bool) -> str:
-    if seat.member is None:
-        return "Unassigned"
-    if not seat.is_bound:
-        return "Unbound"
-    return "Paused" if is_paused else "Ready"
 
 
 def _is_quiet(table: Table) -> bool:

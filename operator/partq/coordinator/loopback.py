@@ -1,7 +1,7 @@
 """The runtime that knows nothing of its members but where they call from."""
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from partq.core.membership import MemberFact
 from partq.core.model import MemberId
@@ -14,7 +14,7 @@ class LoopbackRuntime:
     that is lost may come back until the rebalance delay is over.
     """
 
-    def facts(self, group: str) -> Mapping[MemberId, MemberFact]:
+    def facts(self, group: str, members: Collection[MemberId]) -> Mapping[MemberId, MemberFact]:
         """Return nothing: processes are not watched."""
         return {}
 

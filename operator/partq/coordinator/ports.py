@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from partq.coordinator.view import QueueView
 from partq.core.handoff import AwaitDrain, Cancel, Commit, Pause
 from partq.core.layout import Layout
 from partq.core.membership import MemberFact
@@ -272,8 +273,8 @@ class BrokerAdmin(Protocol):
 class Runtime(Protocol):
     """What is known of the members' processes beside their flows."""
 
-    def facts(self, group: str) -> Mapping[MemberId, MemberFact]:
-        """Return what is known of the group's members; who is missing is unknown."""
+    def facts(self, group: str, members: Collection[MemberId]) -> Mapping[MemberId, MemberFact]:
+        """Return what is known of these members of a group; who is missing is unknown."""
 
     def admits(self, group: str, member: MemberId, address: str) -> bool:
         """Whether a member that asks from `address` may be listed."""
@@ -283,3 +284,9 @@ class RebalanceListener(Protocol):
     """Hears of rebalances that are over."""
 
     async def __call__(self, group: str, rebalance: Rebalance) -> None: ...
+
+
+class ViewListener(Protocol):
+    """Hears of every look at the queue."""
+
+    def __call__(self, view: QueueView) -> None: ...

@@ -1,6 +1,7 @@
 """From the effective specs of a queue and a group to the rules that the core takes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from partq.core.assignors import assignor
@@ -52,7 +53,14 @@ def group_rules(queue: Mapping[str, Any], group: Mapping[str, Any]) -> GroupRule
         strategy=strategy,
         drain_ms=_ms(rebalance, "maxHandoffSeconds", defaults.drain_ms),
         membership=MembershipRules(delay_ms=delay_ms),
+        is_paused=rebalance.get("paused") is True,
     )
+
+
+def at_once(rules: GroupRules) -> GroupRules:
+    """Return rules that wait for nobody and balance even when that is paused: for one look."""
+    membership = replace(rules.membership, delay_ms=0, join_quiet_ms=0, join_limit_ms=0)
+    return replace(rules, membership=membership, is_paused=False)
 
 
 def group_start(group: Mapping[str, Any]) -> Start:

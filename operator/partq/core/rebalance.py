@@ -56,6 +56,8 @@ class GroupRules:
     drain_ms: int = 3_000
     """How long a source may finish what it has in hand."""
     membership: MembershipRules = field(default_factory=MembershipRules)
+    is_paused: bool = False
+    """Nothing moves for balance alone; partitions without a member still get one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,8 @@ class _Planner:
         Not while members are unknown, may come back, or join: what moved now would move again.
         """
         return (
-            self._sight.is_complete
+            not self._rules.is_paused
+            and self._sight.is_complete
             and not self._table.join_wait_ms
             and SeatState.WAITING not in self._table.seats.values()
         )

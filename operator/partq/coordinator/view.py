@@ -1,0 +1,62 @@
+"""What a coordinator saw at its last look, for whoever shows it to people."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from partq.core.membership import Seat, Sight, Standing
+from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.records import Assigned, Rebalance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """One group, as the last look found it."""
+
+    partitions: Mapping[PartitionId, Assigned]
+    """Every partition of the queue; of those that no broker reports, what is on record."""
+    members: Mapping[MemberId, Standing]
+    """Everybody who has a flow, holds a partition or is waited for."""
+    moving_count: int
+    """How many handoffs are under way."""
+    is_waiting: bool
+    """A lost member's partitions wait for it."""
+    rebalances: Sequence[Rebalance]
+    """Those that are over, the newest last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """One queue, as the last look found it."""
+
+    partitions: Sequence[PartitionId]
+    owners: Mapping[PartitionId, BrokerId]
+    """The partitions that a broker which answers owns."""
+    brokers: Mapping[BrokerId, bool]
+    """The brokers with a lease; whether each answered."""
+    groups: Mapping[str, GroupView] = field(default_factory=dict)
+
+
+def as_assigned(
+    sight: Sight,
+    assignment: Mapping[PartitionId, Assigned],
+    draining: Collection[PartitionId],
+) -> dict[PartitionId, Assigned]:
+    """Return what the brokers have on record; where none answers, what was written last."""
+    found = {}
+    for partition, seat in sight.seats.items():
+        if seat.broker is None:
+            last = assignment.get(partition)
+            found[partition] = last or Assigned(seat.member, seat.epoch, "Unassigned")
+        else:
+            is_paused = seat.pause_attempt is not None or partition in draining
+            state = _state_name(seat, is_paused=is_paused)
+            found[partition] = Assigned(seat.member, seat.epoch, state)
+    return found
+
+
+def _state_name(seat: Seat, *, is_paused: bool) -> str:
+    if seat.member is None:
+        return "Unassigned"
+    if not seat.is_bound:
+        return "Unbound"
+    return "Paused" if is_paused else "Ready"
