@@ -62,7 +62,10 @@ class Flow:
         self.wake = asyncio.Event()
         self.on_closed: Callable[[], None] | None = None
         """Called when the flow ends from this side, by whoever holds its connection."""
-        self._full_credit = max(1, min(credit, max_unacked()))
+        # A batch is sent again for each part of it, so a flow waits for credit worth a part. A
+        # pull sends no batches.
+        full_credit = min(credit, max_unacked())
+        self._small_credit = full_credit // 4 if kind == "flow" else 0
         self._max_unacked = max_unacked
         self._reader = reader
         self._controls: deque[bytes] = deque()
@@ -169,7 +172,7 @@ class Flow:
                     self._ready[subscription] = None
                     return None
                 # Cutting a batch sends its bytes again for the rest: wait a little for more.
-                is_small = credit < min(stop - book.position, self._full_credit // 4)
+                is_small = credit < min(stop - book.position, self._small_credit)
                 if is_small and self.unacked and now < self._partial_at:
                     self._ready[subscription] = None
                     return self._partial_at

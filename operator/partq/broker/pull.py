@@ -7,9 +7,16 @@ from typing import Any
 
 from partq.broker.broker import Broker
 from partq.broker.flow import Flow
+from partq.broker.middlewares import error_body
 from partq.core.delivery import Window
 from partq.core.model import Cause, MemberId
-from partq.errors import BadRequestError, FencedError, PartqError, UndecodableError
+from partq.errors import (
+    BadRequestError,
+    FencedError,
+    PartqError,
+    StoreUnavailableError,
+    UndecodableError,
+)
 from partq.store.log import Entry
 from partq.wire import batch, frames
 
@@ -56,8 +63,7 @@ class Pulls:
                 f"pull: max_messages {max_messages}, wait_ms {wait_ms}; expected 1 to "
                 f"{MAX_MESSAGES} and 0 to {MAX_WAIT_MS}"
             )
-        flow = await self._flow(group, member, incarnation, address)
-        state = self._states[flow]
+        flow, state = await self._flow(group, member, incarnation, address)
         flow.last_seen = self._broker.clock()
         async with state.lock:
             if state.body is None or last_answer == state.answer:
@@ -66,8 +72,7 @@ class Pulls:
                 state.answer += 1
                 state.body = self._render(flow, state.answer, taken)
             # A broker whose lease is over must not answer: somebody else may own the partitions.
-            async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
-                await self._broker.lease.renewed()
+            await self._renewed()
             flow.last_seen = self._broker.clock()
             if flow.is_closed:
                 raise FencedError(f"member {member}: the flow was lost meanwhile; pull again")
@@ -89,7 +94,20 @@ class Pulls:
         flow.last_seen = self._broker.clock()
         return flow
 
-    async def _flow(self, group: str, member: str, incarnation: str, address: str) -> Flow:
+    async def _renewed(self) -> None:
+        try:
+            async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
+                await self._broker.lease.renewed()
+        except TimeoutError:
+            raise StoreUnavailableError(
+                "pull: the broker's lease is not renewed, so Redis does not answer; pull again, "
+                "the same answer comes",
+                retry_after_s=1.0,
+            ) from None
+
+    async def _flow(
+        self, group: str, member: str, incarnation: str, address: str
+    ) -> tuple[Flow, PullState]:
         flow = self._broker.binder.find(group, MemberId(member))
         if flow is None or flow.incarnation != incarnation or flow.kind != "pull":
             flow = await self._broker.binder.bind(
@@ -102,9 +120,14 @@ class Pulls:
             )
             flow.credit = 0
             self._states = {f: s for f, s in self._states.items() if not f.is_closed}
-            self._states[flow] = PullState()
-            await self._broker.binder.take_up(flow)
-        return flow
+            state = self._states[flow] = PullState()
+            try:
+                await self._broker.binder.take_up(flow)
+            except PartqError:
+                self._broker.binder.lose(flow)  # the next pull binds again, to every partition
+                raise
+            return flow, state
+        return flow, self._states[flow]
 
     async def _take(
         self, flow: Flow, max_messages: int, wait_ms: int
@@ -121,7 +144,8 @@ class Pulls:
             if isinstance(found, tuple):
                 subscription, entry, window = found
                 taken.append((flow.deliver_header(subscription, entry, window), entry, window))
-                size += len(entry.data)
+                # A batch of few bytes may expand to many: what counts is what the answer holds.
+                size += batch.read_header(entry.data).raw_bytes
                 if size >= MAX_ANSWER_BYTES or flow.credit <= 0:
                     break
                 continue
@@ -163,13 +187,13 @@ class Pulls:
 
 
 def _messages(header: frames.Deliver, entry: Entry, cause: Cause) -> list[dict[str, Any]]:
+    contents: list[dict[str, Any]]
     try:
         decoded = batch.decode(entry.data, header.start - entry.first, header.stop - entry.first)
+        contents = [_content(message) for message in decoded]
     except UndecodableError as error:
-        raise UndecodableError(
-            f"partition {header.generation}.{header.partition}, offsets {header.start} to "
-            f"{header.stop}: {error.message}"
-        ) from error
+        # It stays in its place: the member decides whether to pass over it, by its ack.
+        contents = [{"error": error_body(error)}] * (header.stop - header.start)
     skipped = {offset for start, stop in header.skip for offset in range(start, stop)}
     counts = dict(header.redeliveries)
     return [
@@ -179,18 +203,24 @@ def _messages(header: frames.Deliver, entry: Entry, cause: Cause) -> list[dict[s
             "epoch": header.epoch,
             "delivery": header.delivery,
             "offset": offset,
-            "key": message.key,
-            **_value(message.value),
-            "headers": message.headers or {},
-            "event_time_ms": message.event_time_ms,
+            **content,
             "publish_time_ms": header.at_ms,
             "append_broker_epoch": header.append_broker_epoch,
             "cause": "" if cause is Cause.NONE else cause.name.lower(),
             "redeliveries": counts.get(offset, 0),
         }
-        for offset, message in enumerate(decoded, header.start)
+        for offset, content in enumerate(contents, header.start)
         if offset not in skipped
     ]
+
+
+def _content(message: batch.Message) -> dict[str, Any]:
+    return {
+        "key": message.key,
+        **_value(message.value),
+        "headers": message.headers or {},
+        "event_time_ms": message.event_time_ms,
+    }
 
 
 def _value(value: bytes) -> dict[str, str]:
@@ -202,4 +232,4 @@ def _value(value: bytes) -> dict[str, str]:
 
 def ack_outcome(error: PartqError | None) -> dict[str, Any]:
     """Return what one ack of a call came to."""
-    return {} if error is None else {"error": {"code": error.code, "message": error.message}}
+    return {} if error is None else {"error": error_body(error)}

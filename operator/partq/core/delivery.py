@@ -143,7 +143,7 @@ class Delivery:
             NotDeliveredError: an offset was not delivered under the current token.
             RewoundError: `upto` reaches what was released since the delivery number it names.
         """
-        ranges = list(ranges)
+        ranges = sorted(ranges)  # each is then cheap to add, in whatever order a client sends them
         is_older = number < self.number
         if number > self.number or (is_older and upto > self._released_from(number)):
             raise RewoundError(

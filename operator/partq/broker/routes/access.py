@@ -28,7 +28,7 @@ def enter(request: web.Request, roles: set[Role]) -> tuple[Broker, Grant]:
     namespace = request.query.get("namespace", broker.settings.namespace)
     grant = request.app[TOKENS].check(
         request.headers.get("Authorization"),
-        queue=served if queue == served else queue,
+        queue=served,
         roles=roles,
         group=group,
     )
