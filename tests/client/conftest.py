@@ -82,6 +82,8 @@ class Peer:
         self.max_unacked_per_flow = 10_000
         self.due: dict[str, int] = {}
         self.refusal: tuple[int, str] | None = None
+        self.was_asked = asyncio.Event()
+        """Set when a client asks for the layout."""
         self._producers: asyncio.Queue[Connection] = asyncio.Queue()
         self._flows: asyncio.Queue[Connection] = asyncio.Queue()
 
@@ -139,6 +141,7 @@ class Peer:
         return handle
 
     async def _layout(self, request: web.Request) -> web.Response:
+        self.was_asked.set()
         if self.refusal is not None:
             status, code = self.refusal
             return web.json_response({"error": {"code": code, "message": "no"}}, status=status)

@@ -179,6 +179,24 @@ async def test_no_answer_in_time_is_an_unknown_outcome(peer):
             await future
 
 
+async def test_a_broker_that_is_back_under_its_old_url_is_used_again(peer, producer):
+    (future,) = await send(producer, b"a")
+    broker = await peer.producer()
+    await take(broker, 1)
+    peer.owners = {}  # its lease is over
+    await broker.drop()
+    for _ in range(2):  # a second time: the first answer has been taken up by then
+        peer.was_asked.clear()
+        async with asyncio.timeout(5):
+            await peer.was_asked.wait()
+    broker = await peer.producer()
+    peer.owners = None
+    [(request, first, *_)] = await take(broker, 1)
+    assert first == 0
+    await broker.send(frames.Published(request, 5))
+    assert (await future).offset == 5
+
+
 async def test_without_an_owner_in_time_it_is_not_stored(peer):
     peer.owners = {}
     async with Producer(peer.url, queue="orders", linger_ms=0, delivery_timeout_s=0.2) as producer:
