@@ -1,4 +1,4 @@
-"""The verdict: from what was published and what was processed, was anything lost or out of order?
+"""The verdict: what was lost, out of order or repeated, and whether every repeat has a cause.
 
 All of it is a function of journal rows. It trusts no broker: the consumers' own records say what
 they processed and when, and the only thing believed of a delivery is the cause it carried.
