@@ -54,6 +54,19 @@ class Keys:
         """Name the hash of the group's last rebalances."""
         return f"{self._group_tag(group)}:rebalances"
 
+    def of_group(self, group: str) -> tuple[str, ...]:
+        """Name all keys of a group that are not a partition's."""
+        names = (self.group_config, self.assignment, self.members, self.handoffs, self.rebalances)
+        return tuple(name(group) for name in names)
+
+    def patterns(self) -> tuple[str, ...]:
+        """Return what matches the keys of this life, and no other, in a SCAN.
+
+        DNS labels and uids hold nothing that a pattern would take for more than itself.
+        """
+        life = self._queue_tag.removesuffix("}")
+        return tuple(f"{life}{end}*" for end in ("}", "/", "#"))
+
     def log(self, partition: PartitionId) -> str:
         """Name the stream of the partition's batches."""
         return f"{self._partition_tag(partition)}:log"

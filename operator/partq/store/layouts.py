@@ -77,6 +77,13 @@ class Layouts:
         current = await self._store.run("register_life", [self._keys.lives()], [uid])
         return str(current, "utf-8")
 
+    async def release(self, uid: str, *, keeps_data: bool) -> None:
+        """Give up a life of the queue's name, so that another resource can take the name.
+
+        `keeps_data`: its keys stay, and it stays on record beside later lives.
+        """
+        await self._store.run("release_life", [self._keys.lives()], [uid, int(keeps_data)])
+
     async def current_uid(self) -> str | None:
         """Return the current life of the queue's name; None: it was never registered."""
         current = await self._store.read("HGET", self._keys.lives(), "current")

@@ -1,0 +1,136 @@
+"""Makes and updates a queue's records in the store, before its brokers serve it."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any, Protocol
+
+from partq.coordinator.ports import Partitions, StoredConfig, StoredLayout
+from partq.coordinator.rules import group_start
+from partq.errors import SettingsError
+
+CHUNK = 500
+"""How many calls are under way at once."""
+
+
+class VersionedConfig(StoredConfig, Protocol):
+    """An effective spec with its generation."""
+
+    @property
+    def resource_generation(self) -> int:
+        """Grows with each change."""
+
+
+class Layouts(Protocol):
+    """What is on record for the queue as a whole, with what writes it."""
+
+    async def register(self, uid: str) -> str:
+        """Register a life of the queue's name, and return the current one."""
+
+    async def create_queue(self, generations: Mapping[int, int]) -> StoredLayout:
+        """Make the layout, and return the one on record."""
+
+    async def read_config(self) -> VersionedConfig | None:
+        """Return the queue's effective spec."""
+
+    async def write_config(self, spec: Mapping[str, Any], *, resource_generation: int) -> bool:
+        """Write the queue's effective spec."""
+
+    async def read_group_config(self, group: str) -> VersionedConfig | None:
+        """Return a group's effective spec."""
+
+    async def write_group_config(
+        self, group: str, spec: Mapping[str, Any], *, resource_generation: int
+    ) -> bool:
+        """Write a group's effective spec."""
+
+
+class OtherLifeError(SettingsError):
+    """The keys of this name in the store are those of another resource."""
+
+
+class PartitionsFixedError(SettingsError):
+    """The queue is on record with another number of partitions."""
+
+
+async def provision(
+    layouts: Layouts,
+    partitions: Partitions,
+    *,
+    name: str,
+    uid: str,
+    partition_count: int,
+    spec: Mapping[str, Any],
+    groups: Mapping[str, Mapping[str, Any]],
+    keeps_others: bool,
+) -> tuple[str, ...]:
+    """Make or update the records of a queue and its groups, and return those left out.
+
+    May be repeated at any time. Groups on record that are not in `groups` are kept with
+    `keeps_others`; else they are no longer the queue's, and the coordinator drops their cursors.
+
+    Args:
+        layouts: of the queue.
+        partitions: of the queue.
+        name: NAMESPACE/QUEUE, for messages.
+        uid: of this life of the queue.
+        partition_count: what the spec says.
+        spec: the queue's effective spec; `groups` is filled in here.
+        groups: every group's effective spec.
+        keeps_others: whether groups stay that are not in `groups`.
+
+    Raises:
+        OtherLifeError: another life of the queue's name is the current one.
+        PartitionsFixedError: the layout on record has another number of partitions.
+        StoreUnavailableError: half of it may be done; a repeat does the rest.
+    """
+    current = await layouts.register(uid)
+    if current != uid:
+        raise OtherLifeError(
+            f"queue {name}: got the uid {uid}, expected {current}, whose keys the store holds; "
+            "use another Redis or key prefix, or remove what is there"
+        )
+    layout = (await layouts.create_queue({1: partition_count})).layout
+    if layout.partition_count != partition_count:
+        raise PartitionsFixedError(
+            f"queue {name}: spec.partitions: got {partition_count}, expected "
+            f"{layout.partition_count}, which its data has; the number cannot be changed yet"
+        )
+    ids = layout.partitions()
+    known = await layouts.read_config()
+    left_out = tuple(sorted(set(known.groups if known else ()) - groups.keys()))
+    stored = dict(
+        zip(
+            groups,
+            await asyncio.gather(*map(layouts.read_group_config, groups)),
+            strict=True,
+        )
+    )
+    new = [group for group in groups if known is None or group not in known.groups]
+    if known is None:
+        await _in_chunks(map(partitions.create, ids))
+    await _in_chunks(
+        partitions.add_group(each, group, start=group_start(groups[group]))
+        for group in new
+        for each in ids
+    )
+    for group, group_spec in groups.items():
+        before = stored[group]
+        if before is None or before.spec != group_spec:
+            number = _next_generation(before)
+            await layouts.write_group_config(group, group_spec, resource_generation=number)
+    # The groups become known last: brokers serve a group when all its cursors are there.
+    names = {*groups, *(left_out if keeps_others else ())}
+    full = {**spec, "groups": sorted(names)}
+    if known is None or known.spec != full:
+        await layouts.write_config(full, resource_generation=_next_generation(known))
+    return left_out
+
+
+def _next_generation(stored: VersionedConfig | None) -> int:
+    return 1 if stored is None else stored.resource_generation + 1
+
+
+async def _in_chunks(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    waiting = list(calls)
+    for start in range(0, len(waiting), CHUNK):
+        await asyncio.gather(*waiting[start : start + CHUNK])

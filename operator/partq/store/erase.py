@@ -1,0 +1,54 @@
+"""Removes the keys of a queue's life, or of one of its groups, a bounded number at a time."""
+
+from collections.abc import Iterable
+
+from partq.store.connection import Store
+from partq.store.keys import Keys
+
+SCAN_COUNT = 1000
+MAX_SCANS = 100_000
+"""How many steps one scan may take: 100 million keys. Redis gives no other end than its cursor."""
+UNLINK_COUNT = 500
+
+
+async def erase_queue(store: Store, keys: Keys) -> int:
+    """Remove every key of the queue's life, and return how many there were.
+
+    Found by their names, not by the records, which may be broken. What is written meanwhile may
+    stay: nobody must serve the queue any more. A repeat removes the rest. The keys are spread over
+    all of Redis, so the caller bounds the time.
+
+    Raises:
+        StoreUnavailableError: some are removed; a repeat does the rest.
+    """
+    removed = 0
+    for pattern in keys.patterns():
+        cursor = b"0"
+        for _ in range(MAX_SCANS):
+            cursor, found = await store.read("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
+            removed += await _unlink(store, (key.decode() for key in found))
+            if cursor == b"0":
+                break
+    return removed
+
+
+async def erase_group(store: Store, keys: Keys, group: str) -> int:
+    """Remove what is on record for a group as a whole; its cursors belong to the partitions.
+
+    Raises:
+        StoreUnavailableError: some are removed; a repeat does the rest.
+    """
+    return await _unlink(store, keys.of_group(group))
+
+
+async def _unlink(store: Store, names: Iterable[str]) -> int:
+    by_tag: dict[str, list[str]] = {}
+    for name in names:
+        by_tag.setdefault(name[name.index("{") : name.index("}")], []).append(name)
+    removed = 0
+    for tagged in by_tag.values():
+        # The script's first key has to be a hash on old servers: logs come last.
+        tagged.sort(key=lambda name: name.endswith(":log"))
+        for start in range(0, len(tagged), UNLINK_COUNT):
+            removed += int(await store.run("unlink_keys", tagged[start : start + UNLINK_COUNT]))
+    return removed

@@ -1,0 +1,7 @@
+-- Remove keys of one hash tag; their memory is freed in the background.
+--
+-- when full: passes
+--
+-- KEYS     hashes first (see lua.py), then the rest
+-- returns  how many there were
+return redis.call("UNLINK", unpack(KEYS))

@@ -1,0 +1,73 @@
+"""What is left of a queue when it is deleted: nothing of its life, everything of the others."""
+
+from dataclasses import replace
+
+from partq.core.model import MemberId
+from partq.store.erase import erase_group, erase_queue
+from partq.store.layouts import Layouts
+from partq.store.members import Members
+from partq.store.partitions import Partitions
+
+
+async def make_queue(store, keys, partitions):
+    await Layouts(store, keys).create_queue({1: 4})
+    await Layouts(store, keys).write_group_config("workers", {}, resource_generation=1)
+    await Members(store, keys).list_member("workers", MemberId("m"), "10.0.0.1")
+    own = Partitions(store, keys)
+    for partition in partitions:
+        await own.create(partition)
+        await own.add_group(partition, "workers", start="Earliest")
+
+
+async def names(store, key_prefix):
+    found = set()
+    cursor = b"0"
+    while True:
+        cursor, page = await store.read("SCAN", cursor, "MATCH", f"{key_prefix}:*", "COUNT", 100)
+        found |= set(page)
+        if cursor == b"0":
+            return found
+
+
+async def test_only_this_life_goes(store, keys, key_prefix, partition):
+    neighbours = (
+        replace(keys, uid="ffffffff"),
+        replace(keys, queue="orders-2"),
+        replace(keys, namespace="ns-2"),
+    )
+    for each in neighbours:
+        await make_queue(store, each, [partition])
+    others = await names(store, key_prefix)
+    ids = [partition, partition._replace(index=1)]
+    await make_queue(store, keys, ids)
+    mine = await names(store, key_prefix) - others
+
+    assert await erase_queue(store, keys) == len(mine) > 0
+    assert await names(store, key_prefix) == others
+    assert await erase_queue(store, keys) == 0
+
+
+async def test_a_group_goes_without_its_neighbours(store, keys, partition):
+    await make_queue(store, keys, [partition])
+    layouts, members = Layouts(store, keys), Members(store, keys)
+    await layouts.write_group_config("workers-2", {}, resource_generation=1)
+
+    assert await erase_group(store, keys, "workers") == 2
+    assert await layouts.read_group_config("workers") is None
+    assert (await members.read("workers")).members == {}
+    assert await layouts.read_group_config("workers-2") is not None
+
+
+async def test_a_life_that_is_given_up_makes_room_for_the_next(store, keys):
+    layouts = Layouts(store, keys)
+    await layouts.register("aaaa")
+    await layouts.release("bbbb", keeps_data=False)
+    assert await layouts.register("bbbb") == "aaaa"
+
+    await layouts.release("aaaa", keeps_data=True)
+    assert await layouts.register("bbbb") == "bbbb"
+    lives = await store.read("HKEYS", keys.lives())
+    assert set(lives) == {b"uid:aaaa", b"uid:bbbb", b"current"}
+
+    await layouts.release("bbbb", keeps_data=False)
+    assert await store.read("HKEYS", keys.lives()) == [b"uid:aaaa"]
