@@ -77,11 +77,16 @@ class Claims:
         """The index as last read; the partition's record decides."""
 
     def owner_url(self, partition: PartitionId) -> tuple[BrokerId, str] | None:
-        """Return the living broker that owns a partition, as far as this broker knows."""
+        """Return the other, living broker that owns a partition, as far as this one knows."""
         owner = self.owners.get(partition)
-        if owner is None or owner not in self.observer.living(self._clock()):
+        if owner is None or owner not in self._others():
             return None
         return owner, self.observer.leases[owner].url
+
+    def served(self) -> set[PartitionId]:
+        """Return the partitions that a living broker owns, as far as this broker knows."""
+        others = self._others()
+        return {p for p, owner in self.owners.items() if owner in others} | set(self._owned())
 
     async def refresh(self) -> None:
         """Read leases and owners now."""
@@ -102,8 +107,11 @@ class Claims:
 
     def successor(self, partition: PartitionId) -> BrokerId | None:
         """Return the living broker that shall claim a partition when this one gives it up."""
-        others = self.observer.living(self._clock()) - {self._broker}
+        others = self._others()
         return rendezvous(partition, others)[0] if others else None
+
+    def _others(self) -> set[BrokerId]:
+        return self.observer.living(self._clock()) - {self._broker}
 
     async def _claim_free(self) -> None:
         now = self._clock()

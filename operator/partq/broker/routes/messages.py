@@ -2,12 +2,12 @@
 
 import asyncio
 import base64
-import binascii
 import random
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
-from aiohttp import ClientError, ClientTimeout, web
+from aiohttp import ClientConnectorError, ClientError, ClientTimeout, web
 
 from partq.broker.auth import Role
 from partq.broker.broker import Broker
@@ -15,7 +15,7 @@ from partq.broker.keys import PEERS
 from partq.broker.middlewares import error_body, error_response, json_response
 from partq.broker.routes.access import enter, settle
 from partq.core.hashing import slot_of
-from partq.core.model import PartitionId
+from partq.core.model import SLOT_COUNT, PartitionId
 from partq.errors import (
     BadRequestError,
     BatchTooLargeError,
@@ -33,6 +33,8 @@ from partq.wire import batch
 from partq.wire.bodies import PublishBody, decode
 
 MAX_BODY_MESSAGES = 10_000
+MAX_TIME_MS = 2**53
+"""Far beyond any time, and within what every language's JSON can hold."""
 ANSWER_TIMEOUT_S = 10.0
 FORWARD_TIMEOUT_S = 8.0
 KEY_HEADERS = ("QUEUE_PARTITION_KEY", "JMSXGroupID")
@@ -43,6 +45,8 @@ routes = web.RouteTableDef()
 
 Place = tuple[PartitionId, int]
 Outcome = Place | PartqError
+Row = tuple[int, batch.Message, int]
+"""A message, its place in the request and its slot."""
 
 
 @routes.post("/v1/queues/{queue}/messages")
@@ -74,13 +78,13 @@ async def publish_all(
 ) -> list[Outcome]:
     """Store messages, each partition in order; after a refused one its later ones fail too."""
     outcomes: list[Outcome | None] = [None] * len(messages)
-    by_partition: dict[PartitionId, list[tuple[int, batch.Message, int]]] = {}
+    by_partition: dict[PartitionId, list[Row]] = {}
     refused: dict[PartitionId, PartqError] = {}
-    keyless = _keyless_partition(broker)
+    keyless = Keyless(broker)
     for at, body in enumerate(messages):
         try:
-            message = _message(body, request)
-            slot = _slot(broker, message, body.slot, keyless)
+            key = _key(body, request)
+            slot = _slot(body, key, keyless)
         except PartqError as error:
             outcomes[at] = error
             continue
@@ -88,13 +92,11 @@ async def publish_all(
         if partition in refused:
             outcomes[at] = _after(refused[partition], partition)
             continue
-        size = len(batch.encode_message(message))
-        if size > broker.config.max_message_bytes:
-            refused[partition] = MessageTooLargeError(
-                f"message {at}: {size} bytes; queue {broker.settings.queue} takes at most "
-                f"{broker.config.max_message_bytes}"
-            )
-            outcomes[at] = refused[partition]
+        try:
+            message = _message(body, key)
+            _check_size(message, at, broker)
+        except PartqError as error:
+            outcomes[at] = refused[partition] = error
             continue
         by_partition.setdefault(partition, []).append((at, message, slot))
     await asyncio.gather(
@@ -110,7 +112,7 @@ async def _publish_partition(
     request: web.Request,
     broker: Broker,
     partition: PartitionId,
-    rows: list[tuple[int, batch.Message, int]],
+    rows: list[Row],
     outcomes: list[Outcome | None],
 ) -> None:
     error: PartqError | None = None
@@ -129,10 +131,10 @@ async def _publish_partition(
 
 
 def _chunks(
-    rows: list[tuple[int, batch.Message, int]],
-) -> list[list[tuple[int, batch.Message, int]]]:
+    rows: list[Row],
+) -> list[list[Row]]:
     """Cut rows so that each part fits a batch."""
-    chunks: list[list[tuple[int, batch.Message, int]]] = []
+    chunks: list[list[Row]] = []
     size = 0
     for row in rows:
         length = len(batch.encode_message(row[1]))
@@ -148,7 +150,7 @@ async def _publish_chunk(
     request: web.Request,
     broker: Broker,
     partition: PartitionId,
-    rows: list[tuple[int, batch.Message, int]],
+    rows: list[Row],
 ) -> Sequence[Outcome]:
     data = batch.encode(
         [batch.encode_message(message) for _, message, _ in rows], [slot for _, _, slot in rows]
@@ -188,13 +190,13 @@ async def _forward(
     request: web.Request,
     broker: Broker,
     partition: PartitionId,
-    rows: list[tuple[int, batch.Message, int]],
+    rows: list[Row],
 ) -> Sequence[Outcome]:
     """Let the owner store the rows; once only, a second hop is refused."""
     owner = broker.claims.owner_url(partition)
     if FORWARDED in request.headers:
         raise NotOwnerError(f"partition {partition}: forwarded to {broker.id}, which is no owner")
-    if owner is None or owner[0] == broker.id:
+    if owner is None:
         raise NotStoredError(
             f"partition {partition}: no broker serves it at the moment; publish again",
             retry_after_s=1.0,
@@ -219,6 +221,11 @@ async def _forward(
             timeout=ClientTimeout(total=FORWARD_TIMEOUT_S, sock_connect=2.0),
         ) as response:
             answer = await response.json()
+    except ClientConnectorError as error:
+        raise NotStoredError(
+            f"partition {partition}: {owner[0]} cannot be reached ({error}); publish again",
+            retry_after_s=1.0,
+        ) from error
     except (ClientError, TimeoutError, ValueError) as error:
         raise OutcomeUnknownError(
             f"partition {partition}: {owner[0]} did not answer ({error}); the messages may be "
@@ -234,11 +241,14 @@ async def _forward(
     ]
 
 
-def _from_json(error: dict[str, str]) -> PartqError:
-    return from_code(error["code"], error["message"])
+def _from_json(error: dict[str, Any]) -> PartqError:
+    retry_after_ms = error.get("retry_after_ms")
+    retry_after_s = retry_after_ms / 1000 if retry_after_ms else None
+    return from_code(error["code"], error["message"], retry_after_s=retry_after_s)
 
 
-def _message(body: PublishBody, request: web.Request) -> batch.Message:
+def _key(body: PublishBody, request: web.Request) -> str | None:
+    """Return a message's partition key, wherever it stands; None: it has none."""
     keys = {
         k for k in (body.key, *(request.headers.get(name) for name in KEY_HEADERS)) if k is not None
     }
@@ -246,43 +256,66 @@ def _message(body: PublishBody, request: web.Request) -> batch.Message:
         raise KeyConflictError(
             f"message: two partition keys, {' and '.join(sorted(keys))[:200]}; give one"
         )
+    return keys.pop() if keys else None
+
+
+def _slot(body: PublishBody, key: str | None, keyless: "Keyless") -> int:
+    if key is not None:
+        return slot_of(key)
+    if body.slot is None:
+        return keyless.draw()
+    if not 0 <= body.slot < SLOT_COUNT:
+        raise BadRequestError(f"message: slot {body.slot}; expected 0 to {SLOT_COUNT - 1}")
+    return body.slot
+
+
+def _message(body: PublishBody, key: str | None) -> batch.Message:
     if (body.value is None) == (body.value_base64 is None):
         raise BadRequestError("message: give either value (text) or value_base64 (bytes)")
+    if not 0 <= body.event_time_ms <= MAX_TIME_MS:
+        raise BadRequestError(
+            f"message: event_time_ms {body.event_time_ms}; expected 0 to {MAX_TIME_MS}"
+        )
     try:
         value = (
             base64.b64decode(body.value_base64, validate=True)
             if body.value_base64 is not None
             else (body.value or "").encode()
         )
-    except binascii.Error as error:
-        raise BadRequestError(f"message: value_base64: {error}") from error
-    return batch.Message(keys.pop() if keys else None, value, body.headers, body.event_time_ms)
+    except ValueError as error:
+        raise BadRequestError(f"message: value: {error}") from error
+    return batch.Message(key, value, body.headers, body.event_time_ms)
 
 
-def _slot(broker: Broker, message: batch.Message, drawn: int | None, keyless: int) -> int:
-    if message.key is not None:
-        return slot_of(message.key)
-    if drawn is not None:
-        if not 0 <= drawn <= 0xFFFF:
-            raise BadRequestError(f"message: slot {drawn}; expected 0 to 65535")
-        return drawn
-    if broker.config.keyless_policy == "Random":
-        keyless = _keyless_partition(broker)
-    slots = broker.config.layout.slots(broker.config.layout.partitions()[keyless])
-    return random.choice(slots)  # noqa: S311  (spreads load)
+def _check_size(message: batch.Message, at: int, broker: Broker) -> None:
+    size = len(batch.encode_message(message))
+    if size > broker.config.max_message_bytes:
+        raise MessageTooLargeError(
+            f"message {at}: {size} bytes; queue {broker.settings.queue} takes at most "
+            f"{broker.config.max_message_bytes}"
+        )
 
 
-def _keyless_partition(broker: Broker) -> int:
-    """Choose a partition for a message without a key, one that is served if there is any."""
-    partitions = broker.config.layout.partitions()
-    served = [
-        at
-        for at, partition in enumerate(partitions)
-        if partition in broker.owned or broker.claims.owner_url(partition) is not None
-    ]
-    if broker.config.keyless_policy == "RoundRobin":
-        return broker.next_in_turn(served or range(len(partitions)))
-    return random.choice(served or range(len(partitions)))  # noqa: S311  (spreads load)
+class Keyless:
+    """Draws slots for the messages of one request that have no key, by the queue's policy."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._choices: Sequence[int] = ()
+
+    def draw(self) -> int:
+        """Return a slot of a partition that is served, if any is."""
+        config = self._broker.config
+        partitions = config.layout.partitions()
+        if not self._choices:
+            served = self._broker.claims.served()
+            self._choices = [at for at, partition in enumerate(partitions) if partition in served]
+            self._choices = self._choices or range(len(partitions))
+        if config.keyless_policy == "RoundRobin":
+            chosen = self._broker.next_in_turn(self._choices)
+        else:
+            chosen = random.choice(self._choices)  # noqa: S311  (spreads load)
+        return random.choice(config.layout.slots(partitions[chosen]))  # noqa: S311  (the same)
 
 
 def _after(error: PartqError, partition: PartitionId) -> PartqError:

@@ -159,8 +159,6 @@ class Producing:
         if isinstance(outcome, NotOwnerError):
             owner = self._broker.claims.owner_url(partition)
             broker, url = owner if owner is not None else ("", "")
-            if broker == self._broker.id:
-                broker, url = "", ""
             self._answer(frames.Moved(*partition, broker, url))
         elif isinstance(outcome, PartqError):
             self._refuse(frame, outcome)
