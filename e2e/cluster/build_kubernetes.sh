@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Build Kubernetes 1.20 from Debian's source package, in WORK_DIR, into BIN_DIR.
+#
+#   build_kubernetes.sh ARCHIVE WORK_DIR BIN_DIR     ARCHIVE: address of a Debian archive
+#
+# Repeatable after an interruption: a binary that is in BIN_DIR is complete and is not built again, the
+# unpacked tree and Go's cache in WORK_DIR are used again. Needs dpkg-dev, golang-1.19-go, rsync, jq.
+set -euo pipefail
+
+readonly version=1.20.2
+here=$(cd "$(dirname "$0")" && pwd)
+readonly here archive=$1 work_dir=$2 bin_dir=$3
+# The API server first: it takes most of the time and is all that the operator's tests need.
+readonly commands=(kube-apiserver kubectl kubelet kube-controller-manager kube-scheduler kube-proxy)
+
+step() { printf '== %s\n' "$*"; } # shown to the user by whoever runs this
+
+# The lists are kept in the work directory: the machine's own sources of packages stay as they are.
+apt() {
+  apt-get --quiet=2 -o Dir::Etc::SourceList=/dev/null -o "Dir::Etc::SourceParts=$work_dir/apt/sources" \
+    -o "Dir::State::Lists=$work_dir/apt/lists" -o "Dir::Cache=$work_dir/apt/cache" \
+    -o APT::Sandbox::User=root "$@"
+}
+
+unpack() {
+  step "downloading the source package"
+  mkdir -p "$work_dir"/apt/{sources,lists/partial,cache/archives/partial}
+  printf 'deb-src [signed-by=%s] %s bookworm main\n' \
+    /usr/share/keyrings/debian-archive-keyring.gpg "$archive" >"$work_dir/apt/sources/source.list"
+  apt update
+  (cd "$work_dir" && apt source --download-only kubernetes)
+  step "unpacking it"
+  rm -rf "$work_dir/tree"
+  dpkg-source --extract "$work_dir"/kubernetes_*really"$version"-*.dsc "$work_dir/tree" # applies its patches
+}
+
+# The vendored reflect2 1.0.1 crashes with Go 1.18 and newer as soon as a custom resource is created.
+replace_reflect2() {
+  local package=$work_dir/reflect2 vendored=$work_dir/tree/vendor/github.com/modern-go/reflect2
+  rm -rf "$package"
+  mkdir "$package"
+  (cd "$package" && apt-get --quiet=2 -o APT::Sandbox::User=root download \
+    golang-github-modern-go-reflect2-dev)
+  dpkg-deb --extract "$package"/*.deb "$package"
+  rm -f "$vendored"/*.go "$vendored"/*.s
+  cp "$package"/usr/share/gocode/src/github.com/modern-go/reflect2/*.{go,s} "$vendored/"
+  rm -f "$vendored"/*_test.go
+}
+
+prepare() {
+  unpack
+  replace_reflect2
+  # Without a git checkout the version would read "v0.0.0-master", which helm cannot compare.
+  cat >"$work_dir/version" <<VERSION
+KUBE_GIT_COMMIT='unknown'
+KUBE_GIT_TREE_STATE='archive'
+KUBE_GIT_VERSION='v$version'
+KUBE_GIT_MAJOR='1'
+KUBE_GIT_MINOR='20'
+VERSION
+  mkdir -p "$work_dir/tree/.go/src/k8s.io"
+  ln -sfn "$work_dir/tree" "$work_dir/tree/.go/src/k8s.io/kubernetes"
+  touch "$work_dir/prepared"
+}
+
+# `make`, because plain `go build` lacks the code that it generates first. Nothing of the caller's Go
+# settings is passed on.
+build() {
+  env -i PATH="/usr/lib/go-1.19/bin:/usr/sbin:/usr/bin:/sbin:/bin" HOME="$work_dir" LC_ALL=C \
+    GOPATH="$work_dir/tree/.go" GOCACHE="$work_dir/gocache" GOPROXY=off \
+    CGO_ENABLED=0 KUBE_GIT_VERSION_FILE="$work_dir/version" \
+    make -C "$work_dir/tree" WHAT="cmd/$1"
+  mv "$work_dir/tree/_output/bin/$1" "$bin_dir/$1"
+}
+
+build_pause() {
+  env -i PATH="/usr/lib/go-1.19/bin:/usr/bin:/bin" HOME="$work_dir" GOCACHE="$work_dir/gocache" \
+    CGO_ENABLED=0 GO111MODULE=off go build -o "$bin_dir/pause" "$here/pause.go"
+}
+
+main() {
+  mkdir -p "$work_dir" "$bin_dir"
+  [[ -e $work_dir/prepared ]] || prepare
+  local number name
+  for number in "${!commands[@]}"; do
+    name=${commands[number]}
+    [[ -x $bin_dir/$name ]] && continue
+    step "$name ($((number + 1)) of ${#commands[@]})"
+    build "$name"
+  done
+  build_pause
+}
+
+main

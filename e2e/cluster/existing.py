@@ -1,0 +1,50 @@
+"""A cluster that is there already: the one of E2E_KUBECONFIG."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from e2e.cluster.base import Cluster
+from e2e.cluster.commands import ClusterError
+
+
+class ExistingCluster(Cluster):
+    """Somebody's cluster. It is neither made nor removed here, and images come from a registry."""
+
+    def __init__(self, kubeconfig: Path, environ: Mapping[str, str] = os.environ) -> None:
+        self._kubeconfig = kubeconfig.absolute()
+        self._image = environ.get("E2E_IMAGE", "")
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig that was given."""
+        return self._kubeconfig
+
+    def up(self) -> None:
+        """See that the cluster answers.
+
+        Raises:
+            ClusterError: it does not.
+        """
+        if not self._kubeconfig.exists():
+            raise ClusterError(f"E2E_KUBECONFIG: no file {self._kubeconfig}")
+        self.kubectl("get", "--raw", "/readyz", timeout_s=30)
+
+    def down(self) -> None:
+        """Do nothing: the cluster is not ours."""
+
+    def project_image(self, context: Path, name: str) -> str:
+        """Return the image of E2E_IMAGE, which somebody has put where the cluster finds it.
+
+        Raises:
+            ClusterError: E2E_IMAGE is not set.
+        """
+        if not self._image:
+            raise ClusterError(
+                f"build {context}, push it where the cluster of E2E_KUBECONFIG can pull it, and "
+                f"name it: E2E_IMAGE=REGISTRY/{name}"
+            )
+        return self._image
+
+    def redis_image(self, name: str) -> None:
+        """Do nothing: the cluster pulls it."""
