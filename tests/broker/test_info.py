@@ -2,6 +2,8 @@
 
 from partq.embedded.provision import provision
 from partq.resources import parse_resources
+from partq.store.keys import Keys
+from partq.store.layouts import Layouts
 from partq.wire import frames
 
 QUEUE = "/v1/queues/orders"
@@ -142,3 +144,21 @@ spec:
   partitions: 4
   limits: {maxMessageBytes: 4096, maxUnackedPerFlow: 1000}
 """
+
+
+async def test_a_queue_that_is_deleted_is_served_no_more(running, peers, store, key_prefix):
+    """Its flows end, its partitions are given up, and every call says why."""
+    await running.assign("m", [0])
+    flow = await peers.open_flow(running)
+    await flow.expect(frames.Assigned)
+    await Layouts(store, Keys(key_prefix, "default", "orders", "0f3a9c1e")).bury()
+    await flow.expect(frames.Revoked)
+
+    async def is_refused():
+        body = {"key": "k", "value": "v"}
+        path = f"{QUEUE}/messages"
+        status, answer = await running.call("POST", path, token=peers.PRODUCE, json=body)
+        return (status, answer["error"]["code"]) == (404, "unknown_queue")
+
+    await peers.eventually(is_refused, "publishing is refused")
+    assert not running.broker.owned

@@ -278,11 +278,15 @@ class Binder:
             flow.is_leaving = True
             self._own(self._events.add("leaving", group=flow.group, member=flow.member))
 
-    async def close(self) -> None:
+    def lose_all(self) -> None:
         """End all flows."""
-        self._is_closed = True
         for flow in list(self._flows.values()):
             self.lose(flow)
+
+    async def close(self) -> None:
+        """End all flows, and bind nobody any more."""
+        self._is_closed = True
+        self.lose_all()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

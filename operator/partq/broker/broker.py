@@ -29,6 +29,7 @@ from partq.errors import (
     UnavailableError,
     UnknownGroupError,
     UnknownPartitionError,
+    UnknownQueueError,
 )
 from partq.metrics import BrokerMetrics
 from partq.settings import BrokerSettings
@@ -123,7 +124,7 @@ class Broker:
             broker=self.id,
             clock=self.clock,
             owned=self.owned.keys,
-            all_partitions=lambda: self._config.layout.partitions() if self._config else (),
+            all_partitions=self._served,
             claim=self.ownership.claim,
             is_valid=lambda: self.lease.is_valid and not self._is_closing,
         )
@@ -187,12 +188,15 @@ class Broker:
         Raises:
             UnavailableError: they were not read yet. That is no word about the queue: a broker
                 that has just started says so, too, and clients must come again.
+            UnknownQueueError: the queue is being deleted.
         """
         if self._config is None:
             raise UnavailableError(
                 f"queue {self.settings.queue}: this broker has not read its layout yet",
                 retry_after_s=REFRESH_GAP_S,
             )
+        if self._config.is_deleted:
+            raise UnknownQueueError(f"queue {self.settings.queue}: it is being deleted")
         return self._config
 
     @property
@@ -272,6 +276,11 @@ class Broker:
 
     # ---- owning ---------------------------------------------------------------------------------
 
+    def _served(self) -> tuple[PartitionId, ...]:
+        """Return the partitions that some broker shall own."""
+        config = self._config
+        return () if config is None or config.is_deleted else config.layout.partitions()
+
     def _tail_bytes(self) -> int:
         return max(MIN_TAIL_BYTES, TAIL_BYTES // self.config.layout.partition_count)
 
@@ -301,9 +310,13 @@ class Broker:
     # ---- recurring work -------------------------------------------------------------------------
 
     async def refresh(self) -> None:
-        """Read the queue's settings now, and start the books of new groups."""
+        """Read the queue's settings now; start the books of new groups, or end it all."""
         config = await read_config(self.layouts)
         self._config = config
+        if config.is_deleted:
+            self.ownership.drop_all()
+            self.binder.lose_all()
+            return
         for owned in list(self.owned.values()):
             for group in config.groups - owned.groups.keys():
                 try:

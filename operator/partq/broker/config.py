@@ -19,6 +19,8 @@ class QueueConfig:
     max_message_bytes: int
     max_spool_bytes: int | None
     max_unacked_per_flow: int
+    is_deleted: bool
+    """The queue is being deleted: nothing of it is served any more."""
 
     @property
     def max_partition_bytes(self) -> int | None:
@@ -32,14 +34,12 @@ async def read_config(layouts: Layouts) -> QueueConfig:
     """Read layout and settings.
 
     Raises:
-        UnknownQueueError: the queue is not there, or is being deleted.
+        UnknownQueueError: the queue is not there.
     """
     stored = await layouts.read()
     config = await layouts.read_config()
     if config is None:
         raise UnknownQueueError("the queue has no settings in the store: nobody has created it yet")
-    if stored.tombstone:
-        raise UnknownQueueError("the queue is being deleted")
     spec: Mapping[str, Any] = config.spec
     limits: Mapping[str, Any] = spec["limits"]
     return QueueConfig(
@@ -49,4 +49,5 @@ async def read_config(layouts: Layouts) -> QueueConfig:
         max_message_bytes=int(limits["maxMessageBytes"]),
         max_spool_bytes=limits.get("maxSpoolBytes"),
         max_unacked_per_flow=int(limits["maxUnackedPerFlow"]),
+        is_deleted=stored.tombstone,
     )

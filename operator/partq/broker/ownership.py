@@ -140,7 +140,7 @@ class Ownership:
             *(self.give_up(partition, successor(partition)) for partition in list(self.owned)),
             return_exceptions=True,
         )
-        self._drop_all()
+        self.drop_all()
 
     def lose(self, owned: OwnedPartition, error: PartqError) -> None:
         """Drop all memory of a partition: what was believed of it is wrong."""
@@ -161,7 +161,7 @@ class Ownership:
 
     def store_restarted(self) -> None:
         """Redis is another one, or the same with less: nothing in memory can be trusted."""
-        self._spawn(self._claim_again(self._drop_all()), "claim again")
+        self._spawn(self._claim_again(self.drop_all()), "claim again")
 
     async def verify(self) -> None:
         """Keep only what is still on record here: the lease was over, others may have claimed.
@@ -190,7 +190,8 @@ class Ownership:
             # The watch finds it without an owner, and claims it.
             _log.warning("partition %s not claimed again: %s", partition, error)
 
-    def _drop_all(self) -> list[PartitionId]:
+    def drop_all(self) -> list[PartitionId]:
+        """Forget everything; return what it was."""
         held = list(self.owned)
         for owned in list(self.owned.values()):
             self._drop(owned)
