@@ -30,6 +30,9 @@ class Names:
         self._endpoints: Objects = {}
         self._lock = threading.Lock()
         file.write_text("")
+        # While it starts, dnsmasq would not survive the signal that a change sends. It reads the
+        # file after it has begun to listen to the signal: none is needed before.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._dnsmasq = subprocess.Popen(
             [  # noqa: S607 - dnsmasq is where the PATH has it
                 "dnsmasq",

@@ -66,15 +66,19 @@ def files(layout: Layout) -> dict[str, str]:
         "containerd.toml": _containerd(layout),
         "cni/10-pods.conflist": json.dumps(_cni(layout), indent=1),
         "kubelet.json": json.dumps(_kubelet(layout), indent=1),
-        "resolv.conf": f"nameserver {NODE_IP}\n",
     }
 
 
-def control_plane(layout: Layout) -> dict[str, list[str]]:
-    """Return the command lines of what runs before the API answers, and makes it answer."""
+def early(layout: Layout) -> dict[str, list[str]]:
+    """Return the command lines of what is started at once: the API and what waits for it by itself.
+
+    The kubelet is among them because it first looks for Docker, for five seconds.
+    """
     binaries = layout.binaries
     etcd = {
-        "data-dir": str(layout.state / "etcd"),
+        # In the machine's memory: on a busy disk each write would take a second, and nobody reads
+        # it again.
+        "data-dir": "/run/etcd",
         "listen-client-urls": _ETCD_URL,
         "advertise-client-urls": _ETCD_URL,
         "listen-peer-urls": "http://127.0.0.1:2380",
@@ -100,19 +104,27 @@ def control_plane(layout: Layout) -> dict[str, list[str]]:
         "service-account-key-file": layout.pki("sa.pub"),
         "service-account-signing-key-file": layout.pki("sa.key"),
     }
+    kubelet = {
+        "config": str(layout.state / "kubelet.json"),
+        "kubeconfig": layout.kubeconfig("kubelet"),
+        "root-dir": str(layout.state / "kubelet"),
+        "hostname-override": NODE_NAME,
+        "node-ip": NODE_IP,
+        "container-runtime": "remote",
+        "container-runtime-endpoint": f"unix://{layout.containerd_socket}",
+    }
     return {
         "etcd": _command(binaries / "etcd", etcd),
         "kube-apiserver": _command(binaries / "kube-apiserver", apiserver),
-        "containerd": [
-            str(binaries / "containerd"),
-            "--config",
-            str(layout.state / "containerd.toml"),
-        ],
+        "containerd": _command(
+            binaries / "containerd", {"config": str(layout.state / "containerd.toml")}
+        ),
+        "kubelet": _command(binaries / "kubelet", kubelet),
     }
 
 
-def workers(layout: Layout) -> dict[str, list[str]]:
-    """Return the command lines of what runs once the API answers."""
+def late(layout: Layout) -> dict[str, list[str]]:
+    """Return the command lines of what is started once the API answers."""
     binaries = layout.binaries
     controller_manager = {
         "kubeconfig": layout.kubeconfig("controller-manager"),
@@ -124,15 +136,6 @@ def workers(layout: Layout) -> dict[str, list[str]]:
         "cluster-signing-key-file": layout.pki("ca.key"),
     }
     scheduler = {"kubeconfig": layout.kubeconfig("scheduler"), "leader-elect": "false"}
-    kubelet = {
-        "config": str(layout.state / "kubelet.json"),
-        "kubeconfig": layout.kubeconfig("kubelet"),
-        "root-dir": str(layout.state / "kubelet"),
-        "hostname-override": NODE_NAME,
-        "node-ip": NODE_IP,
-        "container-runtime": "remote",
-        "container-runtime-endpoint": f"unix://{layout.containerd_socket}",
-    }
     proxy = {
         "kubeconfig": layout.kubeconfig("proxy"),
         "proxy-mode": "iptables",
@@ -146,7 +149,6 @@ def workers(layout: Layout) -> dict[str, list[str]]:
             binaries / "kube-controller-manager", controller_manager
         ),
         "kube-scheduler": _command(binaries / "kube-scheduler", scheduler),
-        "kubelet": _command(binaries / "kubelet", kubelet),
         "kube-proxy": _command(binaries / "kube-proxy", proxy),
     }
 
@@ -225,6 +227,7 @@ def _kubelet(layout: Layout) -> dict[str, Any]:
         "maxPods": _MAX_PODS,
         "oomScoreAdj": 0,
         "volumePluginDir": str(layout.state / "volume-plugins"),
+        "nodeStatusUpdateFrequency": "1s",  # a new node is Ready at the second update, at best
         "kubeAPIQPS": 50,
         "kubeAPIBurst": 100,
     }

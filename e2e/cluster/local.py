@@ -135,14 +135,13 @@ class LocalCluster(Cluster):
 
     def _start(self, pause: Path) -> None:
         self._prepare()
-        say("starting the control plane")
+        say("starting Kubernetes")
         self._machine.start(NODE_IP)
-        self._start_processes(configuration.control_plane(self._layout))
+        self._start_processes(configuration.early(self._layout))
         self._await("containerd's socket", self._layout.containerd_socket.exists)
         self.load_image(pause)
         self._await("the API server", self._is_answering)
-        say("starting the node")
-        self._start_processes(configuration.workers(self._layout))
+        self._start_processes(configuration.late(self._layout))
         addons = [sys.executable, "-m", "e2e.cluster.addons", str(self._state)]
         self._processes["addons"] = self._machine.start_process(
             "addons", addons, env={**self._path(), "PYTHONPATH": str(_CHECKOUT)}, sees_host=True

@@ -27,11 +27,15 @@ mount -t tmpfs -o mode=0755 tmpfs /run
 mkdir -p /run/netns "$1/lib" "$1/logs"
 mount --bind "$1/lib" /var/lib
 mount --bind "$1/logs" /var/log
+echo "nameserver $2" >"$1/resolv.conf"
+# The host's name server is out of reach: who asked it would wait. It may be a link to /run.
+[ ! -e /etc/resolv.conf ] || mount --bind "$1/resolv.conf" /etc/resolv.conf
 ip link set lo up
 ip link add node0 type bridge
 ip address add "$2/24" dev node0
 ip link set node0 up
 ip route add default dev node0
+ip route add unreachable 169.254.0.0/16 # the kubelet asks clouds for their metadata, and would wait
 echo 1 >/proc/sys/net/ipv4/ip_forward
 """
 _HIDDEN = ("/run", "/var/run", "/var/lib", "/var/log")
@@ -58,6 +62,8 @@ class Machine:
 
     def start(self, address: str) -> None:
         """Make the namespaces, a network with `address` on it, and the control groups.
+
+        Whoever serves names is expected at `address` too, as `resolv.conf` in the folder says.
 
         Raises:
             ClusterError: the kernel or a missing program refuses.
