@@ -120,16 +120,23 @@ class Claims:
         others = living - {self._broker}
         free = [p for p in self._all() if p not in mine and self.owners.get(p) not in others]
         self._free_since = {p: self._free_since.get(p, now) for p in free}
-        for partition, record in (await self._partitions.read_many(free)).items():
-            if record.owner is not None and record.owner in others:
-                await self._leases.record_owner(partition, record.owner)
-                continue
-            if now - self._free_since[partition] < self._wait_s(partition, record, living):
-                continue
-            try:
-                await self._claim(partition, record.broker_epoch)
-            except PartqError as error:
-                _log.info("partition %s not claimed: %s", partition, error)
+        records = await self._partitions.read_many(free)
+        elsewhere = {p: r.owner for p, r in records.items() if r.owner in others}
+        due = {
+            p: record.broker_epoch
+            for p, record in records.items()
+            if p not in elsewhere and now - self._free_since[p] >= self._wait_s(p, record, living)
+        }
+        await asyncio.gather(
+            *(self._leases.record_owner(p, owner) for p, owner in elsewhere.items()),
+            *(self._claim_one(p, broker_epoch) for p, broker_epoch in due.items()),
+        )
+
+    async def _claim_one(self, partition: PartitionId, broker_epoch: BrokerEpoch) -> None:
+        try:
+            await self._claim(partition, broker_epoch)
+        except PartqError as error:
+            _log.info("partition %s not claimed: %s", partition, error)
 
     def _wait_s(self, partition: PartitionId, record: Record, living: set[BrokerId]) -> float:
         """Return for how long a partition is to be free before this broker claims it."""
