@@ -1,0 +1,136 @@
+"""Calls to the API server as a test needs them: JSON in, JSON out."""
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Body = dict[str, Any]
+
+
+class ApiError(Exception):
+    """The API server has refused a call."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+_PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Secret": "/api/v1/namespaces/{}/secrets",
+    "Service": "/api/v1/namespaces/{}/services",
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "Event": "/apis/events.k8s.io/v1/namespaces/{}/events",
+    "Lease": "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
+    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/rolebindings",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "PartitionedQueue": "/apis/partq.dev/v1alpha1/namespaces/{}/partitionedqueues",
+    "ConsumerGroup": "/apis/partq.dev/v1alpha1/namespaces/{}/consumergroups",
+}
+
+
+class Kube:
+    """Calls to the API as a test needs them: JSON in, JSON out."""
+
+    TIMEOUT_S = 10.0
+
+    def __init__(self, url: str, token: str, ca_file: Path) -> None:
+        self._url = url
+        self._token = token
+        self._tls = ssl.create_default_context(cafile=ca_file)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        *,
+        accept: str = "application/json",
+    ) -> dict[str, Any]:
+        """Send a request.
+
+        Raises:
+            ApiError: it was refused.
+        """
+        request = urllib.request.Request(
+            self._url + path,
+            method=method,
+            data=json.dumps(body).encode() if body is not None else None,
+            headers={
+                "Authorization": f"Bearer {self._token}",
+                "Content-Type": content_type,
+                "Accept": accept,
+            },
+        )
+        try:
+            with urllib.request.urlopen(
+                request, timeout=self.TIMEOUT_S, context=self._tls
+            ) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read().decode(errors="replace")
+            try:
+                message = json.loads(text)["message"]
+            except (ValueError, KeyError):
+                message = text
+            raise ApiError(error.code, message) from None
+
+    def get(self, kind: str, namespace: str | None, name: str) -> dict[str, Any] | None:
+        """Return an object; None: it is not there."""
+        try:
+            return self.call("GET", _path(kind, namespace, name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def list(self, kind: str, namespace: str | None) -> list[dict[str, Any]]:
+        """Return every object of a kind."""
+        items: list[dict[str, Any]] = self.call("GET", _path(kind, namespace))["items"]
+        return items
+
+    def create(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an object."""
+        return self.call("POST", _path(body["kind"], body["metadata"].get("namespace")), body)
+
+    def patch(
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any],
+        *,
+        part: str = "",
+    ) -> dict[str, Any]:
+        """Change the fields that `changes` names; `part`: of a subresource, such as `status`."""
+        path = _path(kind, namespace, name) + (f"/{part}" if part else "")
+        return self.call("PATCH", path, changes, "application/merge-patch+json")
+
+    def delete(
+        self, kind: str, namespace: str | None, name: str, *, grace_s: int | None = None
+    ) -> None:
+        """Delete an object; one that is gone is fine."""
+        body = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        try:
+            self.call("DELETE", _path(kind, namespace, name), body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+
+def _path(kind: str, namespace: str | None, name: str = "") -> str:
+    path = _PATHS[kind].format(namespace)
+    return f"{path}/{name}" if name else path

@@ -1,0 +1,98 @@
+"""Processes of a test, each stopped by whoever started it, and the waiting for what they do."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+POLL_S = 0.05
+WAIT_S = 30.0
+"""How long a test waits for what takes a second or two on a machine that has nothing else to do."""
+_LOG_TAIL = 3000
+
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T | None], what: str, timeout_s: float = WAIT_S) -> T:
+    """Return what `look` finds, as soon as that is not empty.
+
+    Raises:
+        AssertionError: it was for `timeout_s` seconds.
+    """
+    end = time.monotonic() + timeout_s
+    while not (found := look()):
+        assert time.monotonic() < end, f"{what}: not within {timeout_s:g} s; got {found!r}"
+        time.sleep(POLL_S)
+    return found
+
+
+def stays(look: Callable[[], object], what: str, for_s: float) -> None:
+    """See that `look` finds something all the time.
+
+    Raises:
+        AssertionError: it did not.
+    """
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        found = look()
+        assert found, f"{what}: got {found!r}"
+        time.sleep(POLL_S)
+
+
+class Process:
+    """A child process whose output goes to a file."""
+
+    def __init__(
+        self, argv: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.log = log
+        self._argv = argv
+        self._env = {**os.environ, **(env or {})}
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, again if it has ended."""
+        with self.log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                self._argv,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # Control-C is for the tests, which stop it
+            )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it lives."""
+        return self._popen is not None and self._popen.poll() is None
+
+    def require(self) -> None:
+        """See that it still lives.
+
+        Raises:
+            AssertionError: it does not; the message is the end of its output.
+        """
+        assert self.is_running, f"{self._argv[0]} has ended:\n{self.output()[-_LOG_TAIL:]}"
+
+    def output(self) -> str:
+        """Return all that it has written."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM)."""
+        if self._popen is not None:
+            self._popen.terminate()
+
+    def wait(self, timeout_s: float = WAIT_S) -> int:
+        """Wait for its end and return its exit status."""
+        assert self._popen is not None
+        return self._popen.wait(timeout_s)
+
+    def kill(self) -> None:
+        """End it as a crash would (SIGKILL)."""
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()

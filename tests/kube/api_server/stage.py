@@ -1,0 +1,250 @@
+"""One namespace with operators, queues, groups and consumers, and what a test asks of them."""
+
+import json
+import urllib.request
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from partq.resources import API_VERSION
+from partq.store.keys import Keys
+from tests.kube.api_server.api_server import HOST, ApiServer, free_port
+from tests.kube.api_server.client import Body
+from tests.kube.api_server.pods import PARTQ, Brokers, Owner, PlayedPod, secret_entries
+from tests.kube.api_server.processes import Process, eventually
+
+FAST_REBALANCE = {"delaySeconds": 2, "maxHandoffSeconds": 2}
+
+
+class Operator:
+    """One replica of the operator."""
+
+    def __init__(self, name: str, process: Process, url: str) -> None:
+        self.name = name
+        self.process = process
+        self.url = url
+
+    def answers(self, path: str) -> bool:
+        """Say whether a probe succeeds; the process has to live."""
+        self.process.require()
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+class Stage:
+    """Everything of one namespace; processes that still run at the end are killed."""
+
+    def __init__(
+        self, server: ApiServer, namespace: str, *, redis_url: str, prefix: str, folder: Path
+    ) -> None:
+        self.kube = server.client()
+        self.namespace = namespace
+        self.operators: list[Operator] = []
+        self.folder = folder
+        self.redis_url = redis_url
+        self._server = server
+        self._prefix = prefix
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.kube.create(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    # ---- processes ------------------------------------------------------------------------------
+
+    def start_operator(
+        self, name: str = "operator-0", *, kubeconfig: Path | None = None, **env: str
+    ) -> Operator:
+        """Start a replica of the operator, and wait until it serves its probes."""
+        port = free_port()
+        settings = {
+            "KUBECONFIG": str(kubeconfig or self._server.kubeconfig("admin")),
+            "PARTQ_NAMESPACES": self.namespace,
+            "PARTQ_REDIS_URL": self.redis_url,
+            "PARTQ_KEY_PREFIX": self._prefix,
+            "PARTQ_BROKER_IMAGE": "partq:test",
+            "PARTQ_POD_NAME": name,
+            "PARTQ_POD_NAMESPACE": self.namespace,
+            "PARTQ_LISTEN_HOST": HOST,
+            "PARTQ_LISTEN_PORT": str(port),
+            **env,
+        }
+        log = self.folder / f"{self.namespace}-{name}.log"
+        process = Process([PARTQ, "operator"], log=log, env=settings)
+        operator = Operator(name, process, f"http://{HOST}:{port}")
+        self.operators.append(operator)
+        self._stack.callback(process.kill)
+        process.start()
+        eventually(partial(operator.answers, "/healthz"), f"{name} lives")
+        return operator
+
+    def serve(self, queue: str) -> Brokers:
+        """Run the brokers of a queue, and wait until it is Ready."""
+        brokers = Brokers(self.kube, self.namespace, queue, self.folder)
+        self._stack.callback(brokers.stop)
+        brokers.start()
+        self.wait_for("PartitionedQueue", queue, "Ready", "True")
+        return brokers
+
+    def start_consumer(self, pod: PlayedPod, queue: str, group: str, brokers: Brokers) -> PlayedPod:
+        """Let `partq consume` play a pod; its member id is the pod's uid."""
+        env = {"PARTQ_MEMBER": pod.uid}
+        self.start_consumer_as(pod, queue, group, brokers, env)
+        return pod
+
+    def start_consumer_as(
+        self, pod: PlayedPod, queue: str, group: str, brokers: Brokers, env: Mapping[str, str]
+    ) -> None:
+        """Let `partq consume` play a pod, under a member id in `env`."""
+        token = secret_entries(self.kube, self.namespace, f"{queue}-tokens")["consume"]
+        log = self.folder / f"{self.namespace}-{pod.name}.log"
+        argv: list[str | Path] = [
+            *(PARTQ, "consume", "--json", "--queue", queue, "--namespace", self.namespace),
+            *("--group", group, "--url", ",".join(brokers.urls), "--token", token),
+        ]
+        process = Process(argv, log=log, env=env)
+        self._stack.callback(process.kill)
+        pod.start(process)
+
+    # ---- resources ------------------------------------------------------------------------------
+
+    def apply_queue(self, name: str, **spec: Any) -> Body:
+        """Make a PartitionedQueue of 8 partitions and one broker, unless `spec` says otherwise."""
+        small = {"partitions": 8, "brokers": {"replicas": 1}, "rebalance": FAST_REBALANCE}
+        return self.kube.create(self.resource("PartitionedQueue", name, {**small, **spec}))
+
+    def apply_group(self, name: str, queue: str, **spec: Any) -> Body:
+        """Make a ConsumerGroup whose members are the pods labelled `group: NAME`."""
+        selector = {"matchLabels": {"group": name}}
+        body = {"queue": queue, "selector": selector, **spec}
+        return self.kube.create(self.resource("ConsumerGroup", name, body))
+
+    def resource(self, kind: str, name: str, spec: Mapping[str, Any]) -> Body:
+        """Return the body of one of our resources."""
+        metadata = {"name": name, "namespace": self.namespace}
+        return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": dict(spec)}
+
+    def owner(self, name: str, group: str, *, kind: str = "Deployment") -> Owner:
+        """Make the owner of consumer pods of a group."""
+        return Owner(self.kube, self.namespace, name, kind=kind, labels={"group": group})
+
+    def annotate(self, kind: str, name: str, **annotations: str | None) -> None:
+        """Set annotations `partq.dev/...` of a resource; None removes one."""
+        named = {f"partq.dev/{key.replace('_', '-')}": v for key, v in annotations.items()}
+        self.kube.patch(kind, self.namespace, name, {"metadata": {"annotations": named}})
+
+    # ---- what is seen ---------------------------------------------------------------------------
+
+    def status(self, kind: str, name: str) -> Body:
+        """Return the status of a resource; empty: it has none yet."""
+        body = self.kube.get(kind, self.namespace, name)
+        assert body is not None, f"{kind} {name} is gone"
+        found: Body = body.get("status", {})
+        return found
+
+    def condition(self, kind: str, name: str, type_: str) -> tuple[str, str]:
+        """Return status and reason of a condition."""
+        found = {each["type"]: each for each in self.status(kind, name).get("conditions", ())}
+        condition = found.get(type_, {})
+        return condition.get("status", ""), condition.get("reason", "")
+
+    def wait_for(
+        self, kind: str, name: str, type_: str, status: str, reason: str | None = None
+    ) -> Body:
+        """Wait until a condition says this of the spec as it is now, and return it."""
+
+        def look() -> Body | None:
+            body = self.kube.get(kind, self.namespace, name)
+            assert body is not None, f"{kind} {name} is gone"
+            for each in body.get("status", {}).get("conditions", ()):
+                if (
+                    each["type"] == type_
+                    and each["status"] == status
+                    and reason in (None, each["reason"])
+                    and each["observedGeneration"] == body["metadata"]["generation"]
+                ):
+                    found: Body = each
+                    return found
+            return None
+
+        try:
+            return eventually(look, f"{kind} {name}: {type_}={status} {reason or ''}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nstatus: {self._status_text(kind, name)}") from None
+
+    def assignment(self, queue: str, group: str) -> dict[int, str | None]:
+        """Return partition → member, as Redis has it."""
+        return {index: value[0] for index, value in self.assigned(queue, group).items()}
+
+    def assigned(self, queue: str, group: str) -> dict[int, tuple[str | None, int, str]]:
+        """Return partition → (member, epoch, state), as Redis has it."""
+        key = self.keys(queue).assignment(group)
+        with redis.Redis.from_url(self.redis_url) as connection:
+            flat = connection.hgetall(key)
+        found = {field.decode(): json.loads(value) for field, value in flat.items()}
+        return {
+            int(field.rpartition(".")[2]): (member or None, epoch, state)
+            for field, (member, epoch, state) in found.items()
+        }
+
+    def keys(self, queue: str) -> Keys:
+        """Return the names of a queue's keys."""
+        uid = self.status("PartitionedQueue", queue)["storeUid"]
+        return Keys(self._prefix, self.namespace, queue, uid)
+
+    def wait_for_shares(self, queue: str, group: str, *pods: PlayedPod) -> dict[int, str | None]:
+        """Wait until the partitions are Ready with just these pods, as evenly as can be."""
+
+        def look() -> dict[int, str | None] | None:
+            found = self.assigned(queue, group)
+            members = [member for member, _, _ in found.values()]
+            counts = [members.count(pod.uid) for pod in pods]
+            is_even = sum(counts) == len(found) > 0 and max(counts) - min(counts) <= 1
+            is_ready = all(state == "Ready" for _, _, state in found.values())
+            return {p: each[0] for p, each in found.items()} if is_even and is_ready else None
+
+        try:
+            return eventually(look, f"{group}: shares of {[pod.name for pod in pods]}")
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}\nassigned: {self.assigned(queue, group)}\n"
+                f"status: {self._status_text('ConsumerGroup', group)}"
+            ) from None
+
+    def events(self, kind: str, name: str) -> list[str]:
+        """Return the reasons of the Events about a resource."""
+        return [
+            event["reason"]
+            for event in self.kube.list("Event", self.namespace)
+            if (event["regarding"]["kind"], event["regarding"]["name"]) == (kind, name)
+        ]
+
+    def wait_for_event(self, kind: str, name: str, reason: str) -> None:
+        """Wait for an Event about a resource."""
+        eventually(lambda: reason in self.events(kind, name), f"Event {reason} of {kind} {name}")
+
+    def check_operators(self) -> None:
+        """See that every operator that was not killed lives, and none has met a mistake of ours."""
+        for operator in self.operators:
+            assert "Traceback" not in operator.process.output(), operator.process.output()
+
+    def _status_text(self, kind: str, name: str) -> str:
+        return json.dumps(self.status(kind, name), indent=1)
