@@ -223,6 +223,54 @@ class CoordinatorSettings(QueueSettings):
     """A file with one line: the token with the role `admin` that the brokers take."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings(LoggingSettings):
+    """The operator, which serves many queues on Kubernetes."""
+
+    namespaces: Annotated[
+        str, Text(rf"{DNS_LABEL}(,{DNS_LABEL})*", "names of namespaces with commas between them")
+    ] = ""
+    """The namespaces whose queues are served; empty: those of every namespace."""
+
+    redis_url: Annotated[str | None, Url(("redis", "rediss"), is_secret=True)] = field(
+        default=None, repr=False
+    )
+    """Where queues are stored that name no Redis of their own. None: each must name one."""
+
+    key_prefix: Annotated[str, Text(r"[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and '-'")] = "partq"
+    """What the names of all Redis keys begin with."""
+
+    broker_image: Annotated[str, Text(r"[^\s]{1,512}", "the name of an image")]
+    """The image of the broker pods: the operator's own."""
+
+    broker_image_pull_policy: Annotated[str, Choice(("Always", "IfNotPresent", "Never"))] = (
+        "IfNotPresent"
+    )
+    """When nodes pull that image."""
+
+    pod_name: Annotated[str, Text(r"[0-9A-Za-z.-]{1,253}", "the name of a pod")]
+    """Who this replica is among those of the operator."""
+
+    pod_namespace: Annotated[str, NAME]
+    """Where the operator runs: its lease is there."""
+
+    lease_name: Annotated[str, NAME] = "partq-operator"
+    """The Lease by which one replica leads; operators of other namespaces' queues need another."""
+
+    listen_host: Annotated[str, Text(r"[0-9A-Za-z.:-]{1,253}", "a host name or an address")] = (
+        "0.0.0.0"  # noqa: S104 - probes and scrapes come from outside of the pod
+    )
+    """The address for probes and metrics."""
+
+    listen_port: Annotated[int, Whole(0, 65_535)] = 8080
+    """The TCP port for probes and metrics; 0: one that is free."""
+
+    @property
+    def namespace_list(self) -> tuple[str, ...]:
+        """The namespaces served; empty: every one."""
+        return tuple(dict.fromkeys(self.namespaces.split(","))) if self.namespaces else ()
+
+
 def _read_fields(settings: type[LoggingSettings], env: Mapping[str, str]) -> dict[str, Any]:
     hints = get_type_hints(settings, include_extras=True)
     values: dict[str, Any] = {}

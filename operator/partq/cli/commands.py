@@ -38,6 +38,9 @@ COMMANDS: Mapping[str, Entry] = {
     "coordinator": Entry(
         "partq.cli.processes", "coordinator", "Run one coordinator; settings: environment."
     ),
+    "operator": Entry(
+        "partq.cli.processes", "operator", "Run the operator; settings: environment."
+    ),
 }
 
 

@@ -11,6 +11,8 @@ _EXTRAS = {
     "prometheus_client": "embedded",
     "psutil": "embedded",
     "redis": "embedded",
+    "kopf": "operator",
+    "kubernetes": "operator",
 }
 """Which extra brings a package that a command imports."""
 

@@ -1,4 +1,4 @@
-"""`partq broker` and `partq coordinator`: the processes that pods run, set by the environment."""
+"""`partq broker`, `coordinator`, `operator`: the processes of pods, set by the environment."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from partq.cli.logs import configure_logging
-from partq.settings import BrokerSettings, CoordinatorSettings
+from partq.settings import BrokerSettings, CoordinatorSettings, OperatorSettings
 
 _BROKER_HELP = """Run one broker of a queue until SIGTERM.
 
@@ -27,6 +27,15 @@ It decides which member of a group has which partition. On Kubernetes the operat
 Environment (all of it: docs/cli.md):
   PARTQ_QUEUE, PARTQ_QUEUE_UID, PARTQ_REDIS_URL, PARTQ_TOKEN_FILE   needed
   PARTQ_NAMESPACE, PARTQ_KEY_PREFIX, PARTQ_LOG_LEVEL, ...           optional
+"""
+
+
+_OPERATOR_HELP = """Run the operator until SIGTERM: it serves the queues of a Kubernetes cluster.
+
+\b
+Environment (all of it: docs/cli.md):
+  PARTQ_BROKER_IMAGE, PARTQ_POD_NAME, PARTQ_POD_NAMESPACE   needed
+  PARTQ_REDIS_URL, PARTQ_NAMESPACES, PARTQ_LEASE_NAME, ...  optional
 """
 
 
@@ -49,6 +58,16 @@ def coordinator() -> None:
     from partq.cli.wiring import coordinate
 
     run_on_uvloop(coordinate(settings))
+
+
+@click.command(help=_OPERATOR_HELP)
+def operator() -> None:
+    """Read the settings and operate."""
+    settings = OperatorSettings.from_env(os.environ)
+    configure_logging(settings.log_level)
+    from partq.cli.operate import operate
+
+    run_on_uvloop(operate(settings))
 
 
 def run_on_uvloop(work: Coroutine[Any, Any, None]) -> None:

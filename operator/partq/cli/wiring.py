@@ -1,4 +1,4 @@
-"""The one place that joins store, brokers and coordinator."""
+"""Joins store, brokers and coordinator for one queue and local processes."""
 
 import asyncio
 import logging
@@ -7,22 +7,13 @@ import signal
 import aiohttp
 
 from partq.broker.app import open_store
+from partq.cli.ports import store_ports
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.loopback import LoopbackRuntime
-from partq.coordinator.ports import StorePorts
 from partq.errors import SettingsError
 from partq.settings import CoordinatorSettings
-from partq.store.assignments import Assignments
-from partq.store.connection import Store
-from partq.store.events import Events
-from partq.store.handoffs import Handoffs
 from partq.store.keys import Keys
-from partq.store.layouts import Layouts
-from partq.store.leases import Leases
-from partq.store.members import Members
-from partq.store.partitions import Partitions
-from partq.store.rebalances import Rebalances
 
 MAX_TOKEN_BYTES = 4096
 
@@ -48,12 +39,13 @@ async def coordinate(settings: CoordinatorSettings) -> None:
 
 async def _coordinate(settings: CoordinatorSettings, token: str) -> None:
     store = await open_store(settings)
+    keys = Keys(store.prefix, settings.namespace, settings.queue, settings.queue_uid)
     try:
         async with aiohttp.ClientSession() as session:
             coordinator = Coordinator(
                 namespace=settings.namespace,
                 queue=settings.queue,
-                store=store_ports(store, settings),
+                store=store_ports(store, keys),
                 brokers=HttpBrokerAdmin(session, queue=settings.queue, token=token),
                 runtime=LoopbackRuntime(),
             )
@@ -61,21 +53,6 @@ async def _coordinate(settings: CoordinatorSettings, token: str) -> None:
             await coordinator.run()
     finally:
         await store.close()
-
-
-def store_ports(store: Store, settings: CoordinatorSettings) -> StorePorts:
-    """Return what the coordinator needs of the store, for one queue."""
-    keys = Keys(store.prefix, settings.namespace, settings.queue, settings.queue_uid)
-    return StorePorts(
-        layouts=Layouts(store, keys),
-        partitions=Partitions(store, keys),
-        leases=Leases(store, keys),
-        members=Members(store, keys),
-        assignments=Assignments(store, keys),
-        handoffs=Handoffs(store, keys),
-        rebalances=Rebalances(store, keys),
-        events=Events(store, keys),
-    )
 
 
 def _read_token(settings: CoordinatorSettings) -> str:

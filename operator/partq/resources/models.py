@@ -5,6 +5,7 @@ say stands twice: as `x-kubernetes-validations` for those that know them, and as
 for the embedded runtime and for the operator, which checks every resource again.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
@@ -258,14 +259,14 @@ class Selector(Model):
             raise ValueError("matchLabels: got no condition here or in matchExpressions")
         return self
 
-    def matches(self, labels: dict[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Say whether a pod with these labels is meant."""
         if any(labels.get(key) != value for key, value in self.match_labels.items()):
             return False
         return all(_holds(each, labels) for each in self.match_expressions)
 
 
-def _holds(requirement: SelectorRequirement, labels: dict[str, str]) -> bool:
+def _holds(requirement: SelectorRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":

@@ -19,9 +19,9 @@ _Text = Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)]
 _Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
-def _list_map(key: str) -> JsonDict:
-    """Return what makes a list of objects one that is merged by a key."""
-    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+def _list_map(*keys: str) -> JsonDict:
+    """Return what makes a list of objects one that is merged by keys."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [*keys]}
 
 
 class Condition(Model):
@@ -144,6 +144,8 @@ class ConsumerGroupStatus(Model):
         default=[], json_schema_extra=_list_map("type")
     )
     """Ready, Reconciling, Stalled, and what they rest on."""
+    queue: ObjectName | None = None
+    """The queue that the group belongs to, whatever its spec says later."""
     phase: Literal["Empty", "Stable", "Waiting", "Rebalancing", "Paused", "Degraded"] | None = None
     """Empty: no member. Waiting: for a lost member, until its delay is over. Degraded: the brokers
     or the store do not answer."""
@@ -158,7 +160,7 @@ class ConsumerGroupStatus(Model):
     )
     """What each pod holds; of more than 1,000 pods, the first by name."""
     rebalances: Annotated[list[RebalanceStatus], Field(max_length=MAX_REBALANCES)] = Field(
-        default=[], json_schema_extra=_list_map("id")
+        default=[], json_schema_extra=_list_map("id", "trigger")
     )
     """The last rebalances, the newest last."""
     rebalance_now: _Text | None = None

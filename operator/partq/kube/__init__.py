@@ -1,0 +1,1 @@
+"""The operator: what Kubernetes tells, brought together with the coordinator."""

@@ -1,0 +1,85 @@
+"""Reads the Secrets that a queue rests on, and makes the one with its tokens."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from partq.errors import SettingsError
+from partq.kube import broker_pods, names
+from partq.kube.api import KubeApi, secret_path
+from partq.kube.errors import NameTakenError, SecretMissingError
+from partq.kube.names import QueueKey
+from partq.resources import PartitionedQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to reach a queue's store and its brokers. It is never logged."""
+
+    redis_url: str
+    admin_token: str
+    tokens_secret: str
+
+
+async def read_access(
+    api: KubeApi, queue: PartitionedQueue, owner_uid: str, default_url: str | None
+) -> Access:
+    """Read the queue's Secrets; without one for its tokens, make it.
+
+    Raises:
+        SecretMissingError: a Secret or an entry is not there, or holds something else.
+        NameTakenError: the Secret for the tokens belongs to somebody else.
+        KubernetesError: no answer, or a refusal.
+    """
+    key = QueueKey(*queue.key)
+    name = queue.spec.auth.secret_name or names.tokens_secret(key.name)
+    is_ours = queue.spec.auth.secret_name is None
+    secret = await api.get(secret_path(key.namespace, name))
+    if secret is None and is_ours:
+        made = broker_pods.tokens_secret(key, owner_uid)
+        await api.create(made.path, made.body)
+        secret = await api.get(secret_path(key.namespace, name))
+    if secret is not None and is_ours and not is_owned(secret, owner_uid):
+        raise NameTakenError(
+            f"Secret {key.namespace}/{name}: it belongs to somebody else; rename it, or name it "
+            "in spec.auth.secretName"
+        )
+    text = _entry(secret, key.namespace, name, names.TOKENS_ENTRY)
+    try:
+        token = broker_pods.admin_token(text, key.name)
+        url = broker_pods.checked_redis_url(await _redis_url(api, queue, default_url))
+    except SettingsError as error:
+        if isinstance(error, SecretMissingError):
+            raise
+        raise SecretMissingError(error.message) from None
+    return Access(redis_url=url, admin_token=token, tokens_secret=name)
+
+
+def is_owned(body: Mapping[str, Any], owner_uid: str) -> bool:
+    """Say whether an object belongs to the resource with this uid."""
+    owners = body["metadata"].get("ownerReferences") or ()
+    return any(owner.get("uid") == owner_uid for owner in owners)
+
+
+async def _redis_url(api: KubeApi, queue: PartitionedQueue, default_url: str | None) -> str:
+    redis = queue.spec.redis
+    if redis is not None and redis.url is not None:
+        return redis.url
+    if redis is not None and redis.secret_ref is not None:
+        reference, namespace = redis.secret_ref, queue.metadata.namespace
+        secret = await api.get(secret_path(namespace, reference.name))
+        return _entry(secret, namespace, reference.name, reference.key)
+    if default_url is None:
+        raise SecretMissingError(
+            "spec.redis: got nothing, expected it to be set: the operator has no Redis of its own"
+        )
+    return default_url
+
+
+def _entry(secret: Mapping[str, Any] | None, namespace: str, name: str, entry: str) -> str:
+    if secret is None:
+        raise SecretMissingError(f"Secret {namespace}/{name}: it is not there")
+    text = broker_pods.secret_entries(secret).get(entry)
+    if text is None:
+        raise SecretMissingError(f"Secret {namespace}/{name}: it has no entry {entry}")
+    return text

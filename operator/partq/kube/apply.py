@@ -1,0 +1,55 @@
+"""Brings a queue's objects in line, by server-side apply: the server changes what differs.
+
+They are applied again when what they are made from has changed, and now and then against changes
+by others. An object that belongs to somebody else is never touched.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+
+from partq.kube.access import is_owned
+from partq.kube.api import KubeApi
+from partq.kube.broker_pods import KubeObject
+from partq.kube.errors import NameTakenError
+
+REPAIR_S = 60.0
+"""How long somebody else's change of an object may last."""
+
+
+class Applier:
+    """Applies the objects of one queue."""
+
+    def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._hash = ""
+        self._applied_at = float("-inf")
+        self._ours: set[str] = set()
+
+    async def apply(self, objects: Sequence[KubeObject], owner_uid: str) -> bool:
+        """Apply the objects if need be; return whether they are others than the last time.
+
+        Raises:
+            NameTakenError: an object of the name belongs to somebody else; those before it in the
+                list are applied.
+            KubernetesError: some are applied; a repeat does the rest.
+        """
+        text = json.dumps([[each.path, each.body] for each in objects], sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        is_new = digest != self._hash
+        if not is_new and self._clock() - self._applied_at < REPAIR_S:
+            return False
+        for path, body in objects:
+            if path not in self._ours:
+                await self._check_owner(path, body["kind"], owner_uid)
+            await self._api.apply(path, body)
+            self._ours.add(path)
+        self._hash, self._applied_at = digest, self._clock()
+        return is_new
+
+    async def _check_owner(self, path: str, kind: str, owner_uid: str) -> None:
+        found = await self._api.get(path)
+        if found is not None and not is_owned(found, owner_uid):
+            name = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
+            raise NameTakenError(f"{kind} {name}: it belongs to somebody else; rename or remove it")

@@ -1,0 +1,220 @@
+"""What the operator knows of the cluster: queues, groups and pods, as last heard.
+
+Watches fill it in. A watch that was broken misses deletions, so queues and groups are listed now
+and then, and a worker looks again at the pods of lost members.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from partq.errors import SettingsError
+from partq.kube import names, parse
+from partq.kube.names import QueueKey
+from partq.kube.parse import Pod
+from partq.resources import ConsumerGroup, Selector
+
+MAX_GONE = 20_000
+"""How many pods that are gone are remembered; of older ones nothing is known any more."""
+
+Body = Mapping[str, Any]
+
+
+class GroupKey(NamedTuple):
+    """Namespace and name of a group."""
+
+    namespace: str
+    name: str
+
+
+class Known(NamedTuple):
+    """Names at one time: what a list that begins then does not find is gone."""
+
+    queues: frozenset[QueueKey]
+    groups: frozenset[GroupKey]
+
+
+class Cluster:
+    """Bodies and pods by name; `on_change` hears which queue is concerned."""
+
+    def __init__(self, on_change: Callable[[QueueKey], None]) -> None:
+        self._on_change = on_change
+        self._queues: dict[QueueKey, Body] = {}
+        self._groups: dict[GroupKey, Body] = {}
+        self._by_queue: dict[QueueKey, set[GroupKey]] = defaultdict(set)
+        self._selectors: dict[GroupKey, Selector] = {}
+        self._pods: dict[str, Pod] = {}
+        self._by_name: dict[tuple[str, str], str] = {}
+        self._gone: OrderedDict[str, Pod] = OrderedDict()
+
+    # ---- queues and groups ----------------------------------------------------------------------
+
+    @property
+    def queue_keys(self) -> Collection[QueueKey]:
+        """Every queue that is there or that a group names."""
+        return self._queues.keys() | {key for key, groups in self._by_queue.items() if groups}
+
+    def queue(self, key: QueueKey) -> Body | None:
+        """Return a queue's body."""
+        return self._queues.get(key)
+
+    def groups(self, key: QueueKey) -> dict[str, Body]:
+        """Return the bodies of the groups that name a queue, by their names."""
+        found = sorted(self._by_queue.get(key, ()))
+        return {group.name: self._groups[group] for group in found}
+
+    def put_queue(self, body: Body) -> None:
+        """Take note of a queue that is new or has changed."""
+        key = parse.queue_key(body)
+        if _is_older(body, self._queues.get(key)):
+            return
+        self._queues[key] = _slim(body)
+        self._on_change(key)
+
+    def drop_queue(self, key: QueueKey) -> None:
+        """Take note that a queue is gone."""
+        if self._queues.pop(key, None) is not None:
+            self._on_change(key)
+
+    def put_group(self, body: Body) -> None:
+        """Take note of a group that is new or has changed."""
+        key = GroupKey(body["metadata"]["namespace"], body["metadata"]["name"])
+        if _is_older(body, self._groups.get(key)):
+            return
+        before = self._queue_of(key)
+        self._groups[key] = _slim(body)
+        after = self._queue_of(key)
+        if before != after and before is not None:
+            self._by_queue[before].discard(key)
+            self._on_change(before)
+        try:
+            selector = parse.group(body).spec.selector
+        except SettingsError:
+            selector = None  # the worker says so; the selector that was valid last stays
+        if selector is not None:
+            self._selectors[key] = selector
+        if after is not None:
+            self._by_queue[after].add(key)
+            self._on_change(after)
+
+    def drop_group(self, key: GroupKey) -> None:
+        """Take note that a group is gone."""
+        queue = self._queue_of(key)
+        self._groups.pop(key, None)
+        self._selectors.pop(key, None)
+        if queue is not None:
+            self._by_queue[queue].discard(key)
+            self._on_change(queue)
+
+    def known(self) -> "Known":
+        """Return the names that are known now."""
+        return Known(frozenset(self._queues), frozenset(self._groups))
+
+    def selector(self, namespace: str, group: str) -> Selector | None:
+        """Return which pods a group means; None: its spec has never been valid."""
+        return self._selectors.get(GroupKey(namespace, group))
+
+    def _queue_of(self, key: GroupKey) -> QueueKey | None:
+        body = self._groups.get(key)
+        return parse.queue_of_group(body) if body is not None else None
+
+    # ---- pods -----------------------------------------------------------------------------------
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a pod that is there."""
+        return self._pods.get(uid)
+
+    def pod_named(self, namespace: str, name: str) -> Pod | None:
+        """Return the pod of a name that is there."""
+        return self._pods.get(self._by_name.get((namespace, name), ""))
+
+    def gone_pod(self, uid: str) -> Pod | None:
+        """Return a pod that is gone, as it was last seen."""
+        return self._gone.get(uid)
+
+    def brokers(self, key: QueueKey) -> list[Pod]:
+        """Return a queue's broker pods."""
+        return [
+            pod
+            for pod in self._pods.values()
+            if pod.namespace == key.namespace and pod.labels.get(names.QUEUE_LABEL) == key.name
+        ]
+
+    def members(self, namespace: str, group: str) -> list[Pod]:
+        """Return the pods that a group's selector means."""
+        selector = self.selector(namespace, group)
+        if selector is None:
+            return []
+        return [
+            pod
+            for pod in self._pods.values()
+            if pod.namespace == namespace and selector.matches(pod.labels)
+        ]
+
+    def put_pod(self, pod: Pod) -> None:
+        """Take note of a pod that is new or has changed."""
+        before = self._pods.get(pod.uid)
+        if before == pod:
+            return
+        self._pods[pod.uid] = pod
+        self._by_name[pod.namespace, pod.name] = pod.uid
+        self._gone.pop(pod.uid, None)
+        self._tell(pod)
+
+    def drop_pod(self, pod: Pod) -> None:
+        """Take note that a pod is gone; `pod`: as it was at its end."""
+        before = self._pods.pop(pod.uid, None)
+        if before is not None and before.is_terminating:
+            # It was given its time to end; one that is removed by force is not seen so before.
+            pod = replace(pod, has_ended=True)
+        if self._by_name.get((pod.namespace, pod.name)) == pod.uid:
+            del self._by_name[pod.namespace, pod.name]
+        self._gone[pod.uid] = pod
+        if len(self._gone) > MAX_GONE:
+            self._gone.popitem(last=False)
+        self._tell(pod)
+
+    def _tell(self, pod: Pod) -> None:
+        for key in set(self._queues_of(pod)):
+            self._on_change(key)
+
+    def _queues_of(self, pod: Pod) -> Iterator[QueueKey]:
+        if queue := pod.labels.get(names.QUEUE_LABEL):
+            yield QueueKey(pod.namespace, queue)
+        for group, selector in self._selectors.items():
+            if group.namespace == pod.namespace and selector.matches(pod.labels):
+                queue_key = self._queue_of(group)
+                if queue_key is not None:
+                    yield queue_key
+
+
+def group_models(bodies: Mapping[str, Body]) -> tuple[dict[str, ConsumerGroup], dict[str, str]]:
+    """Return the groups that can be read, and what is wrong with the others."""
+    models, problems = {}, {}
+    for name, body in bodies.items():
+        try:
+            models[name] = parse.group(body)
+        except SettingsError as error:
+            problems[name] = error.message
+    return models, problems
+
+
+def _is_older(body: Body, known: Body | None) -> bool:
+    """Say whether a body is not newer than the one that is known of the same object.
+
+    A list may end after a watch has told what came later. Versions that are no numbers say nothing.
+    """
+    if known is None or known["metadata"].get("uid") != body["metadata"].get("uid"):
+        return False
+    versions = [each["metadata"].get("resourceVersion", "") for each in (body, known)]
+    if not all(version.isdecimal() for version in versions):
+        return False
+    return int(versions[0]) <= int(versions[1])
+
+
+def _slim(body: Body) -> Body:
+    """Return a body without what nobody here reads, and which is often most of it."""
+    kept = {key: value for key, value in body.items() if key != "metadata"}
+    metadata = {k: v for k, v in body["metadata"].items() if k != "managedFields"}
+    return {**kept, "metadata": metadata}

@@ -1,0 +1,105 @@
+"""From findings to conditions: each with the time of its change, and the three that sum up."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from partq.kube.names import ConditionType, Reason
+from partq.resources.status import MAX_MESSAGE_CHARS
+
+STALLING: frozenset[Reason] = frozenset(
+    {
+        Reason.INVALID_SPEC,
+        Reason.PARTITIONS_IMMUTABLE,
+        Reason.QUEUE_IMMUTABLE,
+        Reason.START_IMMUTABLE,
+        Reason.QUEUE_NOT_FOUND,
+        Reason.SECRET_MISSING,
+        Reason.NAME_TAKEN,
+        Reason.FORBIDDEN,
+        Reason.STORE_UNUSABLE,
+        Reason.STORE_OWNED_BY_ANOTHER,
+    }
+)
+"""Reasons that time alone does not mend: a person has to do something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One condition as it is found now."""
+
+    type: ConditionType
+    is_true: bool | None
+    """None: not known."""
+    reason: Reason
+    message: str = ""
+
+
+def good(type_: ConditionType, reason: Reason = Reason.AS_SPECIFIED, message: str = "") -> Finding:
+    """Return a condition that is as it should be."""
+    return Finding(type_, True, reason, message)
+
+
+def bad(type_: ConditionType, reason: Reason, message: str) -> Finding:
+    """Return a condition that is not as it should be."""
+    return Finding(type_, False, reason, message)
+
+
+def summarize(
+    findings: Sequence[Finding], *, ready: Finding | None = None, is_moving: bool = False
+) -> list[Finding]:
+    """Return Ready, Reconciling and Stalled, and then the findings they rest on.
+
+    Args:
+        findings: those that must all be true for Ready; the first that is not gives the reason.
+        ready: what Ready says when they are.
+        is_moving: something is under way though everything is ready.
+    """
+    failed = next((each for each in findings if each.is_true is not True), None)
+    stalled = next(
+        (each for each in findings if each.is_true is False and each.reason in STALLING), None
+    )
+    if failed is not None:
+        is_true = False if failed.is_true is False else None
+        ready = Finding(ConditionType.READY, is_true, failed.reason, failed.message)
+    elif ready is None:
+        ready = good(ConditionType.READY)
+    is_reconciling = stalled is None and (failed is not None or is_moving)
+    return [
+        ready,
+        Finding(ConditionType.RECONCILING, is_reconciling, ready.reason, ready.message)
+        if is_reconciling
+        else Finding(ConditionType.RECONCILING, False, ready.reason),
+        Finding(ConditionType.STALLED, True, stalled.reason, stalled.message)
+        if stalled is not None
+        else Finding(ConditionType.STALLED, False, Reason.AS_SPECIFIED),
+        *findings,
+    ]
+
+
+def render(
+    findings: Iterable[Finding],
+    previous: Sequence[Mapping[str, Any]],
+    *,
+    generation: int,
+    now: str,
+) -> list[dict[str, Any]]:
+    """Return the conditions as Kubernetes keeps them; the time of change stays where none was."""
+    before = {each.get("type"): each for each in previous}
+    return [_one(finding, before.get(finding.type), generation, now) for finding in findings]
+
+
+def _one(
+    finding: Finding, before: Mapping[str, Any] | None, generation: int, now: str
+) -> dict[str, Any]:
+    status = {True: "True", False: "False", None: "Unknown"}[finding.is_true]
+    is_same = before is not None and before.get("status") == status
+    since = before.get("lastTransitionTime", now) if is_same and before is not None else now
+    return {
+        "type": str(finding.type),
+        "status": status,
+        "reason": str(finding.reason),
+        "message": finding.message[:MAX_MESSAGE_CHARS],
+        "observedGeneration": generation,
+        "lastTransitionTime": since,
+    }

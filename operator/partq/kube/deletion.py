@@ -1,0 +1,147 @@
+"""The end of a queue: brokers refuse, pods go, keys go, the finalizer goes. Bounded in time.
+
+A step that does not succeed is tried again with every look, until its time is over: then it is
+left out with an Event that says what remains. So no namespace waits for a Redis that is away.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from partq.errors import PartqError
+from partq.kube import names
+from partq.kube.access import is_owned
+from partq.kube.api import KubeApi, queue_path
+from partq.kube.cluster import Body, Cluster
+from partq.kube.errors import KubernetesError, sentence
+from partq.kube.names import EventReason, QueueKey
+from partq.kube.news import Note
+from partq.kube.ports import QueueStore
+
+STORE_LIMIT_S = 60.0
+"""How long the store may keep the resource from going."""
+PODS_LIMIT_S = 45.0
+"""How long broker pods may; above their grace period."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a look has come."""
+
+    is_over: bool
+    notes: tuple[Note, ...] = ()
+
+
+class Deletion:
+    """Ends one queue; `step` is called until it is over."""
+
+    def __init__(
+        self, api: KubeApi, cluster: Cluster, key: QueueKey, clock: Callable[[], float]
+    ) -> None:
+        self._api = api
+        self._cluster = cluster
+        self._key = key
+        self._clock = clock
+        self._began_at = clock()
+        self._is_buried = False
+        self._is_erased = False
+
+    async def step(self, body: Body, store: QueueStore | None, *, keeps_data: bool) -> Progress:
+        """Do what can be done now.
+
+        Args:
+            body: the queue's.
+            store: its store; None: it cannot be reached.
+            keeps_data: whether the messages stay.
+
+        Raises:
+            KubernetesError: no answer from the API server; call again.
+        """
+        age_s = self._clock() - self._began_at
+        notes: list[Note] = []
+        if store is not None and not self._is_buried:
+            self._is_buried = await self._try(store.bury(), "tombstone")
+        await self._remove_brokers(body)
+        if self._cluster.brokers(self._key) and age_s < PODS_LIMIT_S:
+            # They still write: what is removed now could come back.
+            return Progress(is_over=False)
+        if store is not None and not self._is_erased:
+            self._is_erased = await self._try(self._erase(store, keeps_data, notes), "erase")
+        if not self._is_erased and age_s < STORE_LIMIT_S:
+            return Progress(is_over=False)
+        if not self._is_erased:
+            text = (
+                f"the store did not answer for {STORE_LIMIT_S:g} s; keys of the queue may remain "
+                f"there, under {self._key}"
+            )
+            notes.append(Note(EventReason.FINALIZER_RELEASED, text, is_warning=True))
+        await release(self._api, body)
+        return Progress(is_over=True, notes=tuple(notes))
+
+    async def _erase(self, store: QueueStore, keeps_data: bool, notes: list[Note]) -> None:
+        if keeps_data:
+            await store.release(keeps_data=True)
+            notes.append(Note(EventReason.DATA_RETAINED, "the messages stay in Redis"))
+            return
+        count = await store.erase()
+        await store.release(keeps_data=False)
+        notes.append(Note(EventReason.DATA_REMOVED, f"{count} keys removed"))
+
+    async def _try(self, work: Awaitable[object], what: str) -> bool:
+        try:
+            await work
+        except (PartqError, TimeoutError) as error:
+            _log.warning("deletion of %s: %s: %s", self._key, what, sentence(error))
+            return False
+        return True
+
+    async def _remove_brokers(self, body: Body) -> None:
+        path = (
+            f"/apis/apps/v1/namespaces/{self._key.namespace}/statefulsets/"
+            f"{names.stateful_set(self._key.name)}"
+        )
+        found = await self._api.get(path)
+        owner = body["metadata"]["uid"]
+        if found is not None and is_owned(found, owner):
+            await self._api.delete(path, found["metadata"]["uid"])
+
+
+async def hold(api: KubeApi, body: Body) -> bool:
+    """Put the finalizer at a queue; True: it is there already.
+
+    Raises:
+        KubernetesError: no answer, or a refusal.
+    """
+    finalizers = list(body["metadata"].get("finalizers") or ())
+    if names.FINALIZER in finalizers:
+        return True
+    await _write(api, body, [*finalizers, names.FINALIZER])
+    return False
+
+
+async def release(api: KubeApi, body: Body) -> None:
+    """Take the finalizer off a queue.
+
+    Raises:
+        KubernetesError: no answer, or a refusal.
+    """
+    path = queue_path(*QueueKey(body["metadata"]["namespace"], body["metadata"]["name"]))
+    latest = await api.get(path)
+    if latest is None or latest["metadata"]["uid"] != body["metadata"]["uid"]:
+        return
+    finalizers = list(latest["metadata"].get("finalizers") or ())
+    if names.FINALIZER not in finalizers:
+        return
+    written = await _write(api, latest, [each for each in finalizers if each != names.FINALIZER])
+    if not written:
+        raise KubernetesError(f"{path}: changed meanwhile; the finalizer is taken off next time")
+
+
+async def _write(api: KubeApi, body: Body, finalizers: list[str]) -> bool:
+    """Write the finalizers, unless the object has changed since it was read."""
+    metadata = body["metadata"]
+    path = queue_path(metadata["namespace"], metadata["name"])
+    change = {"finalizers": finalizers, "resourceVersion": metadata["resourceVersion"]}
+    return await api.merge(path, {"metadata": change}) is not None

@@ -1,0 +1,63 @@
+"""What goes wrong between the operator and Kubernetes, each with the reason that people see."""
+
+from partq.coordinator.provision import OtherLifeError, PartitionsFixedError
+from partq.errors import PartqError, SettingsError, UnavailableError
+from partq.kube.names import ConditionType, Reason
+
+
+class KubernetesError(UnavailableError):
+    """The API server refused a call, or did not answer."""
+
+    code = "kubernetes_unavailable"
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        """HTTP status; 0: no answer."""
+
+
+class NameTakenError(SettingsError):
+    """An object of a name that the operator needs belongs to somebody else."""
+
+    code = "name_taken"
+
+
+class SecretMissingError(SettingsError):
+    """A Secret that the spec names is not there, or lacks an entry."""
+
+    code = "secret_missing"
+
+
+class NotLeadingError(UnavailableError):
+    """Another replica of the operator leads: this one must not act."""
+
+    code = "not_leading"
+
+
+def reason_of(error: BaseException) -> tuple[ConditionType, Reason]:
+    """Return the condition that an error turns false, and the reason."""
+    match error:
+        case NameTakenError():
+            return ConditionType.OBJECTS_APPLIED, Reason.NAME_TAKEN
+        case SecretMissingError():
+            return ConditionType.OBJECTS_APPLIED, Reason.SECRET_MISSING
+        case KubernetesError(status=403):
+            return ConditionType.OBJECTS_APPLIED, Reason.FORBIDDEN
+        case KubernetesError():
+            return ConditionType.OBJECTS_APPLIED, Reason.API_UNAVAILABLE
+        case PartitionsFixedError():
+            return ConditionType.SPEC_VALID, Reason.PARTITIONS_IMMUTABLE
+        case OtherLifeError():
+            return ConditionType.STORE_REACHABLE, Reason.STORE_OWNED_BY_ANOTHER
+        case SettingsError():
+            return ConditionType.STORE_REACHABLE, Reason.STORE_UNUSABLE
+        case UnavailableError() | TimeoutError():
+            return ConditionType.STORE_REACHABLE, Reason.STORE_UNREACHABLE
+    return ConditionType.STORE_REACHABLE, Reason.INTERNAL_ERROR
+
+
+def sentence(error: BaseException) -> str:
+    """Return what people read of an error."""
+    if isinstance(error, PartqError):
+        return error.message
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

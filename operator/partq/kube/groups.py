@@ -1,0 +1,131 @@
+"""The groups of one queue: their specs as they hold, what is wrong with them, their lag."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from partq.coordinator.provision import provision
+from partq.coordinator.view import QueueView
+from partq.core.membership import Standing
+from partq.core.model import PartitionId
+from partq.kube import names, parse
+from partq.kube.cluster import Body, Cluster, group_models
+from partq.kube.conditions import Finding, bad
+from partq.kube.names import ConditionType, QueueKey, Reason
+from partq.kube.parse import Pod
+from partq.kube.ports import QueueStore
+from partq.kube.runtime import KubernetesRuntime
+from partq.resources import ConsumerGroup, PartitionedQueue, effective_group, effective_queue
+from partq.resources.models import RebalancePolicy
+
+MAX_DOUBTFUL = 20
+"""How many pods one look verifies."""
+
+Spec = dict[str, Any]
+
+
+class Groups:
+    """What a worker keeps of its queue's groups."""
+
+    def __init__(self, cluster: Cluster, key: QueueKey) -> None:
+        self._cluster = cluster
+        self._key = key
+        self._specs: dict[str, Spec] = {}
+        self._refused: dict[str, Finding] = {}
+        """Changes that the store's records do not allow."""
+        self.lag: dict[str, int] = {}
+        self.hurried: dict[str, str] = {}
+        """The annotation `rebalance-now` that was carried out last, by group."""
+
+    def policy_of(self, group: str) -> RebalancePolicy:
+        """Return how much of Kubernetes a group's rebalances heed."""
+        policy = self._specs.get(group, {}).get("rebalance", {}).get("policy")
+        return "Timer" if policy == "Timer" else "KubernetesAware"
+
+    def problem(self, name: str, body: Body) -> Finding | None:
+        """Return what is wrong with a group's spec; the one that was valid last goes on."""
+        _, problems = group_models({name: body})
+        if name in problems:
+            return bad(ConditionType.SPEC_VALID, Reason.INVALID_SPEC, problems[name])
+        if body["spec"].get("queue") != self._key.name:
+            text = f"spec.queue: a group cannot move to another queue; it stays at {self._key.name}"
+            return bad(ConditionType.SPEC_VALID, Reason.QUEUE_IMMUTABLE, text)
+        return self._refused.get(name)
+
+    async def provision(
+        self, store: QueueStore, queue: PartitionedQueue, uid: str, *, is_paused: bool
+    ) -> Sequence[str]:
+        """Bring the store's records in line, and return the groups that are no longer there.
+
+        Raises:
+            SettingsError: the store does not allow it; see `coordinator.provision`.
+            StoreUnavailableError: no answer.
+        """
+        bodies = self._cluster.groups(self._key)
+        models, _ = group_models(bodies)
+        specs: dict[str, Spec] = {}
+        for name, body in bodies.items():
+            spec = await self._spec(store, queue, name, models.get(name))
+            if spec is not None:
+                paused = is_paused or parse.is_on(body, names.PAUSE_REBALANCE)
+                rebalance = {**spec["rebalance"], "paused": paused}
+                specs[name] = {**spec, "rebalance": rebalance}
+        self._specs = specs
+        self.lag = {name: lag for name, lag in self.lag.items() if name in specs}
+        return await provision(
+            store.layouts,
+            store.ports.partitions,
+            name=str(self._key),
+            uid=uid,
+            partition_count=queue.spec.partitions,
+            spec=effective_queue(queue, ()),
+            groups=specs,
+            keeps_others=False,
+        )
+
+    async def _spec(
+        self, store: QueueStore, queue: PartitionedQueue, name: str, model: ConsumerGroup | None
+    ) -> Spec | None:
+        """Return the spec that holds for a group; None: it never had one."""
+        stored = await store.layouts.read_group_config(name)
+        before = dict(stored.spec) if stored is not None else None
+        if model is None or model.spec.queue != self._key.name:
+            return before
+        spec = effective_group(model, queue)
+        self._refused.pop(name, None)
+        if before is not None and before.get("start", spec["start"]) != spec["start"]:
+            text = f"spec.start: it counts when the group is made; {before['start']} holds"
+            self._refused[name] = bad(ConditionType.SPEC_VALID, Reason.START_IMMUTABLE, text)
+            spec["start"] = before["start"]
+        return spec
+
+    def hurry(self, rebalance_now: Callable[[str], bool]) -> None:
+        """Carry out annotations that ask for a rebalance and are new."""
+        for name, body in self._cluster.groups(self._key).items():
+            value = parse.annotation(body, names.REBALANCE_NOW)
+            done = self.hurried.get(name) or (body.get("status") or {}).get("rebalanceNow")
+            if value is None:
+                continue
+            if value == done or rebalance_now(name):
+                self.hurried[name] = value
+
+    async def measure(self, store: QueueStore, partitions: Sequence[PartitionId]) -> None:
+        """Read every group's lag.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        for name in list(self._specs):
+            self.lag[name] = await store.lag(name, partitions)
+
+    def doubtful_pods(self, view: QueueView | None, runtime: KubernetesRuntime) -> list[Pod]:
+        """Return pods that should be there, of members that are not connected."""
+        found = {pod.uid: pod for pod in self._lost_pods(view, runtime)}
+        return list(found.values())[:MAX_DOUBTFUL]
+
+    def _lost_pods(self, view: QueueView | None, runtime: KubernetesRuntime) -> Iterator[Pod]:
+        for group in view.groups.values() if view is not None else ():
+            for member, standing in group.members.items():
+                if standing in (Standing.WAITING, Standing.GONE):
+                    pod = runtime.pod_of(member)
+                    if pod is not None and self._cluster.pod(pod.uid) is pod:
+                        yield pod

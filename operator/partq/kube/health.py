@@ -1,0 +1,84 @@
+"""Probes and metrics over HTTP."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from partq.errors import SettingsError
+from partq.metrics import CONTENT_TYPE
+
+STALE_S = 120.0
+"""After how long without a turn a loop counts as stuck."""
+
+
+@dataclass(slots=True)
+class Health:
+    """When each loop of the process has turned last, and when it last heard from the API server."""
+
+    clock: Callable[[], float]
+    turned_at: dict[str, float] = field(default_factory=dict)
+    listed_at: float | None = None
+
+    def turn(self, loop: str) -> None:
+        """Note that a loop has turned, with or without success."""
+        self.turned_at[loop] = self.clock()
+
+    def listed(self) -> None:
+        """Note that everything was listed."""
+        self.listed_at = self.clock()
+
+    def stuck(self) -> list[str]:
+        """Return the loops that stand still: a restart may help, unlike at an API that is away."""
+        now = self.clock()
+        return sorted(name for name, at in self.turned_at.items() if now - at > STALE_S)
+
+    def is_ready(self) -> bool:
+        """Whether what is known of the cluster is complete and fresh."""
+        return self.listed_at is not None and self.clock() - self.listed_at < STALE_S
+
+
+class HealthServer:
+    """Serves `/healthz`, `/readyz` and `/metrics` until closed."""
+
+    def __init__(self, health: Health, metrics: Callable[[], bytes]) -> None:
+        self._health = health
+        self._metrics = metrics
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._show_metrics)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port.
+
+        Raises:
+            SettingsError: the address cannot be used.
+        """
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            raise SettingsError(
+                f"listen address {host}:{port}: {error.strerror}; choose another "
+                "PARTQ_LISTEN_HOST or PARTQ_LISTEN_PORT"
+            ) from error
+        return int(self._runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        stuck = self._health.stuck()
+        text = "ok" if not stuck else f"stuck: {', '.join(stuck)}"
+        return web.Response(text=text + "\n", status=500 if stuck else 200)
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        is_ready = self._health.is_ready()
+        text = "ready" if is_ready else "not everything is listed"
+        return web.Response(text=text + "\n", status=200 if is_ready else 503)
+
+    async def _show_metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})

@@ -1,0 +1,166 @@
+"""Every name that the operator uses in Kubernetes: kinds, labels, annotations, objects, reasons."""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from partq.resources import API_GROUP
+
+VERSION: Final = "v1alpha1"
+QUEUES: Final = "partitionedqueues"
+GROUPS: Final = "consumergroups"
+FINALIZER: Final = f"{API_GROUP}/queue"
+MANAGER: Final = "partq-operator"
+"""Who the operator is to the API server: owner of fields, source of events."""
+
+BROKER_PORT: Final = 7411
+TOKENS_ENTRY: Final = "tokens.json"
+REDIS_ENTRY: Final = "redis-url"
+BROKER_CONTAINER: Final = "broker"
+
+# What a person may say beside the spec.
+PAUSE: Final = f"{API_GROUP}/pause"
+"""Any value but `false`: the operator does nothing for the queue. Brokers and consumers go on."""
+PAUSE_REBALANCE: Final = f"{API_GROUP}/pause-rebalance"
+"""Any value but `false`, at a queue or a group: nothing moves for balance alone."""
+REBALANCE_NOW: Final = f"{API_GROUP}/rebalance-now"
+"""At a group, with a value that it did not have before: move what can move, once, at once."""
+CONFIG_HASH: Final = f"{API_GROUP}/config-hash"
+"""At broker pods: what of their Secrets they read only at their start."""
+
+QUEUE_LABEL: Final = f"{API_GROUP}/queue"
+"""At everything that the operator makes for a queue."""
+
+
+class QueueKey(NamedTuple):
+    """Namespace and name of a queue."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def labels(queue: str) -> dict[str, str]:
+    """Return the labels of everything that a queue owns."""
+    return {
+        "app.kubernetes.io/name": "partq",
+        "app.kubernetes.io/component": "broker",
+        "app.kubernetes.io/instance": queue,
+        "app.kubernetes.io/managed-by": MANAGER,
+        QUEUE_LABEL: queue,
+    }
+
+
+def selector(queue: str) -> dict[str, str]:
+    """Return the labels that select a queue's broker pods; they never change."""
+    return {"app.kubernetes.io/name": "partq", QUEUE_LABEL: queue}
+
+
+def stateful_set(queue: str) -> str:
+    """Name the brokers: pods are `NAME-broker-0` and so on."""
+    return f"{queue}-broker"
+
+
+def headless_service(queue: str) -> str:
+    """Name the Service that gives each broker pod a name of its own."""
+    return f"{queue}-brokers"
+
+
+def client_service(queue: str) -> str:
+    """Name the Service that clients begin with."""
+    return f"{queue}-partq"
+
+
+def tokens_secret(queue: str) -> str:
+    """Name the Secret of the tokens that the operator makes."""
+    return f"{queue}-tokens"
+
+
+def config_secret(queue: str) -> str:
+    """Name the Secret with what brokers read at their start."""
+    return f"{queue}-broker-config"
+
+
+def client_url(key: QueueKey) -> str:
+    """Return where clients in the cluster reach a queue."""
+    return f"http://{client_service(key.name)}.{key.namespace}.svc:{BROKER_PORT}"
+
+
+class ConditionType(StrEnum):
+    """What conditions are about; the first three are what tools such as kstatus read."""
+
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    SPEC_VALID = "SpecValid"
+    OBJECTS_APPLIED = "ObjectsApplied"
+    STORE_REACHABLE = "StoreReachable"
+    STORE_DURABLE = "StoreDurable"
+    BROKERS_READY = "BrokersReady"
+    PARTITIONS_SERVED = "PartitionsServed"
+    """Of a queue: every partition has a broker."""
+    QUEUE_READY = "QueueReady"
+    PARTITIONS_ASSIGNED = "PartitionsAssigned"
+    """Of a group: every partition has a member that is connected."""
+    PAUSED = "Paused"
+    REBALANCE_PAUSED = "RebalancePaused"
+
+
+class Reason(StrEnum):
+    """Why a condition is as it is; there are no others."""
+
+    AS_SPECIFIED = "AsSpecified"
+    NOT_PAUSED = "NotPaused"
+    ANNOTATION = "Annotation"
+    PENDING = "Pending"
+
+    INVALID_SPEC = "InvalidSpec"
+    PARTITIONS_IMMUTABLE = "PartitionsImmutable"
+    QUEUE_IMMUTABLE = "QueueImmutable"
+    START_IMMUTABLE = "StartImmutable"
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    QUEUE_NOT_READY = "QueueNotReady"
+    DELETING = "Deleting"
+
+    SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason, no secret
+    NAME_TAKEN = "NameTaken"
+    FORBIDDEN = "Forbidden"
+    API_UNAVAILABLE = "ApiUnavailable"
+
+    STORE_UNREACHABLE = "StoreUnreachable"
+    STORE_UNUSABLE = "StoreUnusable"
+    STORE_OWNED_BY_ANOTHER = "StoreOwnedByAnother"
+    STORE_NEARLY_FULL = "StoreNearlyFull"
+    SYNCED_ALWAYS = "SyncedAlways"
+    SYNCED_EVERY_SECOND = "SyncedEverySecond"
+    NOT_SYNCED = "NotSynced"
+
+    BROKERS_MISSING = "BrokersMissing"
+    BROKER_UNREACHABLE = "BrokerUnreachable"
+    PARTITIONS_UNSERVED = "PartitionsUnserved"
+
+    NO_MEMBER = "NoMember"
+    WAITING_FOR_MEMBER = "WaitingForMember"
+    REBALANCING = "Rebalancing"
+    STABLE = "Stable"
+    PARTITIONS_UNASSIGNED = "PartitionsUnassigned"
+    INTERNAL_ERROR = "InternalError"
+
+
+class EventReason(StrEnum):
+    """What the operator tells in Events; conditions that turn bad use their own reason."""
+
+    CREATED = "Created"
+    UPDATED = "Updated"
+    REBALANCE_SCHEDULED = "RebalanceScheduled"
+    REBALANCE_CANCELLED = "RebalanceCancelled"
+    REBALANCE_STARTED = "RebalanceStarted"
+    REBALANCE_COMPLETED = "RebalanceCompleted"
+    PARTITION_HANDOFF_TIMED_OUT = "PartitionHandoffTimedOut"
+    MEMBER_JOINED = "MemberJoined"
+    MEMBER_LEFT = "MemberLeft"
+    RECOVERED = "Recovered"
+    DATA_REMOVED = "DataRemoved"
+    DATA_RETAINED = "DataRetained"
+    FINALIZER_RELEASED = "FinalizerReleased"

@@ -1,0 +1,105 @@
+"""What of a change is worth an Event: from two looks at a queue or a group to notes. Pure."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from partq.coordinator.view import GroupView
+from partq.core.membership import Standing
+from partq.core.model import MemberId
+from partq.core.records import Rebalance
+from partq.kube.conditions import Finding
+from partq.kube.names import ConditionType, EventReason
+
+MAX_NAMED = 10
+"""How many members one note names."""
+_CONNECTED = (Standing.BOUND, Standing.LEAVING)
+_QUIET = frozenset(
+    {
+        ConditionType.READY,
+        ConditionType.RECONCILING,
+        ConditionType.STALLED,
+        ConditionType.PARTITIONS_ASSIGNED,
+    }
+)
+"""They sum up others, or change with each rebalance, of which `of_group` tells."""
+
+
+class Note(NamedTuple):
+    """An Event to be."""
+
+    reason: str
+    text: str
+    is_warning: bool = False
+
+
+def of_conditions(before: Sequence[Finding], after: Sequence[Finding]) -> list[Note]:
+    """Tell which conditions have turned bad, and which are good again."""
+    known = {each.type: each for each in before}
+    notes = []
+    for finding in after:
+        last = known.get(finding.type)
+        if finding.type in _QUIET or finding.reason is _reason(last):
+            continue
+        if finding.type in (ConditionType.PAUSED, ConditionType.REBALANCE_PAUSED):
+            if last is not None:
+                text = "by annotation" if finding.is_true else "no longer"
+                notes.append(Note(str(finding.type), text))
+        elif finding.is_true is False:
+            notes.append(Note(str(finding.reason), finding.message, is_warning=True))
+        elif finding.is_true is True and last is not None and last.is_true is False:
+            notes.append(Note(EventReason.RECOVERED, f"{finding.type}: {last.reason} is over"))
+    return notes
+
+
+def of_group(
+    before: GroupView | None, after: GroupView, pod_name: Callable[[MemberId], str]
+) -> list[Note]:
+    """Tell who has come and gone, and what the rebalances do."""
+    if before is None:
+        return []  # what was there when the operator started is no news
+    notes = []
+    came = _connected(after) - _connected(before)
+    went = _connected(before) - _connected(after)
+    if came:
+        notes.append(Note(EventReason.MEMBER_JOINED, _named(came, pod_name)))
+    if went:
+        notes.append(Note(EventReason.MEMBER_LEFT, _named(went, pod_name)))
+    if after.is_waiting and not before.is_waiting:
+        text = "a member's connection is lost; its partitions wait for it"
+        notes.append(Note(EventReason.REBALANCE_SCHEDULED, text))
+    is_calm = not after.is_waiting and not after.moving_count and not before.moving_count
+    if before.is_waiting and is_calm and not _new(before, after):
+        text = "the member is back; nothing has moved"
+        notes.append(Note(EventReason.REBALANCE_CANCELLED, text))
+    if after.moving_count and not before.moving_count:
+        text = f"{after.moving_count} partitions are handed over"
+        notes.append(Note(EventReason.REBALANCE_STARTED, text))
+    notes += [_completed(each) for each in _new(before, after)]
+    return notes
+
+
+def _reason(finding: Finding | None) -> object:
+    return finding.reason if finding is not None else None
+
+
+def _connected(view: GroupView) -> set[MemberId]:
+    return {member for member, standing in view.members.items() if standing in _CONNECTED}
+
+
+def _new(before: GroupView, after: GroupView) -> list[Rebalance]:
+    known = set(before.rebalances)
+    return [each for each in after.rebalances if each not in known]
+
+
+def _completed(rebalance: Rebalance) -> Note:
+    text = (
+        f"{rebalance.trigger}: {rebalance.moved} partitions moved, {rebalance.assigned} assigned "
+        f"in {rebalance.duration_ms} ms; longest pause {rebalance.longest_pause_ms} ms"
+    )
+    return Note(EventReason.REBALANCE_COMPLETED, text)
+
+
+def _named(members: set[MemberId], pod_name: Callable[[MemberId], str]) -> str:
+    shown = sorted(map(pod_name, members))
+    more = f" and {len(shown) - MAX_NAMED} more" if len(shown) > MAX_NAMED else ""
+    return ", ".join(shown[:MAX_NAMED]) + more

@@ -1,0 +1,167 @@
+"""From the bodies that Kubernetes sends to values; what cannot be read becomes a sentence."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from partq.errors import SettingsError
+from partq.kube import names
+from partq.kube.names import QueueKey
+from partq.resources import ConsumerGroup, PartitionedQueue, parse_resource
+
+NAME_KEEPERS = frozenset({"StatefulSet"})
+"""Owners that give a new pod the name of the one before it."""
+_UID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_MEMBER = re.compile(rf"(?P<uid>{_UID})(?:[/.-](?P<container>[a-z0-9]([-a-z0-9]*[a-z0-9])?))?")
+
+
+class MemberName(NamedTuple):
+    """Which pod a member is: by its uid, else by its name; and perhaps which container."""
+
+    uid: str | None
+    pod: str | None
+    container: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """What the operator keeps of a pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    addresses: tuple[str, ...]
+    is_ready: bool
+    is_terminating: bool
+    has_ended: bool
+    """No process of it runs any more, as the kubelet says."""
+    keeps_name: bool
+    """Whoever owns it makes another pod of its name when it is gone."""
+    makes_successor: bool
+    """Whoever owns it makes another pod, of a new name, when it is gone."""
+    created_at: str
+    template: str
+    """The version of its owner's template; empty: not known."""
+    deployment: str
+    """Name of the Deployment that it belongs to; empty: none."""
+
+
+def member_name(member: str) -> MemberName:
+    """Read a member id.
+
+    POD_UID, or POD_UID, one of `/`, `.` and `-`, and CONTAINER: that pod. Anything else is
+    POD_NAME or POD_NAME/CONTAINER: whichever pod has the name, for owners that keep names.
+    """
+    if found := _MEMBER.fullmatch(member):
+        return MemberName(found["uid"], None, found["container"])
+    pod, _, container = member.partition("/")
+    return MemberName(None, pod, container or None)
+
+
+def queue_key(body: Mapping[str, Any]) -> QueueKey:
+    """Return a queue's namespace and name."""
+    return QueueKey(body["metadata"]["namespace"], body["metadata"]["name"])
+
+
+def queue_of_group(body: Mapping[str, Any]) -> QueueKey | None:
+    """Return the queue that a group belongs to: the one it has had, else the one it names.
+
+    None: it names none that could be.
+    """
+    has_had = (body.get("status") or {}).get("queue")
+    named = has_had or body.get("spec", {}).get("queue")
+    return QueueKey(body["metadata"]["namespace"], named) if isinstance(named, str) else None
+
+
+def queue(body: Mapping[str, Any]) -> PartitionedQueue:
+    """Read a queue.
+
+    Raises:
+        SettingsError: the spec is broken; one line per problem.
+    """
+    found = parse_resource(_essence(body, "PartitionedQueue"))
+    if not isinstance(found, PartitionedQueue):
+        raise SettingsError(f"kind: got {found.kind}, expected PartitionedQueue")
+    return found
+
+
+def group(body: Mapping[str, Any]) -> ConsumerGroup:
+    """Read a group.
+
+    Raises:
+        SettingsError: the spec is broken; one line per problem.
+    """
+    found = parse_resource(_essence(body, "ConsumerGroup"))
+    if not isinstance(found, ConsumerGroup):
+        raise SettingsError(f"kind: got {found.kind}, expected ConsumerGroup")
+    if found.spec.selector is None:
+        raise SettingsError("spec.selector: got nothing, expected it to be set")
+    return found
+
+
+def _essence(body: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return what a person wrote of a body; watched objects may come without their kind."""
+    metadata = body["metadata"]
+    kept = ("name", "namespace", "labels", "annotations")
+    return {
+        "apiVersion": body.get("apiVersion", f"partq.dev/{names.VERSION}"),
+        "kind": body.get("kind", kind),
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        **({"spec": body["spec"]} if "spec" in body else {}),
+    }
+
+
+def is_deleting(body: Mapping[str, Any]) -> bool:
+    """Say whether an object is being deleted."""
+    return bool(body["metadata"].get("deletionTimestamp"))
+
+
+def annotation(body: Mapping[str, Any], name: str) -> str | None:
+    """Return an annotation; None: it is not there."""
+    value = (body["metadata"].get("annotations") or {}).get(name)
+    return str(value) if value is not None else None
+
+
+def is_on(body: Mapping[str, Any], name: str) -> bool:
+    """Say whether an annotation is there, with any value but `false`."""
+    value = annotation(body, name)
+    return value is not None and value.lower() != "false"
+
+
+def pod(body: Mapping[str, Any]) -> Pod:
+    """Read a pod."""
+    metadata, status = body["metadata"], body.get("status") or {}
+    labels = metadata.get("labels") or {}
+    owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")]
+    owner_kind = owners[0]["kind"] if owners else ""
+    template = labels.get("pod-template-hash", "") if owner_kind == "ReplicaSet" else ""
+    suffix = f"-{template}"
+    owner_name = owners[0]["name"] if owners else ""
+    ips = [each.get("ip") for each in status.get("podIPs") or ()] or [status.get("podIP")]
+    return Pod(
+        uid=metadata["uid"],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        labels=labels,
+        addresses=tuple(ip for ip in ips if ip),
+        is_ready=any(
+            each.get("type") == "Ready" and each.get("status") == "True"
+            for each in status.get("conditions") or ()
+        ),
+        is_terminating=is_deleting(body),
+        has_ended=_has_ended(status),
+        keeps_name=owner_kind in NAME_KEEPERS,
+        makes_successor=bool(owner_kind) and owner_kind not in NAME_KEEPERS,
+        created_at=metadata.get("creationTimestamp", ""),
+        template=template,
+        deployment=owner_name.removesuffix(suffix) if template else "",
+    )
+
+
+def _has_ended(status: Mapping[str, Any]) -> bool:
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return True
+    containers = status.get("containerStatuses") or ()
+    return bool(containers) and all("terminated" in (c.get("state") or {}) for c in containers)

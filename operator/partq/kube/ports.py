@@ -1,0 +1,51 @@
+"""What the operator needs of a queue's store; `cli/wiring.py` brings the real one."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from partq.coordinator.ports import StorePorts
+from partq.coordinator.provision import Layouts
+from partq.core.model import PartitionId
+from partq.kube.names import QueueKey
+from partq.kube.render import Durability
+
+
+class QueueStore(Protocol):
+    """One life of a queue in its Redis. Every call raises StoreUnavailableError without answer."""
+
+    @property
+    def ports(self) -> StorePorts:
+        """What the coordinator needs."""
+
+    @property
+    def layouts(self) -> Layouts:
+        """What is on record for the queue as a whole."""
+
+    async def durability(self) -> Durability:
+        """Return how Redis keeps what it confirms."""
+
+    async def lag(self, group: str, partitions: Sequence[PartitionId]) -> int:
+        """Return how many messages a group has not acknowledged yet."""
+
+    async def bury(self) -> None:
+        """Mark the queue as being deleted: brokers refuse it within a second."""
+
+    async def erase(self) -> int:
+        """Remove the queue's keys, and return how many there were."""
+
+    async def erase_group(self, group: str) -> None:
+        """Remove what is on record for a group as a whole."""
+
+    async def release(self, *, keeps_data: bool) -> None:
+        """Give up the queue's name, for the next resource of this name."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+OpenStore = Callable[[str, QueueKey, str], Awaitable[QueueStore]]
+"""Opens the store at a URL, for a queue and its uid.
+
+Raises StoreUnavailableError without an answer, and SettingsError when the server is not one that
+can be trusted with messages.
+"""

@@ -1,0 +1,356 @@
+"""One worker per queue: it makes what there is what the resources say, and reports what there is.
+
+Level-triggered: whatever it is told, it looks at everything again. Nothing that it keeps could not
+be read again by the next one.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from partq.coordinator.view import QueueView
+from partq.core.records import Rebalance
+from partq.errors import PartqError, StoreUnavailableError
+from partq.kube import deletion, names, parse
+from partq.kube.access import Access, read_access
+from partq.kube.api import pod_path
+from partq.kube.apply import Applier
+from partq.kube.broker_pods import BrokerPlan, objects
+from partq.kube.cluster import Body
+from partq.kube.conditions import Finding, bad
+from partq.kube.context import Context
+from partq.kube.errors import KubernetesError, reason_of, sentence
+from partq.kube.groups import Groups
+from partq.kube.names import ConditionType, EventReason, QueueKey, Reason
+from partq.kube.news import Note
+from partq.kube.ports import QueueStore
+from partq.kube.render import Durability, GroupFacts, QueueFacts
+from partq.kube.reporter import Reporter
+from partq.kube.runtime import KubernetesRuntime
+from partq.kube.serving import Serving
+from partq.resources import PartitionedQueue
+
+RESYNC_S = 5.0
+"""How often everything is looked at, whatever is heard."""
+LIMIT_S = 90.0
+"""How long one look may take; each of its calls has its own time-out."""
+MIN_GAP_S = 0.2
+REPORT_GAP_S = 0.5
+"""How far two writings of status are apart, at least."""
+FIRST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 30.0
+ACCESS_S = 30.0
+"""How long Secrets are relied on without reading them again."""
+MEASURE_S = 30.0
+"""How often lag and Redis's settings are looked at."""
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class QueueWorker:
+    """Serves one queue and its groups until `run` is cancelled."""
+
+    def __init__(self, context: Context, key: QueueKey) -> None:
+        self.key = key
+        self._context = context
+        self._wake = asyncio.Event()
+        self._news = asyncio.Event()
+        self._runtime = KubernetesRuntime(
+            context.cluster, key.namespace, policy_of=lambda group: self._groups.policy_of(group)
+        )
+        self._groups = Groups(context.cluster, key)
+        self._serving = Serving(
+            context, key, self._runtime, on_view=self._take_view, on_rebalance=self._count
+        )
+        self._reporter = Reporter(context, key, self._runtime)
+        self._applier = Applier(context.api, context.clock)
+        self._deletion: deletion.Deletion | None = None
+        self._model: PartitionedQueue | None = None
+        """The last spec that was valid."""
+        self._troubles: dict[str, Finding] = {}
+        self._access: Access | None = None
+        self._access_of: tuple[float, int] = (float("-inf"), 0)
+        self._is_provisioned = False
+        self._partition_count: int | None = None
+        self._durability: Durability | None = None
+        self._measured_at = float("-inf")
+        self._view: QueueView | None = None
+
+    def notice(self) -> None:
+        """Look again soon."""
+        self._wake.set()
+        self._news.set()
+        self._serving.wake()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._work(), name=f"work {self.key}")
+                tasks.create_task(self._report(), name=f"report {self.key}")
+        finally:
+            await self._serving.close()
+
+    # ---- work -----------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            self._wake.clear()
+            began = self._context.clock()
+            is_done = await self._look()
+            self._context.metrics.reconciled(self._context.clock() - began, is_done=is_done)
+            self._news.set()
+            await asyncio.sleep(MIN_GAP_S if is_done else FIRST_BACKOFF_S)
+            wait_s = RESYNC_S if is_done else backoff_s
+            backoff_s = FIRST_BACKOFF_S if is_done else min(2 * backoff_s, MAX_BACKOFF_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
+
+    async def _look(self) -> bool:
+        """Look at everything once; False: something did not succeed."""
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await self._reconcile()
+        except (PartqError, TimeoutError) as error:
+            self._note("look", error)
+        except Exception as error:  # noqa: BLE001 - one queue's mistake must not end the others'
+            _log.exception("queue %s", self.key)
+            self._note("look", error)
+        else:
+            self._troubles.pop("look", None)
+        return not self._troubles
+
+    async def _reconcile(self) -> None:
+        body = self._context.cluster.queue(self.key)
+        if body is None:
+            await self._forget()
+            return
+        if parse.is_deleting(body):
+            await self._delete(body)
+            return
+        self._deletion = None
+        if parse.is_on(body, names.PAUSE):
+            await self._serving.pause()
+            return
+        await self._step("finalizer", lambda: deletion.hold(self._context.api, body))
+        model = await self._step("spec", lambda: self._read(body))
+        if model is not None:
+            self._model = model
+        model = self._model
+        if model is None:
+            return
+        access = await self._step("access", lambda: self._read_access(model, body))
+        if access is None:
+            return  # a store and brokers that run go on
+        uid = store_uid(body)
+        store = await self._step("store", lambda: self._serving.store(access.redis_url, uid))
+        if store is not None:
+            await self._step("records", lambda: self._provision(store, model, body))
+        if not self._is_spec_refused():
+            await self._step("objects", lambda: self._apply(model, body, access))
+        if store is not None and self._is_provisioned:
+            await self._serving.coordinate(access.admin_token)
+            self._groups.hurry(self._serving.rebalance_now)
+            await self._step("measure", lambda: self._measure(store))
+            await self._step("pods", self._verify_pods)
+
+    async def _step(self, name: str, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Do one part; what goes wrong is noted, and the other parts go on."""
+        try:
+            result = await work()
+        except (PartqError, TimeoutError) as error:
+            self._note(name, error)
+            return None
+        self._troubles.pop(name, None)
+        return result
+
+    def _note(self, part: str, error: BaseException) -> None:
+        type_, reason = reason_of(error)
+        if part == "spec":
+            type_, reason = ConditionType.SPEC_VALID, Reason.INVALID_SPEC
+        self._troubles[part] = bad(type_, reason, sentence(error))
+
+    def _is_spec_refused(self) -> bool:
+        return any(each.type is ConditionType.SPEC_VALID for each in self._troubles.values())
+
+    async def _read(self, body: Body) -> PartitionedQueue:
+        return parse.queue(body)
+
+    async def _read_access(self, model: PartitionedQueue, body: Body) -> Access:
+        now, generation = self._context.clock(), int(body["metadata"].get("generation", 0))
+        read_at, read_for = self._access_of
+        if self._access is None or now - read_at >= ACCESS_S or generation != read_for:
+            uid, default_url = body["metadata"]["uid"], self._context.settings.redis_url
+            self._access = await read_access(self._context.api, model, uid, default_url)
+            self._access_of = now, generation
+        return self._access
+
+    async def _provision(self, store: QueueStore, model: PartitionedQueue, body: Body) -> None:
+        left_out = await self._groups.provision(
+            store, model, store_uid(body), is_paused=parse.is_on(body, names.PAUSE_REBALANCE)
+        )
+        for group in left_out:
+            await store.erase_group(group)
+        self._is_provisioned = True
+        self._partition_count = model.spec.partitions
+
+    async def _apply(self, model: PartitionedQueue, body: Body, access: Access) -> None:
+        settings, uid = self._context.settings, body["metadata"]["uid"]
+        plan = BrokerPlan(
+            queue=model,
+            owner_uid=uid,
+            store_uid=store_uid(body),
+            redis_url=access.redis_url,
+            tokens_secret=access.tokens_secret,
+            image=settings.broker_image,
+            image_pull_policy=settings.broker_image_pull_policy,
+            key_prefix=settings.key_prefix,
+            log_level=settings.log_level,
+            server_version=self._context.server_version,
+        )
+        if await self._applier.apply(objects(plan), uid):
+            note = Note(EventReason.UPDATED, "brokers, Services and policies are as specified")
+            self._reporter.tell(body, "PartitionedQueue", note)
+
+    async def _measure(self, store: QueueStore) -> None:
+        now = self._context.clock()
+        if now - self._measured_at < MEASURE_S or self._view is None:
+            return
+        self._durability = await store.durability()
+        await self._groups.measure(store, self._view.partitions)
+        self._measured_at = now
+
+    async def _verify_pods(self) -> None:
+        """Look again at the pods of lost members: a watch that was broken misses deletions."""
+        for pod in self._groups.doubtful_pods(self._view, self._runtime):
+            found = await self._context.api.get(pod_path(pod.namespace, pod.name))
+            if found is None or found["metadata"]["uid"] != pod.uid:
+                self._context.cluster.drop_pod(pod)
+            else:
+                self._context.cluster.put_pod(parse.pod(found))
+
+    async def _count(self, group: str, rebalance: Rebalance) -> None:
+        self._context.metrics.rebalanced(
+            (*self.key, group),
+            rebalance.trigger,
+            moved=rebalance.moved,
+            pause_ms=rebalance.longest_pause_ms,
+        )
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    async def _delete(self, body: Body) -> None:
+        if names.FINALIZER not in (body["metadata"].get("finalizers") or ()):
+            await self._forget()
+            return
+        await self._serving.pause()
+        if self._deletion is None:
+            self._deletion = deletion.Deletion(
+                self._context.api, self._context.cluster, self.key, self._context.clock
+            )
+        model = await self._step("spec", lambda: self._read(body)) or self._model
+        keeps_data = model is not None and model.spec.deletion_policy == "Retain"
+        store = await self._step("store", lambda: self._store_at_the_end(model, body))
+        progress = await self._deletion.step(body, store, keeps_data=keeps_data)
+        for note in progress.notes:
+            self._reporter.tell(body, "PartitionedQueue", note)
+        if progress.is_over:
+            await self._forget()
+        else:
+            self._wake_later()
+
+    async def _store_at_the_end(self, model: PartitionedQueue | None, body: Body) -> QueueStore:
+        """Open the store of a queue that goes; its own tokens may be gone already."""
+        if self._access is None and model is not None:
+            uid, default_url = body["metadata"]["uid"], self._context.settings.redis_url
+            self._access = await read_access(self._context.api, model, uid, default_url)
+        if self._access is None:
+            raise StoreUnavailableError("the spec does not say where the store is")
+        return await self._serving.store(self._access.redis_url, store_uid(body))
+
+    def _wake_later(self) -> None:
+        asyncio.get_running_loop().call_later(FIRST_BACKOFF_S, self._wake.set)
+
+    async def _forget(self) -> None:
+        await self._serving.close()
+        self._model = self._access = self._view = self._durability = None
+        self._partition_count, self._is_provisioned = None, False
+        self._troubles.clear()
+        self._context.metrics.forget(*self.key)
+
+    # ---- report ---------------------------------------------------------------------------------
+
+    def _take_view(self, view: QueueView) -> None:
+        if view != self._view:
+            self._view = view
+            self._news.set()
+
+    async def _report(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._write_status()
+            except KubernetesError as error:
+                _log.warning("status of %s: %s", self.key, error)
+                self._news.set()
+                await asyncio.sleep(FIRST_BACKOFF_S)
+            await asyncio.sleep(REPORT_GAP_S)
+
+    async def _write_status(self) -> None:
+        cluster = self._context.cluster
+        body = cluster.queue(self.key)
+        bodies = cluster.groups(self.key)
+        ready = None
+        if body is not None:
+            ready = await self._reporter.queue(body, self._facts(body, len(bodies)))
+        is_paused = body is not None and parse.is_on(body, names.PAUSE)
+        is_rebalance_paused = body is not None and parse.is_on(body, names.PAUSE_REBALANCE)
+        views = self._view.groups if self._view is not None else {}
+        for name, group in bodies.items():
+            facts = GroupFacts(
+                generation=int(group["metadata"].get("generation", 0)),
+                problem=self._groups.problem(name, group),
+                queue_ready=ready,
+                view=views.get(name),
+                lag=self._groups.lag.get(name),
+                is_paused=is_paused,
+                is_rebalance_paused=is_rebalance_paused
+                or parse.is_on(group, names.PAUSE_REBALANCE),
+                rebalance_now=self._groups.hurried.get(name),
+            )
+            await self._reporter.group(name, group, facts)
+
+    def _facts(self, body: Body, group_count: int) -> QueueFacts:
+        troubles = {each.type: each for each in self._troubles.values()}
+        if parse.is_deleting(body):
+            text = "brokers and data are being removed"
+            finding = bad(ConditionType.OBJECTS_APPLIED, Reason.DELETING, text)
+            troubles = {finding.type: finding, **troubles}
+        pods = self._context.cluster.brokers(self.key)
+        return QueueFacts(
+            key=self.key,
+            generation=int(body["metadata"].get("generation", 0)),
+            troubles=troubles,
+            is_provisioned=self._is_provisioned,
+            partition_count=self._partition_count,
+            desired_brokers=self._model.spec.brokers.replicas if self._model else 0,
+            ready_pods=sum(pod.is_ready and not pod.is_terminating for pod in pods),
+            durability=self._durability,
+            view=self._view,
+            group_count=group_count,
+            is_paused=parse.is_on(body, names.PAUSE),
+            is_rebalance_paused=parse.is_on(body, names.PAUSE_REBALANCE),
+            tokens_secret=self._access.tokens_secret if self._access else None,
+            store_uid=store_uid(body),
+        )
+
+
+def store_uid(body: Body) -> str:
+    """Return what the queue's keys in Redis are named by: the first 8 of its uid."""
+    return str(body["metadata"]["uid"])[:8]

@@ -1,0 +1,333 @@
+"""From what a worker knows to the status of a queue and of its groups. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from partq.coordinator.view import GroupView, QueueView
+from partq.core.membership import Standing
+from partq.core.model import MemberId
+from partq.core.records import Rebalance
+from partq.kube import conditions
+from partq.kube.conditions import Finding, bad, good, summarize
+from partq.kube.names import ConditionType, QueueKey, Reason, client_url
+from partq.resources.status import MAX_MESSAGE_CHARS, MAX_PODS, MAX_REBALANCES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durability:
+    """How the queue's Redis keeps what it has confirmed."""
+
+    is_appending: bool
+    """It writes an append-only file."""
+    sync: str
+    """`always`, `everysec`, `no`; empty: it does not say."""
+    is_nearly_full: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFacts:
+    """What a worker knows of its queue."""
+
+    key: QueueKey
+    generation: int
+    troubles: Mapping[ConditionType, Finding] = field(default_factory=dict)
+    """What went wrong last in each part of the work, and is not mended yet."""
+    is_provisioned: bool = False
+    """The queue's records are in the store."""
+    partition_count: int | None = None
+    desired_brokers: int = 0
+    ready_pods: int = 0
+    durability: Durability | None = None
+    view: QueueView | None = None
+    group_count: int = 0
+    is_paused: bool = False
+    is_rebalance_paused: bool = False
+    tokens_secret: str | None = None
+    store_uid: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """What a worker knows of one group."""
+
+    generation: int
+    problem: Finding | None = None
+    """What is wrong with its spec."""
+    queue_ready: Finding | None = None
+    """Ready of its queue; None: there is no such queue."""
+    view: GroupView | None = None
+    lag: int | None = None
+    is_paused: bool = False
+    is_rebalance_paused: bool = False
+    rebalance_now: str | None = None
+
+
+def queue_status(
+    facts: QueueFacts, previous: Mapping[str, Any], now: datetime
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the status of a queue, and the findings that it shows."""
+    findings = queue_findings(facts)
+    owned = len(facts.view.owners) if facts.view else 0
+    answering = sum(facts.view.brokers.values()) if facts.view else 0
+    status = {
+        "observedGeneration": facts.generation,
+        "conditions": conditions.render(
+            findings,
+            previous.get("conditions") or (),
+            generation=facts.generation,
+            now=instant(now),
+        ),
+        "brokers": {"desired": facts.desired_brokers, "ready": min(answering, facts.ready_pods)},
+        "groups": facts.group_count,
+        "url": client_url(facts.key),
+        "partitions": {"configured": facts.partition_count, "ready": owned}
+        if facts.partition_count is not None
+        else None,
+        "tokensSecret": facts.tokens_secret,
+        "storeUid": facts.store_uid,
+    }
+    return status, findings
+
+
+def queue_findings(facts: QueueFacts) -> list[Finding]:
+    """Return every condition of a queue."""
+    brokers = _brokers(facts)
+    needed = [
+        _part(facts, ConditionType.SPEC_VALID, is_done=True),
+        _part(facts, ConditionType.OBJECTS_APPLIED, is_done=facts.store_uid is not None),
+        _part(facts, ConditionType.STORE_REACHABLE, is_done=facts.is_provisioned),
+        _served(facts),
+    ]
+    found = summarize(needed, is_moving=brokers.is_true is not True)
+    return [*found, brokers, _durable(facts.durability), *_pauses(facts)]
+
+
+def group_status(
+    facts: GroupFacts,
+    previous: Mapping[str, Any],
+    now: datetime,
+    pod_name: Callable[[MemberId], str],
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the status of a group, and the findings that it shows."""
+    findings = group_findings(facts)
+    view = facts.view
+    status: dict[str, Any] = {
+        "observedGeneration": facts.generation,
+        "conditions": conditions.render(
+            findings,
+            previous.get("conditions") or (),
+            generation=facts.generation,
+            now=instant(now),
+        ),
+        "phase": _phase(facts),
+        "lag": facts.lag,
+        "rebalanceNow": facts.rebalance_now,
+    }
+    if view is not None:
+        states = Counter(each.state for each in view.partitions.values())
+        held = _held(view)
+        status |= {
+            "members": _members(view, held),
+            "partitions": {
+                name.lower(): states[name] for name in ("Ready", "Paused", "Unbound", "Unassigned")
+            },
+            "assignments": _assignments(held, pod_name),
+            "rebalances": [_rebalance(each) for each in view.rebalances[-MAX_REBALANCES:]],
+        }
+    return status, findings
+
+
+def group_findings(facts: GroupFacts) -> list[Finding]:
+    """Return every condition of a group."""
+    valid, queue = ConditionType.SPEC_VALID, facts.queue_ready
+    problem = facts.problem
+    if queue is None:
+        problem = problem or bad(valid, Reason.QUEUE_NOT_FOUND, "there is no queue of this name")
+    needed = [problem or good(valid)]
+    if queue is not None and queue.is_true is not True:
+        reason, message = Reason.QUEUE_NOT_READY, f"{queue.reason}: {queue.message}"
+        needed.append(Finding(ConditionType.QUEUE_READY, queue.is_true, reason, message))
+    elif facts.view is None and queue is not None:
+        text = "its cursors are being made"
+        needed.append(Finding(ConditionType.QUEUE_READY, None, Reason.PENDING, text))
+    assigned = _assigned(facts.view)
+    # A group without consumers does what it shall; its reason says so in the first columns.
+    is_ready = assigned.is_true is True or assigned.reason is Reason.NO_MEMBER
+    ready = Finding(ConditionType.READY, is_ready, assigned.reason, assigned.message)
+    is_moving = assigned.reason in (Reason.REBALANCING, Reason.WAITING_FOR_MEMBER)
+    return [*summarize(needed, ready=ready, is_moving=is_moving), assigned, *_pauses(facts)]
+
+
+def ranges(indexes: Collection[int]) -> str:
+    """Return numbers as ranges, such as `0-3,7`."""
+    parts: list[str] = []
+    start = end = None
+    for index in [*sorted(indexes), None]:
+        if end is not None and index == end + 1:
+            end = index
+            continue
+        if start is not None:
+            parts.append(str(start) if start == end else f"{start}-{end}")
+        start = end = index
+    return ",".join(parts)
+
+
+def instant(at: datetime) -> str:
+    """Return an instant as Kubernetes writes it: UTC, whole seconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# ---- queue --------------------------------------------------------------------------------------
+
+
+def _part(facts: QueueFacts, type_: ConditionType, *, is_done: bool) -> Finding:
+    if trouble := facts.troubles.get(type_):
+        return trouble
+    return good(type_) if is_done else Finding(type_, None, Reason.PENDING, "not done yet")
+
+
+def _served(facts: QueueFacts) -> Finding:
+    """Say whether every partition has a broker."""
+    type_, view = ConditionType.PARTITIONS_SERVED, facts.view
+    if view is None or facts.partition_count is None:
+        text = "waiting for the first look at the brokers"
+        return Finding(type_, None, Reason.PENDING, text)
+    missing = facts.partition_count - len(view.owners)
+    if not missing:
+        return good(type_)
+    unreachable = sorted(broker for broker, answers in view.brokers.items() if not answers)
+    if not view.brokers:
+        return bad(type_, Reason.BROKERS_MISSING, "no broker is up")
+    if unreachable:
+        text = f"{missing} partitions are not served; no answer from {', '.join(unreachable)}"
+        return bad(type_, Reason.BROKER_UNREACHABLE, text)
+    text = f"{missing} of {facts.partition_count} partitions have no broker yet"
+    return bad(type_, Reason.PARTITIONS_UNSERVED, text)
+
+
+def _brokers(facts: QueueFacts) -> Finding:
+    type_ = ConditionType.BROKERS_READY
+    answering = sum(facts.view.brokers.values()) if facts.view else 0
+    ready = min(answering, facts.ready_pods)
+    if ready >= facts.desired_brokers:
+        return good(type_)
+    text = f"{ready} of {facts.desired_brokers} brokers are ready"
+    return bad(type_, Reason.BROKERS_MISSING, text)
+
+
+def _durable(durability: Durability | None) -> Finding:
+    type_ = ConditionType.STORE_DURABLE
+    if durability is None:
+        return Finding(type_, None, Reason.PENDING, "Redis has not been asked yet")
+    if durability.is_nearly_full:
+        return bad(type_, Reason.STORE_NEARLY_FULL, "above 80 % of maxmemory: publishing stops")
+    if not durability.is_appending:
+        text = "appendonly is off: messages are lost when Redis restarts"
+        return bad(type_, Reason.NOT_SYNCED, text)
+    match durability.sync:
+        case "always":
+            return good(type_, Reason.SYNCED_ALWAYS)
+        case "everysec":
+            text = "appendfsync is everysec: up to 2 s can be lost when Redis dies"
+            return bad(type_, Reason.SYNCED_EVERY_SECOND, text)
+        case "no":
+            return bad(type_, Reason.NOT_SYNCED, "appendfsync is no: the kernel decides when")
+    return Finding(type_, None, Reason.PENDING, "Redis does not let us ask for appendfsync")
+
+
+def _pauses(facts: QueueFacts | GroupFacts) -> list[Finding]:
+    return [
+        Finding(type_, is_on, Reason.ANNOTATION if is_on else Reason.NOT_PAUSED)
+        for type_, is_on in (
+            (ConditionType.PAUSED, facts.is_paused),
+            (ConditionType.REBALANCE_PAUSED, facts.is_rebalance_paused),
+        )
+    ]
+
+
+# ---- group --------------------------------------------------------------------------------------
+
+
+def _assigned(view: GroupView | None) -> Finding:
+    """Say whether every partition has a member that is connected."""
+    type_ = ConditionType.PARTITIONS_ASSIGNED
+    if view is None:
+        return Finding(type_, None, Reason.PENDING)
+    states = Counter(each.state for each in view.partitions.values())
+    without = states["Unassigned"] + states["Unbound"]
+    if not any(standing is not Standing.GONE for standing in view.members.values()):
+        return bad(type_, Reason.NO_MEMBER, "no member is connected")
+    if view.moving_count:
+        text = f"{view.moving_count} partitions are being handed over"
+        return Finding(type_, not without, Reason.REBALANCING, text)
+    if view.is_waiting:
+        text = f"{states['Unbound']} partitions wait for their member until its delay is over"
+        return bad(type_, Reason.WAITING_FOR_MEMBER, text)
+    if without:
+        return bad(type_, Reason.PARTITIONS_UNASSIGNED, f"{without} partitions have no member")
+    return good(type_, Reason.STABLE)
+
+
+def _phase(facts: GroupFacts) -> str:
+    is_served = facts.queue_ready is not None and facts.queue_ready.is_true is True
+    if facts.is_paused:
+        return "Paused"
+    if not is_served or facts.view is None:
+        return "Degraded"
+    match _assigned(facts.view).reason:
+        case Reason.NO_MEMBER:
+            return "Empty"
+        case Reason.REBALANCING | Reason.PARTITIONS_UNASSIGNED:
+            return "Rebalancing"
+        case Reason.WAITING_FOR_MEMBER:
+            return "Waiting"
+    return "Stable"
+
+
+def _held(view: GroupView) -> dict[MemberId, list[int]]:
+    held: dict[MemberId, list[int]] = {}
+    for partition, assigned in view.partitions.items():
+        if assigned.member is not None:
+            held.setdefault(assigned.member, []).append(partition.index)
+    return held
+
+
+def _members(view: GroupView, held: Mapping[MemberId, Sequence[int]]) -> dict[str, int]:
+    connected = {
+        member
+        for member, standing in view.members.items()
+        if standing in (Standing.BOUND, Standing.LEAVING)
+    }
+    return {
+        "active": len(connected & held.keys()),
+        "standby": len(connected - held.keys()),
+        "lost": len(held.keys() - connected),
+    }
+
+
+def _assignments(
+    held: Mapping[MemberId, Collection[int]], pod_name: Callable[[MemberId], str]
+) -> list[dict[str, str]]:
+    by_pod: dict[str, list[int]] = {}
+    for member, indexes in held.items():
+        by_pod.setdefault(pod_name(member), []).extend(indexes)
+    return [
+        {"pod": pod, "partitions": ranges(by_pod[pod])[:MAX_MESSAGE_CHARS]}
+        for pod in sorted(by_pod)[:MAX_PODS]
+    ]
+
+
+def _rebalance(rebalance: Rebalance) -> dict[str, Any]:
+    started = datetime.fromtimestamp(rebalance.started_at_ms / 1000, UTC)
+    return {
+        "id": rebalance.started_at_ms,
+        "trigger": rebalance.trigger,
+        "startedAt": instant(started),
+        "moved": rebalance.moved,
+        "assigned": rebalance.assigned,
+        "durationMilliseconds": rebalance.duration_ms,
+        "longestPauseMilliseconds": rebalance.longest_pause_ms,
+    }

@@ -1,0 +1,106 @@
+"""Writes the status of a queue and its groups where it differs, and tells what is news."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from partq.coordinator.view import GroupView
+from partq.core.model import MemberId
+from partq.kube import news, parse, render
+from partq.kube.api import group_path, queue_path
+from partq.kube.cluster import Body
+from partq.kube.conditions import Finding
+from partq.kube.context import Context
+from partq.kube.events import Subject
+from partq.kube.names import ConditionType, QueueKey
+from partq.kube.news import Note
+from partq.kube.render import GroupFacts, QueueFacts
+from partq.kube.runtime import KubernetesRuntime
+
+
+class Reporter:
+    """What one queue's worker tells the world. Nothing is written that is there already."""
+
+    def __init__(self, context: Context, key: QueueKey, runtime: KubernetesRuntime) -> None:
+        self._context = context
+        self._key = key
+        self._runtime = runtime
+        self._findings: dict[str, Sequence[Finding]] = {}
+        self._views: dict[str, GroupView] = {}
+        self._written: dict[str, dict[str, Any]] = {}
+        """What was written last, by path: a watch may not have shown it yet."""
+
+    async def queue(self, body: Body, facts: QueueFacts) -> Finding:
+        """Write the queue's status, and return its Ready.
+
+        Raises:
+            KubernetesError: not written; the next call tries again.
+        """
+        path = queue_path(*self._key, "/status")
+        before = self._status(path, body)
+        status, findings = render.queue_status(facts, before, self._context.now())
+        await self._write(path, before, status)
+        subject = Subject.of(body, "PartitionedQueue")
+        self._tell(subject, news.of_conditions(self._findings.get(path, ()), findings))
+        self._findings[path] = findings
+        ready = next(each for each in findings if each.type is ConditionType.READY)
+        is_ready = ready.is_true is True
+        self._context.metrics.observe_queue(*self._key, is_ready=is_ready)
+        return ready
+
+    async def group(self, name: str, body: Body, facts: GroupFacts) -> None:
+        """Write a group's status.
+
+        Raises:
+            KubernetesError: not written; the next call tries again.
+        """
+        path = group_path(self._key.namespace, name, "/status")
+        before = self._status(path, body)
+        status, findings = render.group_status(facts, before, self._context.now(), self.pod_name)
+        status["queue"] = self._key.name if facts.queue_ready is not None else before.get("queue")
+        await self._write(path, before, status)
+        subject = Subject.of(body, "ConsumerGroup")
+        self._tell(subject, news.of_conditions(self._findings.get(path, ()), findings))
+        self._findings[path] = findings
+        if facts.view is not None:
+            notes = news.of_group(self._views.get(name), facts.view, self.pod_name)
+            self._tell(subject, notes)
+            self._views[name] = facts.view
+            self._context.metrics.observe_group(
+                (*self._key, name),
+                members=status["members"],
+                partitions=status["partitions"],
+                lag=facts.lag,
+            )
+
+    def tell(self, body: Body, kind: str, note: Note) -> None:
+        """Write one Event about a queue or a group."""
+        self._tell(Subject.of(body, kind), [note])
+
+    def pod_name(self, member: MemberId) -> str:
+        """Return how people know a member: its pod, and its container if it names one."""
+        pod, container = self._runtime.pod_of(member), parse.member_name(member).container
+        if pod is None:
+            return member
+        return f"{pod.name}/{container}" if container else pod.name
+
+    def _tell(self, subject: Subject, notes: Sequence[Note]) -> None:
+        for note in notes:
+            self._context.events.emit(subject, note.reason, note.text, is_warning=note.is_warning)
+
+    def _status(self, path: str, body: Body) -> Mapping[str, Any]:
+        return self._written.get(path) or body.get("status") or {}
+
+    async def _write(self, path: str, before: Mapping[str, Any], status: dict[str, Any]) -> None:
+        """Write what differs; a field that is None is removed."""
+        changed = {
+            field: value
+            for field, value in status.items()
+            if (value is not None or field in before) and before.get(field) != value
+        }
+        if not changed:
+            return
+        answer = await self._context.api.merge(path, {"status": changed})
+        if answer is None:
+            self._written.pop(path, None)  # it is gone
+        else:
+            self._written[path] = dict(answer.get("status") or {})

@@ -1,0 +1,117 @@
+"""Runs kopf: its watches, and nothing else of it, for as long as the operator runs."""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import kopf
+
+from partq.kube.api import is_in_cluster
+from partq.kube.cluster import Cluster
+from partq.kube.handlers import register
+from partq.kube.health import Health
+
+FIRST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 60.0
+BEAT_S = 10.0
+SERVER_TIMEOUT_S = 240.0
+"""How long one watch lasts at most; a watch without an end can go deaf unnoticed."""
+
+_log = logging.getLogger(__name__)
+
+
+class Watches:
+    """Lets a Cluster hear of changes; begins again, later and later, when kopf gives up."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        namespaces: Sequence[str],
+        health: Health,
+        on_started: Callable[[], None],
+    ) -> None:
+        self._cluster = cluster
+        self._namespaces = namespaces
+        self._health = health
+        self._on_started = on_started
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        backoff_s = FIRST_BACKOFF_S
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._beat())
+            while True:
+                began = loop.time()
+                try:
+                    await self._watch()
+                except Exception as error:  # noqa: BLE001 - kopf's own; the lists go on meanwhile
+                    _log.warning("the watches have ended: %r", error)
+                if loop.time() - began > MAX_BACKOFF_S:
+                    backoff_s = FIRST_BACKOFF_S
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+
+    async def _watch(self) -> None:
+        registry = kopf.OperatorRegistry()
+        register(registry, self._cluster)
+        kopf.on.login(registry=registry)(log_in)
+
+        @kopf.on.startup(registry=registry)
+        async def started(**_: Any) -> None:
+            self._on_started()
+
+        stop = asyncio.Event()
+        running = asyncio.create_task(
+            kopf.operator(
+                registry=registry,
+                settings=settings(),
+                standalone=True,
+                clusterwide=not self._namespaces,
+                namespaces=list(self._namespaces),
+                stop_flag=stop,
+            ),
+            name="kopf",
+        )
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            stop.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+            raise
+
+    async def _beat(self) -> None:
+        while True:
+            self._health.turn("watches")
+            await asyncio.sleep(BEAT_S)
+
+
+def settings() -> kopf.OperatorSettings:
+    """Return how kopf is to behave: every call bounded, nothing written by itself."""
+    found = kopf.OperatorSettings()
+    found.posting.enabled = False
+    found.watching.server_timeout = SERVER_TIMEOUT_S
+    found.watching.client_timeout = SERVER_TIMEOUT_S + 60
+    found.watching.connect_timeout = 10
+    found.networking.request_timeout = 30
+    found.networking.connect_timeout = 10
+    # Which namespaces and kinds there are is not watched: that would need rights in all of them.
+    found.scanning.disabled = True
+    found.process.ultimate_exiting_timeout = None
+    return found
+
+
+async def log_in(*, settings: kopf.OperatorSettings, **kwargs: Any) -> kopf.ConnectionInfo | None:
+    """Return the credentials: the pod's service account, else the kubeconfig."""
+    if not is_in_cluster(os.environ):
+        return kopf.login_with_kubeconfig(settings=settings, **kwargs)
+    found = kopf.login_with_service_account(settings=settings, **kwargs)
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    literal = f"[{host}]" if ":" in host else host
+    # By address: the operator does not need the cluster's DNS to know the cluster.
+    return replace(found, server=f"https://{literal}:{port}") if found is not None else None
