@@ -18,7 +18,7 @@ from partq.kube.health import Health
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
 BEAT_S = 10.0
-SERVER_TIMEOUT_S = 240.0
+SERVER_TIMEOUT_S = 240  # a whole number: the API server takes no other
 """How long one watch lasts at most; a watch without an end can go deaf unnoticed."""
 
 _log = logging.getLogger(__name__)
