@@ -99,7 +99,8 @@ def _one(
         "type": str(finding.type),
         "status": status,
         "reason": str(finding.reason),
-        "message": finding.message[:MAX_MESSAGE_CHARS],
+        # Kubernetes 1.20 takes an empty text for null, and refuses it.
+        "message": (finding.message or str(finding.reason))[:MAX_MESSAGE_CHARS],
         "observedGeneration": generation,
         "lastTransitionTime": since,
     }

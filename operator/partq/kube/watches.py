@@ -65,6 +65,8 @@ class Watches:
         async def started(**_: Any) -> None:
             self._on_started()
 
+        # It would write a line for every change of every pod.
+        logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         stop = asyncio.Event()
         running = asyncio.create_task(
             kopf.operator(
