@@ -24,6 +24,7 @@ from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.records import HandoffRecord
 from partq.errors import FencedError
 from partq.store.connection import Store
+from partq.store.erase import erase_group
 from partq.store.events import Events
 from partq.store.fail_point import EXIT_STATUS, FailPoint
 from partq.store.handoffs import Handoffs
@@ -117,6 +118,11 @@ class Stores:
         await self.renew()
         await self.leases.release("b-0", "i-0")
 
+    async def register_and_release(self):
+        """What is given up is a life that was registered."""
+        await self.layouts.register("0f3a9c1e")
+        await self.layouts.release("0f3a9c1e", keeps_data=False)
+
     async def state(self):
         """All that is stored; times of day, and how often an event is there, left out."""
         found = {}
@@ -165,10 +171,14 @@ CASES = {
     "flush_cursor": Case(lambda to: to.flush(8)),
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
     "register_life": Case(lambda to: to.layouts.register("0f3a9c1e")),
+    "release_life": Case(
+        lambda to: to.register_and_release(), first=lambda to: to.layouts.register("0f3a9c1e")
+    ),
     "release_lease": Case(lambda to: to.renew_and_release(), first=lambda to: to.renew()),
     "remove_group": Case(lambda to: to.partitions.remove_group(P, GROUP)),
     "renew_lease": Case(lambda to: to.renew()),
     "trim_log": Case(lambda to: to.log.trim(P, broker_epoch=EPOCH)),
+    "unlink_keys": Case(lambda to: erase_group(to.store, to.keys, GROUP)),
     "write_config": Case(lambda to: to.layouts.write_config({}, resource_generation=1)),
     "write_fields": Case(
         lambda to: to.handoffs.record(
