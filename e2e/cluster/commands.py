@@ -1,11 +1,13 @@
-"""Running other programs: always with a limit of time, and with errors that show their output."""
+"""Running other programs: with a limit of time, with errors that show their output, and in turn."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 _TAIL_LINES = 15
@@ -84,11 +86,13 @@ def run_long(
             start_new_session=True,  # a group of its own: what it started is stopped with it
         )
         try:
+            step = ""
             while (status := _status(process, within_s=every_s)) is None:
                 took_s = time.monotonic() - began
                 if took_s > timeout_s:
                     raise ClusterError(f"{what}: no end after {took_s:.0f} s; see {log}")
-                say(f"{what} ... {took_s:.0f} s{_last_step(written.read())}")
+                step = _last_step(written.read()) or step
+                say(f"{what} ... {took_s:.0f} s{step}")
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -111,6 +115,19 @@ def wait_for(
         if time.monotonic() > give_up_at:
             raise ClusterError(f"{what}: not within {timeout_s:g} s")
         time.sleep(every_s)
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Let one process at a time work in `folder`, which is made; the others wait for their turn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process that works in {folder}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def tail(text: str) -> str:

@@ -134,6 +134,10 @@ def late(layout: Layout) -> dict[str, list[str]]:
         "service-account-private-key-file": layout.pki("sa.key"),
         "cluster-signing-cert-file": layout.pki("ca.crt"),
         "cluster-signing-key-file": layout.pki("ca.key"),
+        # By default it holds itself back, which shows where much happens at once: a namespace with
+        # a few pods takes a minute to go.
+        "kube-api-qps": "200",
+        "kube-api-burst": "400",
     }
     scheduler = {"kubeconfig": layout.kubeconfig("scheduler"), "leader-elect": "false"}
     proxy = {

@@ -1,6 +1,5 @@
 """Images without a registry and without Docker: Debian by debootstrap, the rest by buildah."""
 
-import fcntl
 import re
 import shutil
 import tempfile
@@ -9,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.cluster import debian, pip_settings
-from e2e.cluster.commands import run, run_long, say
+from e2e.cluster.commands import alone_in, run, run_long, say
 from e2e.cluster.configuration import PAUSE_IMAGE
 
 _BASE = "localhost/base:bookworm"
@@ -47,7 +46,7 @@ class Builder:
         Raises:
             ClusterError: buildah failed.
         """
-        with self._lock(), self._scratch() as context:
+        with self._turn(), self._scratch() as context:
             shutil.copy2(program, context / "pause")
             dockerfile = context / "Dockerfile"
             dockerfile.write_text('FROM scratch\nCOPY pause /pause\nENTRYPOINT ["/pause"]\n')
@@ -60,7 +59,7 @@ class Builder:
         Raises:
             ClusterError: the build failed; the message shows its end.
         """
-        with self._lock(), self._scratch() as scratch:
+        with self._turn(), self._scratch() as scratch:
             self._make_base()
             say(f"building {name}")
             volumes = pip_settings.mounts(scratch)
@@ -74,7 +73,7 @@ class Builder:
         Raises:
             ClusterError: the build failed.
         """
-        with self._lock(), self._scratch() as context:
+        with self._turn(), self._scratch() as context:
             self._make_base()
             say(f"building {name} of Debian's Redis")
             dockerfile = Path(__file__).with_name("redis.Dockerfile")
@@ -144,12 +143,10 @@ class Builder:
         return run(argv, timeout_s=_TIMEOUT_S, check=check).stdout
 
     @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Let one process at a time build."""
+    def _turn(self) -> Iterator[None]:
+        """Let one process at a time build, with the programs for it installed."""
         debian.install(_PACKAGES)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder / ".lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with alone_in(self._folder):
             yield
 
     @contextmanager

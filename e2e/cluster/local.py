@@ -11,7 +11,7 @@ from pathlib import Path
 
 from e2e.cluster import binaries, certificates, configuration, debian, volumes
 from e2e.cluster.base import Cluster
-from e2e.cluster.commands import ClusterError, run, say, tail, wait_for
+from e2e.cluster.commands import ClusterError, alone_in, run, say, tail, wait_for
 from e2e.cluster.configuration import API_SERVICE_IP, NODE_IP, NODE_NAME, Layout
 from e2e.cluster.images import Builder
 from e2e.cluster.machine import Machine
@@ -59,35 +59,25 @@ class LocalCluster(Cluster):
             ClusterError: a process of it ended or was not ready in time; what started is stopped.
         """
         debian.require()
-        if self._machine.is_running() and self._is_answering():
-            say("it runs already")
-            return
-        self.down()
-        binaries.ensure()
-        pause = self._images.pause(self._layout.binaries / "pause")
-        began = time.monotonic()
-        try:
-            self._start(pause)
-        except BaseException:
-            self.down()
-            raise
-        say(f"ready ({time.monotonic() - began:.1f} s); kubeconfig {self.kubeconfig}")
+        with alone_in(self._state):
+            if self._machine.is_running() and self._is_answering():
+                say("it runs already")
+                return
+            self._stop()
+            binaries.ensure()
+            pause = self._images.pause(self._layout.binaries / "pause")
+            began = time.monotonic()
+            try:
+                self._start(pause)
+            except BaseException:
+                self._stop()
+                raise
+            say(f"ready ({time.monotonic() - began:.1f} s); kubeconfig {self.kubeconfig}")
 
     def down(self) -> None:
         """End the cluster and remove its state, except the logs."""
-        self._machine.stop()
-        for process in self._processes.values():
-            process.wait(timeout=10)  # they have ended with the machine
-        self._processes.clear()
-        if not self._state.exists():
-            return
-        for path in self._state.iterdir():
-            if path == self.logs:
-                continue
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        with alone_in(self._state):
+            self._stop()
 
     def project_image(self, context: Path, name: str) -> str:
         """Build the image in `context` on a base of Debian, and load it.
@@ -151,9 +141,21 @@ class LocalCluster(Cluster):
         self._await("the names", self._has_names)
         self._await("the service account `default`", self._has_service_account)
 
+    def _stop(self) -> None:
+        self._machine.stop()
+        for process in self._processes.values():
+            process.wait(timeout=10)  # they have ended with the machine
+        self._processes.clear()
+        for path in self._state.iterdir():
+            if path == self.logs:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != ".lock":
+                path.unlink()
+
     def _prepare(self) -> None:
         """Write everything that the processes read."""
-        self._state.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self.logs, ignore_errors=True)
         pki = self._state / "pki"
         people = certificates.identities(NODE_NAME, NODE_IP, API_SERVICE_IP)

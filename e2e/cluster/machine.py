@@ -30,6 +30,8 @@ mount --bind "$1/logs" /var/log
 echo "nameserver $2" >"$1/resolv.conf"
 # The host's name server is out of reach: who asked it would wait. It may be a link to /run.
 [ ! -e /etc/resolv.conf ] || mount --bind "$1/resolv.conf" /etc/resolv.conf
+# Beside version 1 of control groups runc would use this too, where the kubelet never cleans up.
+! mountpoint --quiet /sys/fs/cgroup/unified || umount /sys/fs/cgroup/unified
 ip link set lo up
 ip link add node0 type bridge
 ip address add "$2/24" dev node0
