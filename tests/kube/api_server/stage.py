@@ -2,8 +2,8 @@
 
 import json
 import urllib.request
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -52,12 +52,14 @@ class Stage:
         self.redis_url = redis_url
         self._server = server
         self._prefix = prefix
+        self._consumers: list[Process] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         self.kube.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         )
+        self._stack.enter_context(self.consumers())
         return self
 
     def __exit__(
@@ -121,8 +123,18 @@ class Stage:
             *("--group", group, "--url", ",".join(brokers.urls), "--token", token),
         ]
         process = Process(argv, log=log, env=env)
-        self._stack.callback(process.kill)
+        self._consumers.append(process)
         pod.start(process)
+
+    @contextmanager
+    def consumers(self) -> Iterator[None]:
+        """Kill the consumers that are started in the block and still run at its end."""
+        try:
+            yield
+        finally:
+            for process in self._consumers:
+                process.kill()
+            self._consumers.clear()
 
     # ---- resources ------------------------------------------------------------------------------
 
@@ -132,10 +144,15 @@ class Stage:
         return self.kube.create(self.resource("PartitionedQueue", name, {**small, **spec}))
 
     def apply_group(self, name: str, queue: str, **spec: Any) -> Body:
-        """Make a ConsumerGroup whose members are the pods labelled `group: NAME`."""
+        """Make a ConsumerGroup whose members are the pods labelled `group: NAME`.
+
+        Returns once the brokers serve it: a consumer that asks for a group that is not there ends.
+        """
         selector = {"matchLabels": {"group": name}}
         body = {"queue": queue, "selector": selector, **spec}
-        return self.kube.create(self.resource("ConsumerGroup", name, body))
+        made = self.kube.create(self.resource("ConsumerGroup", name, body))
+        self.wait_for("ConsumerGroup", name, "Ready", "True", "NoMember")
+        return made
 
     def resource(self, kind: str, name: str, spec: Mapping[str, Any]) -> Body:
         """Return the body of one of our resources."""

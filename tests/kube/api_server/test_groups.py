@@ -1,0 +1,227 @@
+"""A group and its pods: who is a member, what moves when pods come, end and vanish."""
+
+import time
+
+import pytest
+
+from tests.kube.api_server.processes import eventually, stays
+
+QUEUE = "jobs"
+DELAY_S = 3
+"""The rebalance delay: below it a test can tell `at once` from `after the delay`."""
+
+
+@pytest.fixture(scope="module")
+def brokers(stage):
+    stage.start_operator()
+    stage.apply_queue(QUEUE, rebalance={"delaySeconds": DELAY_S, "maxHandoffSeconds": 2})
+    return stage.serve(QUEUE)
+
+
+@pytest.fixture
+def group(stage, request):
+    """Return a name that no other test of the file has; its consumers end with the test."""
+    with stage.consumers():
+        yield request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
+
+
+def start(stage, brokers, owner, group, *, is_ready=True):
+    """Start one more pod of an owner, with its consumer."""
+    pod = stage.start_consumer(owner.make_pod(), QUEUE, group, brokers)
+    pod.report(is_ready=is_ready)
+    return pod
+
+
+def rebalances(stage, group):
+    """Return what the last rebalances were due to, with what they moved and assigned."""
+    found = stage.status("ConsumerGroup", group).get("rebalances", ())
+    return [(each["trigger"], each["moved"], each["assigned"]) for each in found]
+
+
+def wait_for_history(stage, group):
+    """Return the rebalances once there is one: status follows a moment later."""
+    return eventually(lambda: rebalances(stage, group), "a rebalance in status")
+
+
+def moved(before, after):
+    return {p for p in before if before[p] != after[p]}
+
+
+def test_a_group_without_pods_is_ready_and_says_so(stage, brokers, group):
+    made = stage.apply_group(group, QUEUE)
+    stage.wait_for("ConsumerGroup", group, "Ready", "True", "NoMember")
+    status = stage.status("ConsumerGroup", group)
+    assert status["observedGeneration"] == made["metadata"]["generation"]
+    assert status["phase"] == "Empty"
+    assert status["members"] == {"active": 0, "standby": 0, "lost": 0}
+    assert status["partitions"] == {"ready": 0, "paused": 0, "unbound": 0, "unassigned": 8}
+
+
+def test_scaling_hands_partitions_over(stage, brokers, group):
+    stage.apply_group(group, QUEUE)
+    owner = stage.owner(group, group)
+    first, second = (start(stage, brokers, owner, group) for _ in range(2))
+    before = stage.wait_for_shares(QUEUE, group, first, second)
+    stage.wait_for("ConsumerGroup", group, "Ready", "True", "Stable")
+    stage.wait_for_event("ConsumerGroup", group, "MemberJoined")
+    eventually(
+        lambda: (
+            {each["pod"] for each in stage.status("ConsumerGroup", group)["assignments"]}
+            == {first.name, second.name}
+        ),
+        "the pods in status",
+    )
+
+    third, fourth = (start(stage, brokers, owner, group) for _ in range(2))
+    after = stage.wait_for_shares(QUEUE, group, first, second, third, fourth)
+    assert len(moved(before, after)) == 4, "no more than balance demands"
+
+    began = time.monotonic()
+    for pod in (third, fourth):
+        pod.delete()
+    for pod in (third, fourth):
+        pod.end()
+    stage.wait_for_shares(QUEUE, group, first, second)
+    assert time.monotonic() - began < DELAY_S, "a pod that ends hands over at once"
+    stage.wait_for_event("ConsumerGroup", group, "RebalanceCompleted")
+    eventually(
+        lambda: (
+            [each for each in rebalances(stage, group) if each[1]][-1:]
+            and rebalances(stage, group)[-1][0].startswith("member")
+        ),
+        "rebalances in status",
+    )
+
+
+def test_only_pods_that_match_and_are_ready_are_members(stage, brokers, group):
+    stage.apply_group(group, QUEUE)
+    member = start(stage, brokers, stage.owner(group, group), group)
+    stranger = start(stage, brokers, stage.owner(f"{group}-x", "another"), group)
+    unready = start(stage, brokers, stage.owner(f"{group}-y", group), group, is_ready=False)
+    stage.wait_for_shares(QUEUE, group, member)
+    stays(
+        lambda: set(stage.assignment(QUEUE, group).values()) == {member.uid},
+        "only the member has partitions",
+        for_s=2,
+    )
+    assert stranger.process.is_running, "it keeps asking"
+
+    unready.report(is_ready=True)
+    stage.wait_for_shares(QUEUE, group, member, unready)
+
+
+def test_a_pod_that_ends_hands_over_before_it_is_gone(stage, brokers, group):
+    """The pod is terminating, its process has not heard of it yet: a handoff, no delay."""
+    stage.apply_group(group, QUEUE)
+    owner = stage.owner(group, group)
+    stay, leave = (start(stage, brokers, owner, group) for _ in range(2))
+    stage.wait_for_shares(QUEUE, group, stay, leave)
+
+    began = time.monotonic()
+    stage.kube.delete("Pod", stage.namespace, leave.name, grace_s=30)
+    stage.wait_for_shares(QUEUE, group, stay)
+    assert time.monotonic() - began < DELAY_S
+    assert leave.process.is_running
+    leave.process.terminate()
+    leave.end()
+
+
+def test_a_pod_that_is_gone_for_good_is_not_waited_for(stage, brokers, group):
+    stage.apply_group(group, QUEUE)
+    owner = stage.owner(group, group)
+    stay, die = (start(stage, brokers, owner, group) for _ in range(2))
+    stage.wait_for_shares(QUEUE, group, stay, die)
+
+    began = time.monotonic()
+    die.vanish()
+    stage.wait_for_shares(QUEUE, group, stay)
+    assert time.monotonic() - began < DELAY_S
+    stage.wait_for_event("ConsumerGroup", group, "MemberLeft")
+
+
+def test_a_pod_that_is_removed_by_force_may_still_run(stage, brokers, group):
+    stage.apply_group(group, QUEUE)
+    owner = stage.owner(group, group)
+    stay, lost = (start(stage, brokers, owner, group) for _ in range(2))
+    before = stage.wait_for_shares(QUEUE, group, stay, lost)
+
+    lost.remove()  # the node is out of reach: nobody says that its container has ended
+    lost.process.kill()
+    stays(lambda: stage.assignment(QUEUE, group) == before, "the delay is waited for", DELAY_S / 2)
+    stage.wait_for_shares(QUEUE, group, stay)
+
+
+def test_the_next_pod_of_a_stateful_set_gets_the_partitions_of_the_last(stage, brokers, group):
+    stage.apply_group(group, QUEUE, rebalance={"delaySeconds": 30})
+    owner = stage.owner(group, group, kind="StatefulSet")
+    pods = [owner.make_pod() for _ in range(2)]
+    for pod in pods:
+        stage.start_consumer_as(pod, QUEUE, group, brokers, {"PARTQ_MEMBER": pod.name})
+        pod.report(is_ready=True)
+    names = {pod.name for pod in pods}
+    before = eventually(
+        lambda: (
+            (found := stage.assignment(QUEUE, group)) and set(found.values()) == names and found
+        ),
+        "both have partitions",
+    )
+    stage.wait_for("ConsumerGroup", group, "Ready", "True", "Stable")
+
+    pods[1].vanish()
+    stage.wait_for_event("ConsumerGroup", group, "RebalanceScheduled")
+    assert stage.assignment(QUEUE, group) == before
+    again = owner.make_pod(pods[1].name)
+    assert again.uid != pods[1].uid
+    stage.start_consumer_as(again, QUEUE, group, brokers, {"PARTQ_MEMBER": again.name})
+    again.report(is_ready=True)
+    stage.wait_for("ConsumerGroup", group, "Ready", "True", "Stable")
+    stage.wait_for_event("ConsumerGroup", group, "RebalanceCancelled")
+    assert stage.assignment(QUEUE, group) == before
+
+
+def test_a_container_that_is_restarted_in_time_keeps_its_partitions(stage, brokers, group):
+    stage.apply_group(group, QUEUE, rebalance={"delaySeconds": 30})
+    owner = stage.owner(group, group)
+    stay, crash = (start(stage, brokers, owner, group) for _ in range(2))
+    before = stage.wait_for_shares(QUEUE, group, stay, crash)
+    stage.wait_for("ConsumerGroup", group, "Ready", "True", "Stable")
+    history = wait_for_history(stage, group)
+
+    crash.crash()
+    stage.wait_for("ConsumerGroup", group, "PartitionsAssigned", "False", "WaitingForMember")
+    assert stage.status("ConsumerGroup", group)["phase"] == "Waiting"
+    crash.restart()
+    after = stage.wait_for_shares(QUEUE, group, stay, crash)
+    assert after == before
+    stage.wait_for("ConsumerGroup", group, "Ready", "True", "Stable")
+    assert rebalances(stage, group) == history
+
+
+def test_more_pods_than_partitions_stand_by(stage, brokers, group):
+    stage.apply_group(group, QUEUE, type="Exclusive")
+    owner = stage.owner(group, group)
+    first = start(stage, brokers, owner, group)
+    eventually(lambda: set(stage.assignment(QUEUE, group).values()) == {first.uid}, "it has all")
+    second = start(stage, brokers, owner, group)
+    eventually(
+        lambda: stage.status("ConsumerGroup", group).get("members", {}).get("standby") == 1,
+        "the second stands by",
+    )
+    assert set(stage.assignment(QUEUE, group).values()) == {first.uid}
+
+    began = time.monotonic()
+    first.vanish()
+    eventually(
+        lambda: set(stage.assignment(QUEUE, group).values()) == {second.uid}, "it takes over"
+    )
+    assert time.monotonic() - began < DELAY_S
+
+
+def test_a_timer_knows_nothing_of_pods(stage, brokers, group):
+    stage.apply_group(group, QUEUE, rebalance={"policy": "Timer"})
+    owner = stage.owner(group, group)
+    stay, die = (start(stage, brokers, owner, group) for _ in range(2))
+    before = stage.wait_for_shares(QUEUE, group, stay, die)
+    die.vanish()
+    stays(lambda: stage.assignment(QUEUE, group) == before, "the delay is waited for", DELAY_S / 2)
+    stage.wait_for_shares(QUEUE, group, stay)
