@@ -150,6 +150,7 @@ class GroupWorker:
         self.view = GroupView(
             partitions=assigned,
             members=table.standings,
+            unseen_count=sum(seat.broker is None for seat in sight.seats.values()),
             moving_count=len(running),
             is_waiting=SeatState.WAITING in table.seats.values(),
             rebalances=self._history.last,

@@ -16,6 +16,8 @@ class GroupView:
     """Every partition of the queue; of those that no broker reports, what is on record."""
     members: Mapping[MemberId, Standing]
     """Everybody who has a flow, holds a partition or is waited for."""
+    unseen_count: int
+    """Partitions of which no broker that answers knows the group."""
     moving_count: int
     """How many handoffs are under way."""
     is_waiting: bool

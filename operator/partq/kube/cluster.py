@@ -155,6 +155,9 @@ class Cluster:
     def put_pod(self, pod: Pod) -> None:
         """Take note of a pod that is new or has changed."""
         before = self._pods.get(pod.uid)
+        if before is not None and before.is_terminating:
+            # At the very end its time to end is over, which does not make it one that lives.
+            pod = replace(pod, is_terminating=True)
         if before == pod:
             return
         self._pods[pod.uid] = pod
@@ -166,7 +169,6 @@ class Cluster:
         """Take note that a pod is gone; `pod`: as it was at its end."""
         before = self._pods.pop(pod.uid, None)
         if before is not None and before.is_terminating:
-            # It was given its time to end; one that is removed by force is not seen so before.
             pod = replace(pod, has_ended=True)
         if self._by_name.get((pod.namespace, pod.name)) == pod.uid:
             del self._by_name[pod.namespace, pod.name]

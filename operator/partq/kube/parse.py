@@ -35,6 +35,7 @@ class Pod:
     addresses: tuple[str, ...]
     is_ready: bool
     is_terminating: bool
+    """It was given time to end; a pod that is removed by force is not."""
     has_ended: bool
     """No process of it runs any more, as the kubelet says."""
     keeps_name: bool
@@ -150,7 +151,7 @@ def pod(body: Mapping[str, Any]) -> Pod:
             each.get("type") == "Ready" and each.get("status") == "True"
             for each in status.get("conditions") or ()
         ),
-        is_terminating=is_deleting(body),
+        is_terminating=is_deleting(body) and metadata.get("deletionGracePeriodSeconds") != 0,
         has_ended=_has_ended(status),
         keeps_name=owner_kind in NAME_KEEPERS,
         makes_successor=bool(owner_kind) and owner_kind not in NAME_KEEPERS,

@@ -150,8 +150,8 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     if queue is not None and queue.is_true is not True:
         reason, message = Reason.QUEUE_NOT_READY, f"{queue.reason}: {queue.message}"
         needed.append(Finding(ConditionType.QUEUE_READY, queue.is_true, reason, message))
-    elif facts.view is None and queue is not None:
-        text = "its cursors are being made"
+    elif queue is not None and (facts.view is None or facts.view.unseen_count):
+        text = "not every broker serves the group yet"
         needed.append(Finding(ConditionType.QUEUE_READY, None, Reason.PENDING, text))
     assigned = _assigned(facts.view)
     # A group without consumers does what it shall; its reason says so in the first columns.

@@ -28,12 +28,16 @@ class KubernetesRuntime:
         return {m: fact for m, fact in found.items() if fact is not MemberFact.UNKNOWN}
 
     def admits(self, group: str, member: MemberId, address: str) -> bool:
-        """Whether a member asks from its own pod, and the group's selector means that pod."""
+        """Whether a member asks from its own pod, which is Ready and meant by the selector.
+
+        Only who is not listed yet asks: a listed member comes back while its pod is not Ready.
+        """
         pod = self._pod(member)
         selector = self._cluster.selector(self._namespace, group)
         return (
             pod is not None
             and selector is not None
+            and pod.is_ready
             and not pod.is_terminating
             and address in pod.addresses
             and selector.matches(pod.labels)
