@@ -1,0 +1,177 @@
+"""Who may bind, and what pods say of members: the table of section "membership"."""
+
+import pytest
+
+from partq.core.membership import MemberFact
+from partq.core.model import MemberId
+from partq.kube import parse
+from partq.kube.cluster import Cluster, GroupKey
+from partq.kube.names import QueueKey
+from partq.kube.runtime import KubernetesRuntime
+from tests.kube.bodies import POD_UID, group_body, pod_body, queue_body
+
+KEY = QueueKey("shop", "orders")
+MEMBER = MemberId(f"{POD_UID}/main")
+
+
+@pytest.fixture
+def noticed():
+    return []
+
+
+@pytest.fixture
+def cluster(noticed):
+    cluster = Cluster(noticed.append)
+    cluster.put_queue(queue_body())
+    cluster.put_group(group_body())
+    noticed.clear()
+    return cluster
+
+
+def runtime(cluster, policy="KubernetesAware"):
+    return KubernetesRuntime(cluster, "shop", policy_of=lambda group: policy)
+
+
+@pytest.mark.parametrize(
+    ("pod", "member", "address", "is_admitted"),
+    [
+        pytest.param(pod_body(), MEMBER, "10.0.0.7", True, id="its own pod"),
+        pytest.param(pod_body(), POD_UID, "10.0.0.7", True, id="without a container"),
+        pytest.param(pod_body(), MEMBER, "10.0.0.8", False, id="from another address"),
+        pytest.param(pod_body(ready=False), MEMBER, "10.0.0.7", False, id="not Ready"),
+        pytest.param(pod_body(deletion_grace=9), MEMBER, "10.0.0.7", False, id="terminating"),
+        pytest.param(pod_body(labels={"app": "x"}), MEMBER, "10.0.0.7", False, id="not selected"),
+        pytest.param(pod_body(namespace="b"), MEMBER, "10.0.0.7", False, id="another namespace"),
+        pytest.param(pod_body(uid="other"), MEMBER, "10.0.0.7", False, id="another pod"),
+        pytest.param(pod_body(ip=None), MEMBER, "", False, id="without an address"),
+        pytest.param(pod_body(name="w-0"), "w-0", "10.0.0.7", False, id="a name that is not kept"),
+        pytest.param(
+            pod_body(name="w-0", owner="StatefulSet"), "w-0/main", "10.0.0.7", True, id="kept name"
+        ),
+    ],
+)
+def test_admits(cluster, pod, member, address, is_admitted):
+    cluster.put_pod(parse.pod(pod))
+    assert runtime(cluster).admits("workers", member, address) is is_admitted
+    assert not runtime(cluster).admits("another", member, address)
+
+
+def put(cluster, **body):
+    cluster.put_pod(parse.pod(pod_body(**body)))
+
+
+def drop(cluster, **body):
+    cluster.drop_pod(parse.pod(pod_body(**body)))
+
+
+LIFE = [
+    pytest.param([], MemberFact.UNKNOWN, id="never seen"),
+    pytest.param([(put, {})], MemberFact.EXISTS, id="there"),
+    pytest.param([(put, {"ended": True})], MemberFact.EXISTS, id="its container restarts"),
+    pytest.param(
+        [(put, {}), (put, {"deletion_grace": 30})], MemberFact.IS_TERMINATING, id="terminating"
+    ),
+    pytest.param(
+        [(put, {"deletion_grace": 30}), (put, {"deletion_grace": 0})],
+        MemberFact.IS_TERMINATING,
+        id="the kubelet's last word",
+    ),
+    pytest.param(
+        [(put, {"deletion_grace": 30}), (drop, {"deletion_grace": 0})],
+        MemberFact.IS_GONE_FOR_GOOD,
+        id="ended and gone",
+    ),
+    pytest.param(
+        [(put, {"ended": True}), (drop, {"ended": True})],
+        MemberFact.IS_GONE_FOR_GOOD,
+        id="gone without warning, its process too",
+    ),
+    pytest.param(
+        [(put, {}), (put, {"deletion_grace": 0}), (drop, {"deletion_grace": 0})],
+        MemberFact.UNKNOWN,
+        id="removed by force: it may still run",
+    ),
+    pytest.param(
+        [(put, {"owner": "StatefulSet"}), (drop, {"owner": "StatefulSet", "ended": True})],
+        MemberFact.UNKNOWN,
+        id="gone, its owner keeps the name",
+    ),
+    pytest.param(
+        [(put, {"owner": None}), (drop, {"owner": None, "ended": True})],
+        MemberFact.UNKNOWN,
+        id="gone, and nobody makes another",
+    ),
+]
+
+
+@pytest.mark.parametrize(("life", "fact"), LIFE)
+def test_facts(cluster, life, fact):
+    for step, body in life:
+        step(cluster, **body)
+    facts = runtime(cluster).facts("workers", [MEMBER])
+    assert facts.get(MEMBER, MemberFact.UNKNOWN) is fact
+
+
+def test_a_timer_knows_nothing(cluster):
+    put(cluster, deletion_grace=30)
+    assert runtime(cluster, "Timer").facts("workers", [MEMBER]) == {}
+
+
+@pytest.mark.parametrize(
+    ("life", "fact"),
+    [
+        ([(put, {})], MemberFact.EXISTS),
+        ([(put, {}), (drop, {"ended": True})], None),
+        ([(put, {"deletion_grace": 30})], None),
+        ([(drop, {"ended": True}), (put, {"uid": POD_UID.replace("a", "f")})], MemberFact.EXISTS),
+    ],
+)
+def test_a_member_known_by_its_pods_name_comes_back_with_the_next_pod(cluster, life, fact):
+    member = MemberId("workers-0/main")
+    for step, body in life:
+        step(cluster, name="workers-0", owner="StatefulSet", **body)
+    assert runtime(cluster).facts("workers", [member]).get(member) is fact
+
+
+def test_pods_wake_the_queues_that_they_concern(cluster, noticed):
+    put(cluster)
+    assert noticed == [KEY]
+    put(cluster)
+    assert noticed == [KEY], "nothing has changed"
+    put(cluster, labels={"app": "stranger"}, uid="other")
+    assert noticed == [KEY]
+    put(cluster, labels={"app": "x", "partq.dev/queue": "orders"}, uid="broker", name="b")
+    assert noticed == [KEY, KEY]
+    assert [pod.uid for pod in cluster.brokers(KEY)] == ["broker"]
+
+
+def test_a_broken_spec_keeps_the_selector_that_was_valid(cluster):
+    put(cluster)
+    broken = group_body(type="Shared")
+    broken["metadata"]["resourceVersion"] = "8"
+    cluster.put_group(broken)
+    assert runtime(cluster).admits("workers", MEMBER, "10.0.0.7")
+
+
+def test_what_a_list_finds_is_not_older_than_what_a_watch_told(cluster, noticed):
+    newer = queue_body(partitions=8)
+    newer["metadata"]["resourceVersion"] = "10"
+    cluster.put_queue(newer)
+    older = queue_body(partitions=4)
+    older["metadata"]["resourceVersion"] = "9"
+    cluster.put_queue(older)
+    assert cluster.queue(KEY)["spec"] == {"partitions": 8}
+    assert noticed == [KEY]
+
+    again = queue_body(partitions=2)
+    again["metadata"] |= {"resourceVersion": "1", "uid": "another life"}
+    cluster.put_queue(again)
+    assert cluster.queue(KEY)["spec"] == {"partitions": 2}
+
+
+def test_groups_without_a_queue_are_known(cluster):
+    cluster.put_group(group_body("lonely", "nowhere"))
+    assert cluster.queue_keys == {KEY, QueueKey("shop", "nowhere")}
+    cluster.drop_group(GroupKey("shop", "lonely"))
+    assert cluster.queue_keys == {KEY}
+    assert "managedFields" not in cluster.queue(KEY)["metadata"]
