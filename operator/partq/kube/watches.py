@@ -72,6 +72,9 @@ class Watches:
             kopf.operator(
                 registry=registry,
                 settings=settings(),
+                # It names peers, of which there are none. Its default asks for the user's name, and
+                # the uid of a container has none.
+                identity="partq",  # type: ignore[arg-type]  # a str of a name that is not public
                 standalone=True,
                 clusterwide=not self._namespaces,
                 namespaces=list(self._namespaces),
