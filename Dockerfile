@@ -16,10 +16,12 @@ RUN python3 -m venv /opt/partq \
 
 FROM ${BASE}
 COPY --from=build /opt/partq /opt/partq
-# The root file system may be read-only: nothing is written there, byte code neither.
+# The root file system may be read-only: nothing is written there, byte code neither. USER, because
+# kopf asks for the user's name, and the id that the pod runs as has none in /etc/passwd.
 ENV PATH=/opt/partq/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONUNBUFFERED=1
+    PYTHONUNBUFFERED=1 \
+    USER=partq
 USER 65532:65532
 EXPOSE 7411
 ENTRYPOINT ["partq"]
