@@ -1,7 +1,6 @@
 """Runs kopf: its watches, and nothing else of it, for as long as the operator runs."""
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ import kopf
 
 from partq.kube.api import is_in_cluster
 from partq.kube.cluster import Cluster
+from partq.kube.context import end
 from partq.kube.handlers import register
 from partq.kube.health import Health
 
@@ -34,6 +34,7 @@ class Watches:
         health: Health,
         on_started: Callable[[], None],
     ) -> None:
+        """Take what is to be fed; `on_started` is called when kopf has taken SIGTERM and SIGINT."""
         self._cluster = cluster
         self._namespaces = namespaces
         self._health = health
@@ -61,34 +62,24 @@ class Watches:
         register(registry, self._cluster)
         kopf.on.login(registry=registry)(log_in)
 
-        @kopf.on.startup(registry=registry)
-        async def started(**_: Any) -> None:
-            self._on_started()
-
         # It would write a line for every change of every pod.
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
-        stop = asyncio.Event()
-        running = asyncio.create_task(
-            kopf.operator(
-                registry=registry,
-                settings=settings(),
-                # It names peers, of which there are none. Its default asks for the user's name, and
-                # the uid of a container has none.
-                identity="partq",  # type: ignore[arg-type]  # a str of a name that is not public
-                standalone=True,
-                clusterwide=not self._namespaces,
-                namespaces=list(self._namespaces),
-                stop_flag=stop,
-            ),
-            name="kopf",
+        tasks = await kopf.spawn_tasks(
+            registry=registry,
+            settings=settings(),
+            standalone=True,
+            clusterwide=not self._namespaces,
+            namespaces=list(self._namespaces),
         )
+        # From here on by hand: `kopf.operator` cancels every task of the loop when it ends, those
+        # of our workers included.
+        self._on_started()
         try:
-            await asyncio.shield(running)
-        except asyncio.CancelledError:
-            stop.set()
-            with contextlib.suppress(asyncio.CancelledError):
-                await running
-            raise
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await end(*tasks)
 
     async def _beat(self) -> None:
         while True:
