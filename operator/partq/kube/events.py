@@ -83,11 +83,15 @@ class EventRecorder:
     async def run(self) -> None:
         """Write Events until cancelled."""
         while True:
-            event = await self._waiting.get()
-            try:
-                await self._write(*event)
-            except KubernetesError as error:
-                _log.info("an Event is dropped: %s", error)
+            await self.write_next()
+
+    async def write_next(self) -> None:
+        """Wait for an Event, and write it."""
+        event = await self._waiting.get()
+        try:
+            await self._write(*event)
+        except KubernetesError as error:
+            _log.info("an Event is dropped: %s", error)
 
     async def _write(self, subject: Subject, reason: str, note: str, is_warning: bool) -> None:
         key = (subject.uid, reason, note)

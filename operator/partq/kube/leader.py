@@ -50,8 +50,6 @@ class Leader:
         self._seen: tuple[Any, ...] | None = None
         self._seen_at = clock()
         self._was_leading = False
-        self.looked_at = clock()
-        """When the last try ended, whatever it came to."""
 
     @property
     def is_leading(self) -> bool:
@@ -62,18 +60,21 @@ class Leader:
         """Try to lead, and renew, until cancelled; then give the Lease back."""
         try:
             while True:
-                began = self._clock()
-                try:
-                    async with asyncio.timeout(CALL_LIMIT_S):
-                        if await self._try(began):
-                            self._leads_until = began + DEADLINE_S
-                except (KubernetesError, TimeoutError) as error:
-                    _log.warning("lease %s: %s", self._name, str(error) or "no answer in time")
-                self.looked_at = self._clock()
-                self._tell()
+                await self.attempt()
                 await asyncio.sleep(RENEW_S)
         finally:
-            await self._give_back()
+            await self.give_back()
+
+    async def attempt(self) -> None:
+        """Try once to take or to renew the Lease; without an answer nothing changes."""
+        began = self._clock()
+        try:
+            async with asyncio.timeout(CALL_LIMIT_S):
+                if await self._try(began):
+                    self._leads_until = began + DEADLINE_S
+        except (KubernetesError, TimeoutError) as error:
+            _log.warning("lease %s: %s", self._name, str(error) or "no answer in time")
+        self._tell()
 
     async def watch(self) -> None:
         """Tell the moment at which leadership ends without a renewal."""
@@ -81,6 +82,20 @@ class Leader:
             left_s = self._leads_until - self._clock()
             await asyncio.sleep(min(RENEW_S, left_s) if left_s > 0 else RENEW_S / 4)
             self._tell()
+
+    async def give_back(self) -> None:
+        """Stop leading, and let another begin at once."""
+        if not self.is_leading:
+            return
+        self._leads_until = float("-inf")
+        try:
+            async with asyncio.timeout(CALL_LIMIT_S):
+                lease = await self._api.get(self._path)
+                if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
+                    spec = {**lease["spec"], "holderIdentity": ""}
+                    await self._api.replace(self._path, {**lease, "spec": spec})
+        except (KubernetesError, TimeoutError) as error:
+            _log.info("lease %s: not given back: %s", self._name, error)
 
     def _tell(self) -> None:
         if self.is_leading != self._was_leading:
@@ -121,16 +136,3 @@ class Leader:
             "renewTime": at,
             "leaseTransitions": transitions if is_mine else transitions + 1,
         }
-
-    async def _give_back(self) -> None:
-        if not self.is_leading:
-            return
-        self._leads_until = float("-inf")
-        try:
-            async with asyncio.timeout(CALL_LIMIT_S):
-                lease = await self._api.get(self._path)
-                if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
-                    spec = {**lease["spec"], "holderIdentity": ""}
-                    await self._api.replace(self._path, {**lease, "spec": spec})
-        except (KubernetesError, TimeoutError) as error:
-            _log.info("lease %s: not given back: %s", self._name, error)

@@ -1,0 +1,206 @@
+"""The objects of a queue: what runs, what may restart it, and that it is restricted."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from partq.broker.auth import read_grants
+from partq.errors import SettingsError
+from partq.kube import broker_pods, names, parse
+from partq.kube.broker_pods import BrokerPlan, objects, stateful_set
+from partq.kube.names import QueueKey
+from partq.settings import BrokerSettings
+from tests.kube.bodies import UID, queue_body
+
+KEY = QueueKey("shop", "orders")
+TEMPLATE_DIGEST = "3ac8"
+
+
+def plan(*, queue=None, **changes):
+    made = BrokerPlan(
+        queue=parse.queue(queue or queue_body()),
+        owner_uid=UID,
+        store_uid=UID[:8],
+        redis_url="redis://:secret@redis.shop.svc:6380/0",
+        tokens_secret="orders-tokens",
+        image="partq:1",
+        image_pull_policy="IfNotPresent",
+        key_prefix="partq",
+        log_level="info",
+        server_version=(1, 30),
+    )
+    return replace(made, **changes)
+
+
+def template(plan):
+    return stateful_set(plan)["spec"]["template"]
+
+
+def test_everything_is_owned_and_labelled():
+    made = objects(plan())
+    assert [body["kind"] for _, body in made] == [
+        "Secret",
+        "Service",
+        "Service",
+        "PodDisruptionBudget",
+        "NetworkPolicy",
+        "StatefulSet",
+    ]
+    for path, body in made:
+        metadata = body["metadata"]
+        assert path.endswith(f"/namespaces/shop/{path.split('/')[-2]}/{metadata['name']}")
+        assert metadata["labels"][names.QUEUE_LABEL] == "orders"
+        (owner,) = metadata["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (UID, True)
+        assert len(metadata["name"]) <= 63
+    assert len({path for path, _ in made}) == len(made)
+
+
+def test_the_longest_name_fits():
+    for _, body in objects(plan(queue=queue_body("q" * 45))):
+        # A StatefulSet adds its revision hash to its name and makes a label of that.
+        assert len(body["metadata"]["name"]) <= (52 if body["kind"] == "StatefulSet" else 63)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [((1, 20), "policy/v1beta1"), ((1, 21), "policy/v1")]
+)
+def test_the_disruption_budget_is_of_a_version_that_the_server_knows(version, expected):
+    (budget,) = [o for o in objects(plan(server_version=version)) if "poddisruption" in o.path]
+    assert budget.body["apiVersion"] == expected
+    assert budget.path.startswith(f"/apis/{expected}/")
+
+
+def test_brokers_can_read_their_settings():
+    """The environment of the container is what `partq broker` takes."""
+    container = template(plan())["spec"]["containers"][0]
+    env = {each["name"]: each.get("value", "") for each in container["env"]}
+    env["PARTQ_BROKER_ID"] = "orders-broker-0"
+    env["PARTQ_REDIS_URL"] = "redis://redis:6379"
+    env["PARTQ_ADVERTISED_URL"] = env["PARTQ_ADVERTISED_URL"].replace(
+        "$(PARTQ_BROKER_ID)", env["PARTQ_BROKER_ID"]
+    )
+    settings = BrokerSettings.from_env(env)
+    assert settings.advertised_url == "http://orders-broker-0.orders-brokers.shop.svc:7411"
+    assert (settings.queue, settings.queue_uid) == ("orders", UID[:8])
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert [str(settings.tokens_file.parent)] == mounts
+
+
+def test_the_password_is_in_the_secret_alone():
+    secret, *others = objects(plan())
+    assert broker_pods.secret_entries(secret.body) == {
+        names.REDIS_ENTRY: "redis://:secret@redis.shop.svc:6380/0"
+    }
+    assert "secret@" not in json.dumps([body for _, body in others])
+
+
+RESTARTS = [
+    pytest.param({"redis_url": "redis://other"}, True, id="another Redis"),
+    pytest.param({"image": "partq:2"}, True, id="another image"),
+    pytest.param({"queue": {"brokers": {"replicas": 5}}}, False, id="more brokers"),
+    pytest.param({"queue": {"limits": {"maxMessageBytes": 2048}}}, False, id="limits"),
+    pytest.param({"queue": {"rebalance": {"delaySeconds": 9}}}, False, id="rebalance"),
+    pytest.param({"server_version": (1, 21)}, False, id="a newer server"),
+    pytest.param(
+        {"queue": {"brokers": {"resources": {"limits": {"cpu": 1}}}}}, True, id="resources"
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "restarts"), RESTARTS)
+def test_pods_restart_only_when_they_must(changes, restarts):
+    changes = dict(changes)
+    if "queue" in changes:
+        changes["queue"] = queue_body(**changes["queue"])
+    assert (template(plan(**changes)) != template(plan())) is restarts
+
+
+def test_a_change_of_the_template_is_noticed():
+    """An upgrade of the operator restarts all brokers if this digest changes: say so in the log."""
+    text = json.dumps(template(plan()), sort_keys=True)
+    assert hashlib.sha256(text.encode()).hexdigest()[:4] == TEMPLATE_DIGEST
+
+
+def test_pods_are_restricted():
+    spec = template(plan())["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    container = spec["containers"][0]["securityContext"]
+    assert container == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_what_the_spec_says_of_pods():
+    brokers = {
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "jobs", "operator": "Exists", "effect": "NoSchedule"}],
+        "priorityClassName": "high",
+        "imagePullSecrets": ["registry"],
+        "resources": {"requests": {"cpu": "100m", "memory": 1024}},
+    }
+    spec = template(plan(queue=queue_body(brokers=brokers)))["spec"]
+    assert spec["nodeSelector"] == {"disk": "ssd"}
+    assert spec["tolerations"] == brokers["tolerations"]
+    assert spec["priorityClassName"] == "high"
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    resources = spec["containers"][0]["resources"]
+    assert resources == {"requests": {"cpu": "100m", "memory": "1024"}}
+
+
+def test_the_network_policy_lets_redis_through():
+    (policy,) = [o.body["spec"] for o in objects(plan()) if "networkpolicies" in o.path]
+    ports = [port["port"] for rule in policy["egress"] for port in rule["ports"]]
+    assert ports == [7411, 6380, 53, 53]
+    (policy,) = [
+        o.body["spec"] for o in objects(plan(redis_url="redis://r")) if "networkpolicies" in o.path
+    ]
+    assert policy["egress"][1]["ports"][0]["port"] == 6379
+
+
+def test_tokens_are_new_each_time_and_good_for_brokers(tmp_path):
+    made, other = (broker_pods.tokens_secret(KEY, UID).body for _ in range(2))
+    entries = broker_pods.secret_entries(made)
+    assert entries["admin"] != broker_pods.secret_entries(other)["admin"]
+    file = tmp_path / "tokens.json"
+    file.write_text(entries["tokens.json"])
+    assert {grant.role: grant.token for grant in read_grants(file)} == {
+        role: entries[role] for role in ("produce", "consume", "admin")
+    }
+    assert broker_pods.admin_token(entries["tokens.json"], "orders") == entries["admin"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no json",
+        "{}",
+        "[]",
+        "[7]",
+        '[{"token": "t", "queue": "other", "role": "admin"}]',
+        '[{"token": "t", "queue": "orders", "role": "consume"}]',
+        '[{"token": 7, "queue": "orders", "role": "admin"}]',
+    ],
+)
+def test_without_an_admin_token(text):
+    with pytest.raises(SettingsError, match="no token of the role admin"):
+        broker_pods.admin_token(text, "orders")
+
+
+def test_the_url_of_redis_is_not_repeated():
+    assert broker_pods.checked_redis_url(" rediss://r:1/0\n") == "rediss://r:1/0"
+    with pytest.raises(SettingsError) as caught:
+        broker_pods.checked_redis_url("http://:hunter2@r")
+    assert "hunter2" not in caught.value.message
+
+
+def test_entries_that_are_no_text_are_left_out():
+    data = {"good": "YQ==", "bad": "!", "binary": "//79"}
+    assert broker_pods.secret_entries({"data": data}) == {"good": "a"}
+    assert broker_pods.secret_entries({}) == {}

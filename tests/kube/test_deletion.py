@@ -1,0 +1,154 @@
+"""The end of a queue: in order, repeated where it must be, and over whatever happens."""
+
+import pytest
+
+from partq.errors import StoreUnavailableError
+from partq.kube import deletion, parse
+from partq.kube.api import queue_path
+from partq.kube.cluster import Cluster
+from partq.kube.deletion import PODS_LIMIT_S, STORE_LIMIT_S, Deletion
+from partq.kube.names import FINALIZER, QueueKey
+from tests.kube.bodies import UID, pod_body, queue_body
+from tests.kube.fake_api import FakeApi
+from tests.kube.test_leader import Clock
+
+KEY = QueueKey("shop", "orders")
+PATH = queue_path(*KEY)
+SET = "/apis/apps/v1/namespaces/shop/statefulsets/orders-broker"
+
+
+class FakeStore:
+    def __init__(self):
+        self.done = []
+        self.is_away = False
+
+    async def bury(self):
+        self._do("bury")
+
+    async def erase(self):
+        self._do("erase")
+        return 42
+
+    async def release(self, *, keeps_data):
+        self._do(f"release {keeps_data}")
+
+    def _do(self, what):
+        if self.is_away:
+            raise StoreUnavailableError("no answer")
+        self.done.append(what)
+
+
+@pytest.fixture
+def api():
+    api = FakeApi()
+    body = queue_body()
+    body["metadata"]["finalizers"] = ["other", FINALIZER]
+    api.objects[PATH] = body
+    owner = {"ownerReferences": [{"uid": UID}]}
+    api.objects[SET] = {"metadata": {"uid": "set", "resourceVersion": "1", **owner}}
+    return api
+
+
+@pytest.fixture
+def cluster():
+    return Cluster(lambda key: None)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def store():
+    return FakeStore()
+
+
+@pytest.fixture
+def end(api, cluster, clock):
+    return Deletion(api, cluster, KEY, clock)
+
+
+def broker_pod(cluster):
+    pod = parse.pod(pod_body("orders-broker-0", labels={"partq.dev/queue": "orders"}))
+    cluster.put_pod(pod)
+    return pod
+
+
+async def test_everything_in_order(api, cluster, store, end):
+    body = api.objects[PATH]
+    pod = broker_pod(cluster)
+    progress = await end.step(body, store, keeps_data=False)
+    assert not progress.is_over, "a broker still writes"
+    assert store.done == ["bury"]
+    assert SET not in api.objects
+
+    cluster.drop_pod(pod)
+    progress = await end.step(body, store, keeps_data=False)
+    assert progress.is_over
+    assert store.done == ["bury", "erase", "release False"]
+    assert [note.reason for note in progress.notes] == ["DataRemoved"]
+    assert api.objects[PATH]["metadata"]["finalizers"] == ["other"]
+
+
+async def test_retained(api, store, end):
+    progress = await end.step(api.objects[PATH], store, keeps_data=True)
+    assert progress.is_over
+    assert store.done == ["bury", "release True"]
+    assert [note.reason for note in progress.notes] == ["DataRetained"]
+
+
+async def test_a_stateful_set_of_somebody_else_stays(api, store, end):
+    api.objects[SET]["metadata"]["ownerReferences"] = []
+    assert (await end.step(api.objects[PATH], store, keeps_data=False)).is_over
+    assert SET in api.objects
+
+
+async def test_a_store_that_is_away_holds_it_up_for_a_while_only(api, clock, store, end):
+    store.is_away = True
+    body = api.objects[PATH]
+    assert not (await end.step(body, store, keeps_data=False)).is_over
+    assert not (await end.step(body, None, keeps_data=False)).is_over
+    clock.now += STORE_LIMIT_S
+    progress = await end.step(body, None, keeps_data=False)
+    assert progress.is_over
+    (note,) = progress.notes
+    assert (note.reason, note.is_warning) == ("FinalizerReleased", True)
+    assert FINALIZER not in api.objects[PATH]["metadata"]["finalizers"]
+
+
+async def test_a_store_that_comes_back_is_cleared(api, clock, store, end):
+    store.is_away = True
+    body = api.objects[PATH]
+    assert not (await end.step(body, store, keeps_data=False)).is_over
+    store.is_away = False
+    clock.now += STORE_LIMIT_S / 2
+    assert (await end.step(body, store, keeps_data=False)).is_over
+    assert store.done == ["bury", "erase", "release False"]
+
+
+async def test_pods_that_stay_hold_it_up_for_a_while_only(api, cluster, clock, store, end):
+    broker_pod(cluster)
+    clock.now += PODS_LIMIT_S
+    assert (await end.step(api.objects[PATH], store, keeps_data=False)).is_over
+
+
+async def test_the_finalizer_of_a_resource_that_has_changed_stays_for_now(api):
+    body = queue_body()
+    body["metadata"]["resourceVersion"] = "older"
+    assert await deletion.hold(api, body) is False
+    assert api.objects[PATH]["metadata"]["finalizers"] == ["other", FINALIZER], "not overwritten"
+
+
+async def test_the_next_life_of_a_name_keeps_its_finalizer(api):
+    body = queue_body()
+    body["metadata"]["uid"] = "the life before"
+    await deletion.release(api, body)
+    assert FINALIZER in api.objects[PATH]["metadata"]["finalizers"]
+
+
+async def test_hold(api):
+    api.objects[PATH]["metadata"]["finalizers"] = ["other"]
+    assert await deletion.hold(api, api.objects[PATH]) is False
+    assert await deletion.hold(api, api.objects[PATH]) is True
+    assert api.objects[PATH]["metadata"]["finalizers"] == ["other", FINALIZER]

@@ -1,0 +1,102 @@
+"""What of a change is worth an Event."""
+
+from dataclasses import replace
+
+import pytest
+
+from partq.coordinator.view import GroupView
+from partq.core.membership import Standing
+from partq.core.model import MemberId
+from partq.core.records import Rebalance
+from partq.kube import news
+from partq.kube.conditions import Finding, bad, good
+from partq.kube.names import ConditionType, Reason
+
+A, B = MemberId("a"), MemberId("b")
+STORE = ConditionType.STORE_REACHABLE
+AWAY = bad(STORE, Reason.STORE_UNREACHABLE, "no answer")
+CALM = GroupView(
+    partitions={},
+    members={A: Standing.BOUND},
+    unseen_count=0,
+    moving_count=0,
+    is_waiting=False,
+    rebalances=(),
+)
+WAITING = replace(CALM, is_waiting=True, members={A: Standing.WAITING})
+DONE = Rebalance("member_joined", 2, 1, 1000, 1250, 40)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reasons"),
+    [
+        pytest.param([], [good(STORE)], [], id="good from the start is no news"),
+        pytest.param([], [AWAY], ["StoreUnreachable"], id="bad from the start"),
+        pytest.param([good(STORE)], [AWAY], ["StoreUnreachable"], id="turned bad"),
+        pytest.param([AWAY], [replace(AWAY, message="still")], [], id="no repeat of the same"),
+        pytest.param([AWAY], [good(STORE)], ["Recovered"], id="good again"),
+        pytest.param([], [Finding(STORE, None, Reason.PENDING)], [], id="not known is no news"),
+        pytest.param(
+            [], [bad(ConditionType.READY, Reason.STORE_UNREACHABLE, "x")], [], id="a sum is no news"
+        ),
+        pytest.param(
+            [Finding(ConditionType.PAUSED, False, Reason.NOT_PAUSED)],
+            [Finding(ConditionType.PAUSED, True, Reason.ANNOTATION)],
+            ["Paused"],
+            id="paused",
+        ),
+    ],
+)
+def test_conditions(before, after, reasons):
+    notes = news.of_conditions(before, after)
+    assert [note.reason for note in notes] == reasons
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reasons"),
+    [
+        pytest.param(None, WAITING, [], id="what was there at the start"),
+        pytest.param(CALM, CALM, [], id="nothing"),
+        pytest.param(
+            CALM,
+            replace(CALM, members={A: Standing.BOUND, B: Standing.BOUND}),
+            ["MemberJoined"],
+            id="joined",
+        ),
+        pytest.param(
+            CALM, replace(CALM, members={A: Standing.LEAVING}), [], id="leaving is still there"
+        ),
+        pytest.param(CALM, WAITING, ["MemberLeft", "RebalanceScheduled"], id="lost"),
+        pytest.param(WAITING, CALM, ["MemberJoined", "RebalanceCancelled"], id="back in time"),
+        pytest.param(
+            WAITING, replace(CALM, members={}, moving_count=3), ["RebalanceStarted"], id="too late"
+        ),
+        pytest.param(
+            replace(CALM, moving_count=3),
+            replace(CALM, rebalances=(DONE,)),
+            ["RebalanceCompleted"],
+            id="over",
+        ),
+        pytest.param(
+            WAITING,
+            replace(CALM, members={}, rebalances=(DONE,)),
+            ["RebalanceCompleted"],
+            id="late, between two looks",
+        ),
+    ],
+)
+def test_group(before, after, reasons):
+    assert [note.reason for note in news.of_group(before, after, str)] == reasons
+
+
+def test_a_note_names_a_bounded_number_of_members():
+    many = replace(CALM, members={MemberId(f"pod-{n:02}"): Standing.BOUND for n in range(12)})
+    (note,) = news.of_group(replace(CALM, members={}), many, str)
+    assert note.text.endswith("pod-09 and 2 more")
+
+
+def test_what_a_rebalance_did_is_told():
+    (note,) = news.of_group(CALM, replace(CALM, rebalances=(DONE,)), str)
+    assert note.text == (
+        "member_joined: 2 partitions moved, 1 assigned in 250 ms; longest pause 40 ms"
+    )

@@ -1,0 +1,342 @@
+"""From what a worker knows to status: truthful, small, and unchanged when nothing changes."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from partq.coordinator.view import GroupView, QueueView
+from partq.core.membership import Standing
+from partq.core.model import Epoch, PartitionId
+from partq.core.records import Assigned, Rebalance
+from partq.kube import render
+from partq.kube.conditions import Finding, bad, good
+from partq.kube.names import ConditionType, QueueKey, Reason
+from partq.kube.render import Durability, GroupFacts, QueueFacts, ranges
+from partq.resources.status import ConsumerGroupStatus, PartitionedQueueStatus
+
+NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
+KEY = QueueKey("shop", "orders")
+PARTITIONS = [PartitionId(1, index) for index in range(4)]
+SYNCED = Durability(is_appending=True, sync="always", is_nearly_full=False)
+READY = good(ConditionType.READY)
+
+
+def queue_view(owned=4, brokers=None):
+    return QueueView(
+        partitions=PARTITIONS,
+        owners=dict.fromkeys(PARTITIONS[:owned], "b-0"),
+        brokers={"b-0": True, "b-1": True} if brokers is None else brokers,
+    )
+
+
+def queue_facts(**changes):
+    facts = {
+        "key": KEY,
+        "generation": 3,
+        "is_provisioned": True,
+        "partition_count": 4,
+        "desired_brokers": 2,
+        "ready_pods": 2,
+        "durability": SYNCED,
+        "view": queue_view(),
+        "store_uid": "0f3a9c1e",
+    }
+    return QueueFacts(**(facts | changes))
+
+
+def group_view(states="RRRR", *, moving=0, waiting=False, members=None, unseen=0, rebalances=()):
+    names = {"R": "Ready", "P": "Paused", "U": "Unbound", "-": "Unassigned"}
+    return GroupView(
+        partitions={
+            partition: Assigned(None if s == "-" else "m", Epoch(1), names[s])
+            for partition, s in zip(PARTITIONS, states, strict=True)
+        },
+        members={"m": Standing.BOUND} if members is None else members,
+        unseen_count=unseen,
+        moving_count=moving,
+        is_waiting=waiting,
+        rebalances=rebalances,
+    )
+
+
+def group_facts(**changes):
+    facts = {"generation": 2, "queue_ready": READY, "view": group_view()}
+    return GroupFacts(**(facts | changes))
+
+
+def summary(findings):
+    """Return (status, reason) of the three that sum up."""
+    found = {each.type: (each.is_true, str(each.reason)) for each in findings}
+    return [found[name] for name in ("Ready", "Reconciling", "Stalled")]
+
+
+CALM = (False, "AsSpecified")
+
+
+@pytest.mark.parametrize(
+    ("facts", "ready", "reconciling", "stalled"),
+    [
+        pytest.param(queue_facts(), (True, "AsSpecified"), CALM, CALM, id="as specified"),
+        pytest.param(
+            queue_facts(view=None, is_provisioned=False, store_uid=None),
+            (None, "Pending"),
+            (True, "Pending"),
+            CALM,
+            id="just made",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(3)),
+            (False, "PartitionsUnserved"),
+            (True, "PartitionsUnserved"),
+            CALM,
+            id="a partition without a broker",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(2, {"b-0": True, "b-1": False})),
+            (False, "BrokerUnreachable"),
+            (True, "BrokerUnreachable"),
+            CALM,
+            id="a broker does not answer",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(0, {})),
+            (False, "BrokersMissing"),
+            (True, "BrokersMissing"),
+            CALM,
+            id="no broker",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(4, {"b-0": True})),
+            (True, "AsSpecified"),
+            (True, "AsSpecified"),
+            CALM,
+            id="all is served by fewer brokers than specified",
+        ),
+        pytest.param(
+            queue_facts(
+                troubles={
+                    ConditionType.SPEC_VALID: bad(
+                        ConditionType.SPEC_VALID, Reason.PARTITIONS_IMMUTABLE, "fixed"
+                    )
+                }
+            ),
+            (False, "PartitionsImmutable"),
+            (False, "PartitionsImmutable"),
+            (True, "PartitionsImmutable"),
+            id="refused for good",
+        ),
+        pytest.param(
+            queue_facts(
+                troubles={
+                    ConditionType.STORE_REACHABLE: bad(
+                        ConditionType.STORE_REACHABLE, Reason.STORE_UNREACHABLE, "no answer"
+                    )
+                }
+            ),
+            (False, "StoreUnreachable"),
+            (True, "StoreUnreachable"),
+            CALM,
+            id="Redis is away",
+        ),
+    ],
+)
+def test_queue(facts, ready, reconciling, stalled):
+    assert summary(render.queue_findings(facts)) == [ready, reconciling, stalled]
+
+
+@pytest.mark.parametrize(
+    ("durability", "status", "reason"),
+    [
+        (None, None, "Pending"),
+        (SYNCED, True, "SyncedAlways"),
+        (Durability(is_appending=True, sync="everysec", is_nearly_full=False), False, "SyncedEve"),
+        (Durability(is_appending=True, sync="no", is_nearly_full=False), False, "NotSynced"),
+        (Durability(is_appending=True, sync="", is_nearly_full=False), None, "Pending"),
+        (Durability(is_appending=False, sync="always", is_nearly_full=False), False, "NotSynced"),
+        (Durability(is_appending=True, sync="always", is_nearly_full=True), False, "StoreNearly"),
+    ],
+)
+def test_durability(durability, status, reason):
+    findings = {f.type: f for f in render.queue_findings(queue_facts(durability=durability))}
+    found = findings[ConditionType.STORE_DURABLE]
+    assert found.is_true is status
+    assert str(found.reason).startswith(reason)
+    assert findings[ConditionType.READY].is_true is True, "it is told, and stops nothing"
+
+
+@pytest.mark.parametrize(
+    ("facts", "phase", "ready", "reconciling", "stalled"),
+    [
+        pytest.param(group_facts(), "Stable", (True, "Stable"), CALM, CALM, id="stable"),
+        pytest.param(
+            group_facts(view=group_view("----", members={})),
+            "Empty",
+            (True, "NoMember"),
+            CALM,
+            CALM,
+            id="nobody is there",
+        ),
+        pytest.param(
+            group_facts(view=group_view("RRRP", moving=1)),
+            "Rebalancing",
+            (True, "Rebalancing"),
+            (True, "Rebalancing"),
+            CALM,
+            id="a handoff",
+        ),
+        pytest.param(
+            group_facts(view=group_view("RRUU", waiting=True)),
+            "Waiting",
+            (False, "WaitingForMember"),
+            (True, "WaitingForMember"),
+            CALM,
+            id="a member is lost",
+        ),
+        pytest.param(
+            group_facts(view=group_view("RR--")),
+            "Rebalancing",
+            (False, "PartitionsUnassigned"),
+            CALM,
+            CALM,
+            id="nobody has a partition",
+        ),
+        pytest.param(
+            group_facts(queue_ready=None, view=None),
+            "Degraded",
+            (False, "QueueNotFound"),
+            (False, "QueueNotFound"),
+            (True, "QueueNotFound"),
+            id="no such queue",
+        ),
+        pytest.param(
+            group_facts(queue_ready=Finding(ConditionType.READY, False, Reason.STORE_UNREACHABLE)),
+            "Degraded",
+            (False, "QueueNotReady"),
+            (True, "QueueNotReady"),
+            CALM,
+            id="its queue is not ready",
+        ),
+        pytest.param(
+            group_facts(view=group_view(unseen=1)),
+            "Stable",
+            (None, "Pending"),
+            (True, "Pending"),
+            CALM,
+            id="a broker does not know it yet",
+        ),
+        pytest.param(
+            group_facts(problem=bad(ConditionType.SPEC_VALID, Reason.INVALID_SPEC, "strategy")),
+            "Stable",
+            (False, "InvalidSpec"),
+            (False, "InvalidSpec"),
+            (True, "InvalidSpec"),
+            id="a broken spec: what runs goes on",
+        ),
+        pytest.param(group_facts(is_paused=True), "Paused", (True, "Stable"), CALM, CALM, id="all"),
+    ],
+)
+def test_group(facts, phase, ready, reconciling, stalled):
+    status, findings = render.group_status(facts, {}, NOW, str)
+    found = summary(findings)
+    assert status["phase"] == phase
+    assert found[0] == ready
+    assert found[1][0] is reconciling[0]
+    assert found[2] == stalled
+
+
+def test_pauses_are_mirrored():
+    findings = render.queue_findings(queue_facts(is_paused=True, is_rebalance_paused=True))
+    assert {f.type: f.is_true for f in findings[-2:]} == {"Paused": True, "RebalancePaused": True}
+
+
+def test_time_of_change_stays_where_nothing_changes():
+    first, _ = render.queue_status(queue_facts(), {}, NOW)
+    later = NOW + timedelta(minutes=5)
+    assert render.queue_status(queue_facts(), first, later)[0] == first
+
+    changed, _ = render.queue_status(queue_facts(view=queue_view(3)), first, later)
+    since = {each["type"]: each["lastTransitionTime"] for each in changed["conditions"]}
+    assert since["Ready"] == "2026-11-20T12:05:00Z"
+    assert since["SpecValid"] == "2026-11-20T12:00:00Z"
+    assert all(each["message"] for each in changed["conditions"])
+    assert {each["observedGeneration"] for each in changed["conditions"]} == {3}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "text"),
+    [
+        ([], ""),
+        ([0], "0"),
+        ([7, 0, 1, 2, 3], "0-3,7"),
+        ([1, 3, 5], "1,3,5"),
+        ([4, 5], "4-5"),
+    ],
+)
+def test_ranges(indexes, text):
+    assert ranges(indexes) == text
+
+
+def test_what_a_group_shows():
+    view = GroupView(
+        partitions={
+            PARTITIONS[0]: Assigned("a/x", Epoch(1), "Ready"),
+            PARTITIONS[1]: Assigned("a/y", Epoch(1), "Ready"),
+            PARTITIONS[2]: Assigned("b", Epoch(1), "Unbound"),
+            PARTITIONS[3]: Assigned(None, Epoch(1), "Unassigned"),
+        },
+        members={
+            "a/x": Standing.BOUND,
+            "a/y": Standing.LEAVING,
+            "b": Standing.WAITING,
+            "c": Standing.BOUND,
+        },
+        unseen_count=0,
+        moving_count=0,
+        is_waiting=True,
+        rebalances=[Rebalance("member_lost", 2, 1, 1_000, 1_250, 40)] * 7,
+    )
+    status, _ = render.group_status(group_facts(view=view, lag=9), {}, NOW, lambda m: m[0])
+    assert status["members"] == {"active": 2, "standby": 1, "lost": 1}
+    assert status["partitions"] == {"ready": 2, "paused": 0, "unbound": 1, "unassigned": 1}
+    assert status["assignments"] == [
+        {"pod": "a", "partitions": "0-1"},
+        {"pod": "b", "partitions": "2"},
+    ]
+    assert len(status["rebalances"]) == 5
+    assert status["rebalances"][0] == {
+        "id": 1000,
+        "trigger": "member_lost",
+        "startedAt": "1970-01-01T00:00:01Z",
+        "moved": 2,
+        "assigned": 1,
+        "durationMilliseconds": 250,
+        "longestPauseMilliseconds": 40,
+    }
+
+
+def test_status_fits_the_schema():
+    status, _ = render.queue_status(queue_facts(tokens_secret="orders-tokens"), {}, NOW)
+    PartitionedQueueStatus.model_validate(status)
+    rebalances = [Rebalance("member_joined", 1, 1, 5, 6, 1)]
+    facts = group_facts(view=group_view(rebalances=rebalances), lag=7, rebalance_now="1")
+    status, _ = render.group_status(facts, {}, NOW, str)
+    ConsumerGroupStatus.model_validate(status)
+
+
+@pytest.mark.parametrize("pods", [1000, 4096])
+def test_status_stays_small(pods):
+    """4,096 partitions, dealt out so that no two of a pod are neighbours."""
+    partitions = [PartitionId(1, index) for index in range(4096)]
+    names = [f"{'workers-of-a-long-name-' * 2}5d7f9c{n:05}" for n in range(pods)]
+    view = GroupView(
+        partitions={p: Assigned(names[p.index % pods], Epoch(1), "Ready") for p in partitions},
+        members=dict.fromkeys(names, Standing.BOUND),
+        unseen_count=0,
+        moving_count=0,
+        is_waiting=False,
+        rebalances=[Rebalance("member_joined", 4096, 4096, 10**12, 10**12 + 5, 10**6)] * 20,
+    )
+    status, _ = render.group_status(group_facts(view=view, lag=10**15), {}, NOW, str)
+    assert len(status["assignments"]) == 1000
+    assert len(json.dumps(status)) < 256 * 1024
