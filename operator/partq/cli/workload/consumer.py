@@ -58,7 +58,8 @@ class Diary:
 
 
 async def _run(options: argparse.Namespace) -> None:
-    with JournalWriter(options.journal, options.member) as journal:
+    # A member of Kubernetes is a pod and a container, with a slash between.
+    with JournalWriter(options.journal, options.member.replace("/", ".")) as journal:
         diary = Diary(options.member, journal)
         async with Consumer(
             options.url,

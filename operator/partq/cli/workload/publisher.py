@@ -4,17 +4,20 @@
     python -m partq.cli.workload.publisher --journal DIR --name p-1 ... --messages 1000 ...
 
 It is deterministic: started again under the same name with the same arguments after a kill -9, it
-asks the brokers how far it got, and goes on from there. It ends with 0 once all is stored. The
-token is read from PARTQ_TOKEN.
+asks the brokers how far it got, and goes on from there. It ends with 0 once all is stored. SIGTERM
+makes it begin no further message, and end when what it has begun is stored. The token is read from
+PARTQ_TOKEN.
 """
 
 import argparse
 import asyncio
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 from partq import Producer
@@ -113,7 +116,9 @@ def _events(options: argparse.Namespace) -> Iterator[Event]:
 
 
 async def _run(options: argparse.Namespace) -> None:
-    events = _events(options)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    events = takewhile(lambda _: not stop.is_set(), _events(options))
     with JournalWriter(options.journal, options.name) as journal:
         async with Producer(
             options.url,
