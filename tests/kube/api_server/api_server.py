@@ -87,9 +87,8 @@ class ApiServer:
 
     def __enter__(self) -> Self:
         self._etcd.start()
-        self._server.start()
         try:
-            eventually(self._is_ready, "the API server's answer", timeout_s=START_S)
+            self.serve()
         except BaseException:
             self.stop()
             raise
@@ -102,6 +101,15 @@ class ApiServer:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def serve(self) -> None:
+        """Start the API server, again after `break_down`, and wait until it answers."""
+        self._server.start()
+        eventually(self._is_ready, "the API server's answer", timeout_s=START_S)
+
+    def break_down(self) -> None:
+        """Kill the API server; what it has stored stays."""
+        self._server.kill()
 
     def stop(self) -> None:
         """End both processes: their data is of no use to anybody."""

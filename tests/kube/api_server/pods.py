@@ -186,6 +186,8 @@ class Brokers:
         self._folder = folder
         self.pods: list[PlayedPod] = []
         self.urls: list[str] = []
+        self.tokens: dict[str, str] = {}
+        """By role, once the brokers run."""
 
     def start(self) -> None:
         """Wait for the StatefulSet, and have as many pods as it wants."""
@@ -261,11 +263,14 @@ class Brokers:
         (secret,) = (each["secret"] for each in volumes if each["name"] == "tokens")
         (item,) = secret["items"]
         path = self._folder / f"{self._namespace}-{self._queue}-{item['path']}"
-        path.write_text(self._secret(secret["secretName"])[item["key"]])
+        self.tokens = self._secret(secret["secretName"])
+        path.write_text(self.tokens[item["key"]])
         return path
 
     def _secret(self, name: str) -> dict[str, str]:
-        return secret_entries(self._kube, self._namespace, name)
+        secret = self._kube.get("Secret", self._namespace, name)
+        assert secret is not None, f"no Secret {name}"
+        return {key: b64decode(text).decode() for key, text in secret["data"].items()}
 
 
 _POD_SPEC: Body = {"containers": [{"name": "consumer", "image": "partq"}]}
@@ -281,13 +286,6 @@ def controller(owner: Body) -> Body:
         "uid": owner["metadata"]["uid"],
         "controller": True,
     }
-
-
-def secret_entries(kube: Kube, namespace: str, name: str) -> dict[str, str]:
-    """Return the entries of a Secret."""
-    secret = kube.get("Secret", namespace, name)
-    assert secret is not None, f"no Secret {name}"
-    return {key: b64decode(text).decode() for key, text in secret["data"].items()}
 
 
 def _identity(body: Body) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from partq.resources import API_VERSION
 from partq.store.keys import Keys
 from tests.kube.api_server.api_server import HOST, ApiServer, free_port
 from tests.kube.api_server.client import Body
-from tests.kube.api_server.pods import PARTQ, Brokers, Owner, PlayedPod, secret_entries
+from tests.kube.api_server.pods import PARTQ, Brokers, Owner, PlayedPod
 from tests.kube.api_server.processes import Process, eventually
 
 FAST_REBALANCE = {"delaySeconds": 2, "maxHandoffSeconds": 2}
@@ -116,11 +116,17 @@ class Stage:
         self, pod: PlayedPod, queue: str, group: str, brokers: Brokers, env: Mapping[str, str]
     ) -> None:
         """Let `partq consume` play a pod, under a member id in `env`."""
-        token = secret_entries(self.kube, self.namespace, f"{queue}-tokens")["consume"]
         log = self.folder / f"{self.namespace}-{pod.name}.log"
         argv: list[str | Path] = [
             *(PARTQ, "consume", "--json", "--queue", queue, "--namespace", self.namespace),
-            *("--group", group, "--url", ",".join(brokers.urls), "--token", token),
+            *(
+                "--group",
+                group,
+                "--url",
+                ",".join(brokers.urls),
+                "--token",
+                brokers.tokens["consume"],
+            ),
         ]
         process = Process(argv, log=log, env=env)
         self._consumers.append(process)
