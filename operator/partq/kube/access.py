@@ -47,12 +47,25 @@ async def read_access(
     text = _entry(secret, key.namespace, name, names.TOKENS_ENTRY)
     try:
         token = broker_pods.admin_token(text, key.name)
-        url = broker_pods.checked_redis_url(await _redis_url(api, queue, default_url))
     except SettingsError as error:
-        if isinstance(error, SecretMissingError):
-            raise
         raise SecretMissingError(error.message) from None
+    url = await read_redis_url(api, queue, default_url)
     return Access(redis_url=url, admin_token=token, tokens_secret=name)
+
+
+async def read_redis_url(api: KubeApi, queue: PartitionedQueue, default_url: str | None) -> str:
+    """Return where a queue is stored; it needs none of the queue's tokens.
+
+    Raises:
+        SecretMissingError: nothing says where, or it is no URL of Redis.
+        KubernetesError: no answer, or a refusal.
+    """
+    try:
+        return broker_pods.checked_redis_url(await _redis_url(api, queue, default_url))
+    except SecretMissingError:
+        raise
+    except SettingsError as error:
+        raise SecretMissingError(error.message) from None
 
 
 def is_owned(body: Mapping[str, Any], owner_uid: str) -> bool:

@@ -14,7 +14,7 @@ from partq.coordinator.view import QueueView
 from partq.core.records import Rebalance
 from partq.errors import PartqError, StoreUnavailableError
 from partq.kube import deletion, names, parse
-from partq.kube.access import Access, read_access
+from partq.kube.access import Access, read_access, read_redis_url
 from partq.kube.api import pod_path
 from partq.kube.apply import Applier
 from partq.kube.broker_pods import BrokerPlan, objects
@@ -265,13 +265,14 @@ class QueueWorker:
             self._wake_later()
 
     async def _store_at_the_end(self, model: PartitionedQueue | None, body: Body) -> QueueStore:
-        """Open the store of a queue that goes; its own tokens may be gone already."""
-        if self._access is None and model is not None:
-            uid, default_url = body["metadata"]["uid"], self._context.settings.redis_url
-            self._access = await read_access(self._context.api, model, uid, default_url)
-        if self._access is None:
+        """Open the store of a queue that goes; its tokens may be gone, or never have been there."""
+        if self._access is not None:
+            url = self._access.redis_url
+        elif model is not None:
+            url = await read_redis_url(self._context.api, model, self._context.settings.redis_url)
+        else:
             raise StoreUnavailableError("the spec does not say where the store is")
-        return await self._serving.store(self._access.redis_url, store_uid(body))
+        return await self._serving.store(url, store_uid(body))
 
     def _wake_later(self) -> None:
         asyncio.get_running_loop().call_later(FIRST_BACKOFF_S, self._wake.set)
