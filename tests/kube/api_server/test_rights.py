@@ -1,0 +1,121 @@
+"""The operator with the rights that the chart gives it, and with fewer."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.kube.api_server.processes import eventually
+
+RBAC = Path(__file__).parents[3] / "charts" / "partq" / "templates" / "rbac.yaml"
+ACCOUNT = "operator"
+
+
+def rules_of_the_chart():
+    """Return what the chart's role allows: the block is YAML as it stands."""
+    text = RBAC.read_text(encoding="utf-8")
+    block = re.search(r'define "partq\.rules" }}\n(.*?)\{\{- end }}', text, re.DOTALL)
+    assert block is not None
+    return yaml.safe_load(block[1])
+
+
+LEASES = {
+    "apiGroups": ["coordination.k8s.io"],
+    "resources": ["leases"],
+    "verbs": ["get", "create", "update", "patch"],
+}
+
+
+def set_rights(stage, rules):
+    """Let the operator's account do what `rules` say, and no more."""
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": ACCOUNT, "namespace": stage.namespace},
+        "rules": rules,
+    }
+    if stage.kube.get("Role", stage.namespace, ACCOUNT) is None:
+        stage.kube.create(role)
+    else:
+        stage.kube.patch("Role", stage.namespace, ACCOUNT, {"rules": rules})
+
+
+def without(rules, *resources):
+    kept = []
+    for rule in rules:
+        names = [name for name in rule["resources"] if name not in resources]
+        kept += [{**rule, "resources": names}] if names else []
+    return kept
+
+
+@pytest.fixture(scope="module")
+def operator(stage, api_server):
+    """The operator as a service account that has no right yet."""
+    metadata = {"name": ACCOUNT, "namespace": stage.namespace}
+    stage.kube.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    set_rights(stage, [])
+    stage.kube.create(
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "Role",
+                "name": ACCOUNT,
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": stage.namespace}],
+        }
+    )
+    path = f"/api/v1/namespaces/{stage.namespace}/serviceaccounts/{ACCOUNT}/token"
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = stage.kube.call("POST", path, request)["status"]["token"]
+    return stage.start_operator(kubeconfig=api_server.kubeconfig("account", token))
+
+
+def test_without_any_right_it_waits(stage, operator):
+    eventually(lambda: "forbidden" in operator.process.output(), "it says what it may not do")
+    assert operator.answers("/healthz"), "a restart would not help"
+    assert not operator.answers("/readyz")
+
+
+def test_a_right_that_is_missing_is_a_condition(stage, operator):
+    set_rights(stage, [*without(rules_of_the_chart(), "statefulsets"), LEASES])
+    eventually(lambda: operator.answers("/readyz"), "it is ready")
+    stage.apply_queue("orders")
+    condition = stage.wait_for("PartitionedQueue", "orders", "Ready", "False", "Forbidden")
+    assert "statefulsets" in condition["message"]
+    stage.wait_for_event("PartitionedQueue", "orders", "Forbidden")
+    assert stage.condition("PartitionedQueue", "orders", "Stalled")[0] == "True"
+
+
+def test_the_rights_of_the_chart_are_enough(stage, operator):
+    set_rights(stage, [*rules_of_the_chart(), LEASES])
+    brokers = stage.serve("orders")
+    with stage.consumers():
+        stage.apply_group("workers", "orders")
+        owner = stage.owner("workers", "workers")
+        pods = [stage.start_consumer(owner.make_pod(), "orders", "workers", brokers) for _ in "ab"]
+        for pod in pods:
+            pod.report(is_ready=True)
+        stage.wait_for_shares("orders", "workers", *pods)
+        pods[0].delete()
+        pods[0].end()
+        stage.wait_for_shares("orders", "workers", pods[1])
+    stage.wait_for_event("ConsumerGroup", "workers", "MemberLeft")
+
+    since = len(operator.process.output())
+    stage.kube.delete("PartitionedQueue", stage.namespace, "orders")
+    eventually(
+        lambda: stage.kube.get("StatefulSet", stage.namespace, "orders-broker") is None,
+        "the StatefulSet is removed",
+    )
+    for pod in brokers.pods:
+        pod.delete()
+        pod.end()
+    eventually(
+        lambda: stage.kube.get("PartitionedQueue", stage.namespace, "orders") is None,
+        "the finalizer is taken off",
+    )
+    assert "forbidden" not in operator.process.output()[since:]
