@@ -5,6 +5,7 @@ JSON is YAML, so what Kubernetes reads as YAML is written as JSON.
 
 import base64
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,6 @@ POD_CIDR = "10.244.0.0/23"
 SERVICE_CIDR = "10.96.0.0/16"
 API_SERVICE_IP = "10.96.0.1"
 API_URL = f"https://{NODE_IP}:6443"
-CGROUP = "partq-e2e"
 PAUSE_IMAGE = "localhost/pause:1"
 CNI_BIN = "/usr/lib/cni"
 
@@ -35,6 +35,11 @@ class Layout:
     def containerd_socket(self) -> Path:
         """Where containerd listens."""
         return self.state / "containerd.sock"
+
+    @property
+    def cgroup(self) -> str:
+        """The control group of the pods; another for each folder, as clusters can run at once."""
+        return f"partq-e2e-{zlib.crc32(str(self.state).encode()):08x}"
 
     def pki(self, file: str) -> str:
         """Return the path of a key or certificate."""
@@ -222,7 +227,7 @@ def _kubelet(layout: Layout) -> dict[str, Any]:
         "clusterDNS": [NODE_IP],
         "resolvConf": str(layout.state / "resolv.conf"),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{CGROUP}",
+        "cgroupRoot": f"/{layout.cgroup}",
         "enforceNodeAllocatable": [],
         # It shares its disk and its memory with the rest of the machine: it gives up last.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%"},

@@ -32,13 +32,13 @@ class LocalCluster(Cluster):
     """One node, all of it on this machine; see `machine` for what keeps it apart from the host.
 
     Everything is in the folder `state`: keys, kubeconfigs, logs, data. `up` starts from nothing;
-    `down` leaves the logs. One such cluster runs at a time.
+    `down` leaves the logs. Another cluster can run in another folder.
     """
 
     def __init__(self, state: Path | None = None) -> None:
         self._state = (state or default_state()).absolute()
         self._layout = Layout(binaries.directory(), self._state)
-        self._machine = Machine(self._state, cgroup=configuration.CGROUP)
+        self._machine = Machine(self._state, cgroup=self._layout.cgroup)
         self._images = Builder(binaries.cache())
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
