@@ -340,3 +340,22 @@ def test_status_stays_small(pods):
     status, _ = render.group_status(group_facts(view=view, lag=10**15), {}, NOW, str)
     assert len(status["assignments"]) == 1000
     assert len(json.dumps(status)) < 256 * 1024
+
+
+def test_more_ranges_than_there_is_room_for_are_cut_between_numbers():
+    """Two pods, and strategy `modulo`: every second partition of 4,096."""
+    partitions = [PartitionId(1, index) for index in range(4096)]
+    view = GroupView(
+        partitions={p: Assigned("ab"[p.index % 2], Epoch(1), "Ready") for p in partitions},
+        members=dict.fromkeys("ab", Standing.BOUND),
+        unseen_count=0,
+        moving_count=0,
+        is_waiting=False,
+        rebalances=[],
+    )
+    status, _ = render.group_status(group_facts(view=view), {}, NOW, str)
+    ConsumerGroupStatus.model_validate(status)
+    *numbers, last = status["assignments"][0]["partitions"].split(",")
+    assert last == "..."
+    assert [int(number) for number in numbers] == [2 * place for place in range(len(numbers))]
+    assert len(numbers) > 200

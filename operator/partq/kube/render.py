@@ -315,9 +315,16 @@ def _assignments(
     for member, indexes in held.items():
         by_pod.setdefault(pod_name(member), []).extend(indexes)
     return [
-        {"pod": pod, "partitions": ranges(by_pod[pod])[:MAX_MESSAGE_CHARS]}
+        {"pod": pod, "partitions": _fitting(ranges(by_pod[pod]))}
         for pod in sorted(by_pod)[:MAX_PODS]
     ]
+
+
+def _fitting(text: str) -> str:
+    """Return ranges as far as there is room, `...` for the rest; never a part of a number."""
+    if len(text) <= MAX_MESSAGE_CHARS:
+        return text
+    return text[: text.rindex(",", 0, MAX_MESSAGE_CHARS - 2) + 1] + "..."
 
 
 def _rebalance(rebalance: Rebalance) -> dict[str, Any]:
