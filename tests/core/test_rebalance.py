@@ -281,3 +281,114 @@ def test_what_was_planned_and_done_is_not_planned_again(seen, strategy):
     settled = Sight(seats=done, flows=seen.flows, losses=seen.losses, is_complete=seen.is_complete)
     if not judge(settled, rules.membership).join_wait_ms and strategy == "sticky":
         assert moves_of(settled, rules) == []
+
+
+ROLLOUT = {
+    A: MemberFact.EXISTS,
+    B: MemberFact.EXISTS,
+    C: MemberFact.IS_REPLACEMENT,
+    D: MemberFact.IS_REPLACEMENT,
+}
+
+
+def going(**facts):
+    """Return the facts of a rollout from A and B to C and D, where something has changed."""
+    return {**ROLLOUT, **{MemberId(name.lower()): fact for name, fact in facts.items()}}
+
+
+@pytest.mark.parametrize(
+    ("owned", "bound", "facts", "expected"),
+    [
+        pytest.param([A, A, B, B], [A, B, C, D], going(), [A, A, B, B], id="they stand by"),
+        pytest.param(
+            [A, A, B, B],
+            [A, B, C, D],
+            going(A=MemberFact.IS_TERMINATING),
+            [C, C, B, B],
+            id="one leaves: one inherits its whole set",
+        ),
+        pytest.param(
+            [A, A, B, B],
+            [A, B, C, D],
+            going(A=MemberFact.IS_BEING_REPLACED, B=MemberFact.IS_BEING_REPLACED),
+            [C, C, D, D],
+            id="both leave",
+        ),
+        pytest.param(
+            [A, A, B, B],
+            [A, B],
+            going(A=MemberFact.IS_BEING_REPLACED),
+            [A, A, B, B],
+            id="its replacement is not there yet: it goes on",
+        ),
+        pytest.param(
+            [A, A, B, B],
+            [A, B],
+            going(A=MemberFact.IS_TERMINATING),
+            [B, B, B, B],
+            id="its time is over: the others take over",
+        ),
+        pytest.param(
+            [A, A, B, B],
+            [B],
+            going(A=MemberFact.IS_BEING_REPLACED),
+            [B, B, B, B],
+            id="it is gone before its time is over: the others take over",
+        ),
+        pytest.param(
+            [A, A, B, B],
+            [B, C],
+            going(A=MemberFact.IS_GONE_FOR_GOOD),
+            [C, C, B, B],
+            id="gone for good: its replacement inherits",
+        ),
+        pytest.param([None] * 4, [C, D], going(), [C, C, D, D], id="nobody but they is there"),
+        pytest.param(
+            [A, A, B, B],
+            [A, B, C, D],
+            {A: MemberFact.IS_TERMINATING},
+            [C, D, B, B],
+            id="no rollout: all that there are share",
+        ),
+        pytest.param(
+            [None, A, B, B],
+            [A, B, C],
+            going(),
+            [A, A, B, B],
+            id="what nobody has goes to those that work",
+        ),
+    ],
+)
+def test_rollout(owned, bound, facts, expected):
+    sight = group(owned, bound=bound, facts=facts)
+    owners = after(sight, moves_of(sight))
+    assert [owners[PartitionId(1, index)] for index in range(4)] == expected
+
+
+def test_what_is_left_of_a_set_follows_the_rest_of_it():
+    """One partition of A is on its way to D already: the other goes there too, and not to C."""
+    sight = group([A, A, B, B], bound=[A, B, C, D], facts=going(A=MemberFact.IS_TERMINATING))
+    (move,) = moves_of(sight, under_way={PartitionId(1, 0): D})
+    assert (move.partition, move.target) == (PartitionId(1, 1), D)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("surge", [1, 2])
+def test_in_a_rollout_each_partition_moves_once(size, surge):
+    """Old ones leave as new ones come, `surge` at a time; a new one may also come late."""
+    old = [MemberId(f"old-{n}") for n in range(size)]
+    new = [MemberId(f"new-{n}") for n in range(size)]
+    owners = {PartitionId(1, index): old[index % size] for index in range(12)}
+    moves_of_each = Counter()
+    for step in range(0, size + surge, surge):
+        arrived, leaving = new[:step], set(old[: max(0, step - surge + 1)])
+        facts = dict.fromkeys(arrived, MemberFact.IS_REPLACEMENT)
+        facts |= dict.fromkeys(leaving, MemberFact.IS_BEING_REPLACED)
+        living = [m for m in old if m not in leaving or m in owners.values()]
+        owned = [owners[p] for p in sorted(owners)]
+        sight = group(owned, bound=[*living, *arrived], facts=facts)
+        moves = moves_of(sight)
+        moves_of_each.update(move.partition for move in moves)
+        owners = after(sight, moves)
+    assert set(owners.values()) <= set(new) | set(old)
+    assert all(count == 1 for count in moves_of_each.values())

@@ -29,6 +29,16 @@ class MemberFact(Enum):
     IS_TERMINATING = auto()
     """It is shutting down and will not come back under this id."""
     IS_GONE_FOR_GOOD = auto()
+    IS_REPLACEMENT = auto()
+    """It is there to take over from one that will leave; until then it stands by."""
+    IS_BEING_REPLACED = auto()
+    """It is shutting down, can go on for a while, and another comes to take over from it."""
+
+
+LEAVING_FACTS: Final = frozenset(
+    {MemberFact.IS_TERMINATING, MemberFact.IS_GONE_FOR_GOOD, MemberFact.IS_BEING_REPLACED}
+)
+"""What is known of those that will not come back under their id."""
 
 
 class Standing(Enum):
@@ -223,10 +233,7 @@ class _Judge:
         """Whether a member without a flow is known not to come back."""
         if member in self._flows:
             return False
-        if self._sight.facts.get(member) in (
-            MemberFact.IS_TERMINATING,
-            MemberFact.IS_GONE_FOR_GOOD,
-        ):
+        if self._sight.facts.get(member) in LEAVING_FACTS:
             return True
         last_loss = self._last_loss.get(member)
         return last_loss is not None and last_loss.is_leaving
@@ -234,7 +241,7 @@ class _Judge:
     def _standing(self, member: MemberId, departed: Collection[MemberId]) -> Standing:
         if flows := self._flows.get(member):
             fact = self._sight.facts.get(member)
-            if fact in (MemberFact.IS_TERMINATING, MemberFact.IS_GONE_FOR_GOOD):
+            if fact in LEAVING_FACTS:
                 return Standing.LEAVING
             # A life that leaves says so at one broker after the other; a new life is no leaver.
             leaving = {flow.incarnation for flow in flows if flow.is_leaving}

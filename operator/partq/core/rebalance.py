@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from partq.core.assignors import ASSIGNORS, Assignor, Owner
-from partq.core.membership import MembershipRules, Seat, SeatState, Sight, Standing, Table
+from partq.core.membership import (
+    LEAVING_FACTS,
+    MemberFact,
+    MembershipRules,
+    Seat,
+    SeatState,
+    Sight,
+    Standing,
+    Table,
+)
 from partq.core.model import BrokerId, MemberId, PartitionId
 
 
@@ -122,11 +131,16 @@ class _Planner:
         self._fixed: dict[PartitionId, MemberId] = {}
         self._settled: dict[PartitionId, MemberId] = {}
         self._homeless: list[PartitionId] = []
+        self._heirs: dict[MemberId, MemberId] = {}
+        """Who is taking over from whom already."""
         for partition, state in sorted(table.seats.items()):
             if partition in under_way:
                 target = under_way[partition]
                 if target is not None:
                     self._fixed[partition] = target
+                    source = sight.seats[partition].member
+                    if source is not None:
+                        self._heirs[source] = target
             else:
                 self._sort_in(partition, state)
 
@@ -144,16 +158,16 @@ class _Planner:
 
     def plan(self) -> list[Move]:
         may_balance = self._may_balance()
+        moves = self._inherit()
         if not self._homeless and not may_balance:
-            return []
-        free = {m for m, s in self._table.standings.items() if s is Standing.BOUND}
+            return moves
+        free = self._working()
         members = free | set(self._fixed.values())
         kept = {**self._fixed, **self._settled}
         wanted = self._assignor(len(members))(list(self._sight.seats), members, kept)
 
         loads = Counter(dict.fromkeys(free, 0))
         loads.update(member for member in self._fixed.values() if member in free)
-        moves = []
         for partition, member in self._settled.items():
             target = wanted.get(partition, member)
             if may_balance and target != member and self._is_free(target, partition):
@@ -170,6 +184,60 @@ class _Planner:
                 unplaced.append(partition)
         moves += self._place(unplaced, loads)
         return sorted(moves, key=lambda move: move.partition)
+
+    def _inherit(self) -> list[Move]:
+        """Let replacements take over whole sets: so a partition moves once in a rollout.
+
+        The set of a member that is being replaced waits where it is until a replacement is there.
+        """
+        if self._rules.type is not GroupType.PARTITIONED or self._rules.strategy != "sticky":
+            return []
+        idle = self._idle_replacements()
+        moves = []
+        for member, partitions in sorted(self._sets_left().items()):
+            brokers = {self._sight.seats[partition].broker for partition in partitions}
+            able = [self._heirs[member]] if member in self._heirs else idle
+            heir = next((m for m in able if all(self._table.is_free(m, b) for b in brokers)), None)
+            if heir is not None:
+                idle = [each for each in idle if each != heir]
+                moves += [self._move(partition, heir) for partition in partitions]
+            elif not self._may_wait(member):
+                continue
+            self._fixed |= dict.fromkeys(partitions, heir or member)
+            self._homeless = [p for p in self._homeless if p not in partitions]
+        return moves
+
+    def _sets_left(self) -> dict[MemberId, list[PartitionId]]:
+        """Return what members that leave, or are gone for good, leave behind."""
+        left: dict[MemberId, list[PartitionId]] = {}
+        for partition in self._homeless:
+            member = self._sight.seats[partition].member
+            if member is not None and self._sight.facts.get(member) in LEAVING_FACTS:
+                left.setdefault(member, []).append(partition)
+        return left
+
+    def _idle_replacements(self) -> list[MemberId]:
+        """Return the members that are there to take over and hold nothing yet."""
+        holding = {*self._fixed.values(), *self._settled.values()}
+        return [
+            member
+            for member, standing in sorted(self._table.standings.items())
+            if standing is Standing.BOUND
+            and member not in holding
+            and self._sight.facts.get(member) is MemberFact.IS_REPLACEMENT
+        ]
+
+    def _may_wait(self, member: MemberId) -> bool:
+        """Whether a member that leaves is connected, and can go on for a while."""
+        return (
+            self._sight.facts.get(member) is MemberFact.IS_BEING_REPLACED
+            and self._table.standings[member] is Standing.LEAVING
+        )
+
+    def _working(self) -> set[MemberId]:
+        """Return the members that share the partitions: replacements stand by, if others work."""
+        free = {m for m, s in self._table.standings.items() if s is Standing.BOUND}
+        return free.difference(self._idle_replacements()) or free
 
     def _may_balance(self) -> bool:
         """Whether partitions may move that nobody has lost.

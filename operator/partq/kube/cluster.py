@@ -4,6 +4,7 @@ Watches fill it in. A watch that was broken misses deletions, so queues and grou
 and then, and a worker looks again at the pods of lost members.
 """
 
+import time
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ from partq.errors import SettingsError
 from partq.kube import names, parse
 from partq.kube.names import QueueKey
 from partq.kube.parse import Pod
+from partq.kube.rollout import Ages
 from partq.resources import ConsumerGroup, Selector
 
 MAX_GONE = 20_000
@@ -38,13 +40,21 @@ class Known(NamedTuple):
 class Cluster:
     """Bodies and pods by name; `on_change` hears which queue is concerned."""
 
-    def __init__(self, on_change: Callable[[QueueKey], None]) -> None:
+    def __init__(
+        self, on_change: Callable[[QueueKey], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._on_change = on_change
+        self._clock = clock
         self._queues: dict[QueueKey, Body] = {}
         self._groups: dict[GroupKey, Body] = {}
         self._by_queue: dict[QueueKey, set[GroupKey]] = defaultdict(set)
         self._selectors: dict[GroupKey, Selector] = {}
         self._pods: dict[str, Pod] = {}
+        self._by_namespace: dict[str, dict[str, Pod]] = defaultdict(dict)
+        self._matching: dict[GroupKey, list[Pod]] = {}
+        """Each group's pods, until a pod or the selector changes."""
+        self._seen_at: dict[str, float] = {}
+        self._ending_at: dict[str, float] = {}
         self._by_name: dict[tuple[str, str], str] = {}
         self._gone: OrderedDict[str, Pod] = OrderedDict()
 
@@ -92,8 +102,9 @@ class Cluster:
             selector = parse.group(body).spec.selector
         except SettingsError:
             selector = None  # the worker says so; the selector that was valid last stays
-        if selector is not None:
+        if selector is not None and self._selectors.get(key) != selector:
             self._selectors[key] = selector
+            self._matching.pop(key, None)
         if after is not None:
             self._by_queue[after].add(key)
             self._on_change(after)
@@ -103,6 +114,7 @@ class Cluster:
         queue = self._queue_of(key)
         self._groups.pop(key, None)
         self._selectors.pop(key, None)
+        self._matching.pop(key, None)
         if queue is not None:
             self._by_queue[queue].discard(key)
             self._on_change(queue)
@@ -135,32 +147,40 @@ class Cluster:
 
     def brokers(self, key: QueueKey) -> list[Pod]:
         """Return a queue's broker pods."""
-        return [
-            pod
-            for pod in self._pods.values()
-            if pod.namespace == key.namespace and pod.labels.get(names.QUEUE_LABEL) == key.name
-        ]
+        pods = self._by_namespace.get(key.namespace, {}).values()
+        return [pod for pod in pods if pod.labels.get(names.QUEUE_LABEL) == key.name]
 
     def members(self, namespace: str, group: str) -> list[Pod]:
         """Return the pods that a group's selector means."""
-        selector = self.selector(namespace, group)
+        key = GroupKey(namespace, group)
+        selector = self._selectors.get(key)
         if selector is None:
             return []
-        return [
-            pod
-            for pod in self._pods.values()
-            if pod.namespace == namespace and selector.matches(pod.labels)
-        ]
+        if key not in self._matching:
+            pods = self._by_namespace.get(namespace, {}).values()
+            self._matching[key] = [pod for pod in pods if selector.matches(pod.labels)]
+        return self._matching[key]
+
+    def ages(self, pod: Pod) -> Ages:
+        """Return how long a pod has been known, and for how long as ending."""
+        now = self._clock()
+        return Ages(
+            pod_s=now - self._seen_at.get(pod.uid, now),
+            ending_s=now - self._ending_at.get(pod.uid, now),
+        )
 
     def put_pod(self, pod: Pod) -> None:
         """Take note of a pod that is new or has changed."""
         before = self._pods.get(pod.uid)
         if before is not None and before.is_terminating:
             # At the very end its time to end is over, which does not make it one that lives.
-            pod = replace(pod, is_terminating=True)
+            pod = replace(pod, is_terminating=True, grace_s=before.grace_s)
         if before == pod:
             return
-        self._pods[pod.uid] = pod
+        self._pods[pod.uid] = self._by_namespace[pod.namespace][pod.uid] = pod
+        self._seen_at.setdefault(pod.uid, self._clock())
+        if pod.is_terminating:
+            self._ending_at.setdefault(pod.uid, self._clock())
         self._by_name[pod.namespace, pod.name] = pod.uid
         self._gone.pop(pod.uid, None)
         self._tell(pod)
@@ -168,6 +188,9 @@ class Cluster:
     def drop_pod(self, pod: Pod) -> None:
         """Take note that a pod is gone; `pod`: as it was at its end."""
         before = self._pods.pop(pod.uid, None)
+        self._by_namespace[pod.namespace].pop(pod.uid, None)
+        self._seen_at.pop(pod.uid, None)
+        self._ending_at.pop(pod.uid, None)
         if before is not None and before.is_terminating:
             pod = replace(pod, has_ended=True)
         if self._by_name.get((pod.namespace, pod.name)) == pod.uid:
@@ -178,6 +201,8 @@ class Cluster:
         self._tell(pod)
 
     def _tell(self, pod: Pod) -> None:
+        for group in [key for key in self._matching if key.namespace == pod.namespace]:
+            del self._matching[group]
         for key in set(self._queues_of(pod)):
             self._on_change(key)
 

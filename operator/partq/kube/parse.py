@@ -36,6 +36,8 @@ class Pod:
     is_ready: bool
     is_terminating: bool
     """It was given time to end; a pod that is removed by force is not."""
+    grace_s: float
+    """How much time it was given; 0: none, or not yet."""
     has_ended: bool
     """No process of it runs any more, as the kubelet says."""
     keeps_name: bool
@@ -152,6 +154,7 @@ def pod(body: Mapping[str, Any]) -> Pod:
             for each in status.get("conditions") or ()
         ),
         is_terminating=is_deleting(body) and metadata.get("deletionGracePeriodSeconds") != 0,
+        grace_s=float(metadata.get("deletionGracePeriodSeconds") or 0),
         has_ended=_has_ended(status),
         keeps_name=owner_kind in NAME_KEEPERS,
         makes_successor=bool(owner_kind) and owner_kind not in NAME_KEEPERS,

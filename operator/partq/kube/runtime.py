@@ -7,6 +7,7 @@ from partq.core.model import MemberId
 from partq.kube import parse
 from partq.kube.cluster import Cluster
 from partq.kube.parse import Pod
+from partq.kube.rollout import rollout_facts
 from partq.resources.models import RebalancePolicy
 
 
@@ -24,7 +25,13 @@ class KubernetesRuntime:
         """Return what is known of these members; under the policy Timer, nothing."""
         if self._policy_of(group) == "Timer":
             return {}
+        pods = self._cluster.members(self._namespace, group)
+        in_rollout = rollout_facts(pods, self._cluster.ages)
         found = {member: self._fact(member) for member in members}
+        for member in members:
+            uid = parse.member_name(member).uid
+            if uid in in_rollout:
+                found[member] = in_rollout[uid]
         return {m: fact for m, fact in found.items() if fact is not MemberFact.UNKNOWN}
 
     def admits(self, group: str, member: MemberId, address: str) -> bool:
