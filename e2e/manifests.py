@@ -1,0 +1,177 @@
+"""What a story puts into its namespace: the objects, as Kubernetes takes them."""
+
+from typing import Any
+
+QUEUE = "orders"
+GROUP = "workers"
+CONSUMERS = "workers"
+PRODUCER = "producer"
+JOURNALS = "journals"
+
+_UID = 65532
+_JOURNAL_FOLDER = "/journals"
+EVENTS_FILE = f"{_JOURNAL_FOLDER}/events.ndjson.gz"
+"""Where the pod `JOURNALS` can put a file that the producer reads."""
+_VOLUME = {"name": JOURNALS, "persistentVolumeClaim": {"claimName": JOURNALS}}
+_MOUNT = {"name": JOURNALS, "mountPath": _JOURNAL_FOLDER}
+READ_JOURNALS = ("sh", "-c", f"cat {_JOURNAL_FOLDER}/*.journal 2>/dev/null || true")
+"""What to run in the pod `JOURNALS`: it prints every row that was written so far."""
+CLEAR_JOURNALS = ("sh", "-c", f"rm -f {_JOURNAL_FOLDER}/*.journal")
+
+CRASH_CONSUMER = (
+    "python",
+    "-c",
+    "import os, pathlib\n"
+    "for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):\n"
+    "    if b'partq.cli.workload.consumer' in path.read_bytes().split(b'\\0'):\n"
+    "        os.kill(int(path.parent.name), 9)\n",
+)
+"""What to run in a consumer's pod: its consumer dies by kill -9."""
+
+
+def queue(partitions: int, brokers: int, **spec: Any) -> dict[str, Any]:
+    """Return a queue; a lost member may come back for 5 seconds, a handoff lasts at most 3."""
+    return {
+        "apiVersion": "partq.dev/v1alpha1",
+        "kind": "PartitionedQueue",
+        "metadata": {"name": QUEUE},
+        "spec": {
+            "partitions": partitions,
+            "brokers": {"replicas": brokers},
+            "rebalance": {"delaySeconds": 5, "maxHandoffSeconds": 3},
+            **spec,
+        },
+    }
+
+
+def group() -> dict[str, Any]:
+    """Return the consumer group of the pods of `consumers`."""
+    return {
+        "apiVersion": "partq.dev/v1alpha1",
+        "kind": "ConsumerGroup",
+        "metadata": {"name": GROUP},
+        "spec": {"queue": QUEUE, "selector": {"matchLabels": {"app": CONSUMERS}}},
+    }
+
+
+def journals(image: str) -> list[dict[str, Any]]:
+    """Return the volume that outlives the pods which write to it, and a pod that reads it."""
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": JOURNALS},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    reader = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": JOURNALS, "labels": {"app": JOURNALS}},
+        "spec": _pod_spec(_container("reader", image, ["sleep", "infinity"], []), grace_s=0),
+    }
+    return [claim, reader]
+
+
+def consumers(image: str, replicas: int) -> dict[str, Any]:
+    """Return a Deployment of consumers that write down what they process."""
+    command = [
+        *("python", "-m", "partq.cli.workload.consumer", "--group", GROUP),
+        *("--member", "$(PARTQ_MEMBER)", *_arguments()),
+    ]
+    environment = [
+        _token("consume"),
+        {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": "PARTQ_MEMBER", "value": "$(POD_UID)/worker"},
+    ]
+    labels = {"app": CONSUMERS}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": CONSUMERS},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    **_pod_spec(_container("worker", image, command, environment), beside=True),
+                    # Else the consumer is process 1, which nobody in the pod can kill with -9.
+                    "shareProcessNamespace": True,
+                },
+            },
+        },
+    }
+
+
+def producer(image: str, *arguments: str) -> dict[str, Any]:
+    """Return a Job that publishes; deleted, it first finishes what it has begun.
+
+    `arguments`: of the publisher, which say what and how fast.
+    """
+    program = ("python", "-m", "partq.cli.workload.publisher", "--name", "p-1")
+    command = [*program, *arguments, *_arguments()]
+    spec = _pod_spec(_container("producer", image, command, [_token("produce")]), beside=True)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": PRODUCER},
+        "spec": {
+            "backoffLimit": 3,
+            "template": {
+                "metadata": {"labels": {"app": PRODUCER}},
+                "spec": {**spec, "restartPolicy": "OnFailure"},
+            },
+        },
+    }
+
+
+def _arguments() -> list[str]:
+    url = f"http://{QUEUE}-partq:7411"
+    return ["--url", url, "--queue", QUEUE, "--journal", _JOURNAL_FOLDER]
+
+
+def _token(entry: str) -> dict[str, Any]:
+    reference = {"name": f"{QUEUE}-tokens", "key": entry}
+    return {"name": "PARTQ_TOKEN", "valueFrom": {"secretKeyRef": reference}}
+
+
+def _container(
+    name: str, image: str, command: list[str], environment: list[dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": command,
+        "env": environment,
+        "volumeMounts": [_MOUNT],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _pod_spec(
+    container: dict[str, Any], *, grace_s: int = 30, beside: bool = False
+) -> dict[str, Any]:
+    """Return a pod's spec; `beside`: on the node of the pod that reads the journals."""
+    neighbour = {
+        "labelSelector": {"matchLabels": {"app": JOURNALS}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [neighbour]}}
+    return {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": grace_s,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _UID,
+            "runAsGroup": _UID,
+            "fsGroup": _UID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [_VOLUME],
+        **({"affinity": affinity} if beside else {}),
+    }

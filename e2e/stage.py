@@ -1,0 +1,284 @@
+"""A story's namespace: its queue, its producers and consumers, what they wrote, and the verdict."""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from e2e import manifests
+from e2e.cluster import Cluster
+from partq.cli.verdict.journal import in_order
+from partq.cli.verdict.judge import Verdict, judge
+from partq.cli.verdict.records import Delivery, Held, Published, Row, parse_lines
+
+READY_S = 120.0
+POLL_S = 0.5
+_MADE_UP = ("--messages", "1000000", "--per-s", "100", "--keys", "64")
+"""Messages for hours: a story ends its producer."""
+_DELETE_S = 120.0
+
+
+class StageError(AssertionError):
+    """What a story waited for did not come."""
+
+
+class Stage:
+    """One namespace, from nothing to nothing. A context manager: it ends with its block."""
+
+    def __init__(self, cluster: Cluster, namespace: str, image: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.image = image
+        self._is_kept = False
+
+    def __enter__(self) -> Self:
+        self.kubectl("create", "namespace", self.namespace)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if not self._is_kept:
+            self.delete_namespace()
+
+    def keep(self) -> None:
+        """Leave the namespace there when the block ends."""
+        self._is_kept = True
+
+    def kubectl(self, *args: str, stdin: str = "", timeout_s: float = READY_S) -> str:
+        """Run kubectl in the namespace and return what it prints.
+
+        Raises:
+            ClusterError: it failed.
+        """
+        return self.cluster.kubectl(
+            "--namespace", self.namespace, *args, stdin=stdin, timeout_s=timeout_s
+        )
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        """Apply objects.
+
+        Raises:
+            ClusterError: one of them is refused.
+        """
+        document = {"apiVersion": "v1", "kind": "List", "items": objects}
+        self.kubectl("apply", "--filename", "-", stdin=json.dumps(document))
+
+    def open(self, *, partitions: int = 16, brokers: int = 2, consumers: int = 2) -> None:
+        """Begin: a queue that is Ready, consumers that share it, a producer that publishes.
+
+        Raises:
+            StageError: not all of it is there in time.
+        """
+        self.apply(manifests.queue(partitions, brokers), manifests.group())
+        self.await_condition("pq", manifests.QUEUE)
+        self.apply(*manifests.journals(self.image))
+        self.await_condition("pod", manifests.JOURNALS)
+        self.start_traffic(consumers, partitions)
+
+    def start_traffic(self, consumers: int = 2, partitions: int = 16) -> None:
+        """Start consumers and a producer, and wait until messages go through all partitions.
+
+        Raises:
+            StageError: not after `READY_S`.
+        """
+        self.apply(
+            manifests.consumers(self.image, consumers),
+            manifests.producer(self.image, *_MADE_UP),
+        )
+        self.await_shared(consumers, partitions)
+        self.await_traffic()
+
+    def clear_traffic(self) -> None:
+        """Remove consumers and producer, and what they have written down.
+
+        Raises:
+            ClusterError: they do not end.
+        """
+        workloads = (f"deployment/{manifests.CONSUMERS}", f"job/{manifests.PRODUCER}")
+        self.kubectl("delete", *workloads, "--cascade=foreground", "--wait=true")
+        self.kubectl("exec", manifests.JOURNALS, "--", *manifests.CLEAR_JOURNALS)
+
+    def scale(self, consumers: int) -> None:
+        """Let so many consumers run, by `kubectl scale`.
+
+        Raises:
+            ClusterError: it is refused.
+        """
+        self.kubectl("scale", "deployment", manifests.CONSUMERS, f"--replicas={consumers}")
+
+    def await_condition(self, kind: str, name: str, condition: str = "Ready") -> None:
+        """Wait until a condition of an object is true.
+
+        Raises:
+            ClusterError: it is not, after `READY_S`.
+        """
+        wait = (f"--for=condition={condition}", f"--timeout={READY_S:.0f}s")
+        self.kubectl("wait", f"{kind}/{name}", *wait, timeout_s=READY_S + 10)
+
+    def await_brokers(self, count: int) -> None:
+        """Wait until so many brokers are ready, and no other pod of a broker is there.
+
+        Raises:
+            StageError: not after `READY_S`.
+        """
+
+        def are_ready() -> bool:
+            status = self.get("pq", manifests.QUEUE)["status"]
+            pods = self.get("pods", "--selector=app.kubernetes.io/component=broker")["items"]
+            return status["brokers"] == {"desired": count, "ready": count} and len(pods) == count
+
+        self.eventually(are_ready, f"{count} brokers")
+        self.await_condition("pq", manifests.QUEUE)
+
+    def await_shared(self, members: int, partitions: int = 16) -> None:
+        """Wait until so many members have all partitions, and nothing is being moved.
+
+        Raises:
+            StageError: not after `READY_S`.
+        """
+
+        def is_shared() -> bool:
+            status = self.group_status()
+            found = status.get("members", {})
+            return (
+                status.get("phase") == "Stable"
+                and (found.get("active"), found.get("lost")) == (members, 0)
+                and status["partitions"]["ready"] == partitions
+            )
+
+        self.eventually(is_shared, f"{members} members with {partitions} partitions")
+
+    def await_traffic(self) -> None:
+        """Wait until messages are published and processed that were not when this was called.
+
+        Raises:
+            StageError: not after `READY_S`.
+        """
+        published, delivered = (len(rows) for rows in self._traffic())
+
+        def goes_on() -> bool:
+            now_published, now_delivered = self._traffic()
+            return len(now_published) > published and len(now_delivered) > delivered
+
+        self.eventually(goes_on, "messages published and processed")
+
+    def eventually(
+        self, is_true: Callable[[], object], what: str, timeout_s: float = READY_S
+    ) -> None:
+        """Ask again and again until `is_true` says so.
+
+        Raises:
+            StageError: it does not, for `timeout_s`; with the state of the namespace.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not is_true():
+            if time.monotonic() > deadline:
+                raise StageError(f"not within {timeout_s:.0f} s: {what}\n{self.describe()}")
+            time.sleep(POLL_S)
+
+    def crash(self, pod: str) -> None:
+        """Let the container of a consumer's pod die by kill -9; its pod stays.
+
+        Raises:
+            ClusterError: there is no such pod.
+        """
+        self.kubectl("exec", pod, "--", *manifests.CRASH_CONSUMER)
+
+    def restarts(self, pod: str) -> int:
+        """Return how often the container of a pod was started again."""
+        statuses = self.get("pod", pod)["status"]["containerStatuses"]
+        count: int = statuses[0]["restartCount"]
+        return count
+
+    def pods(self, app: str = manifests.CONSUMERS) -> list[dict[str, Any]]:
+        """Return the pods of an app."""
+        found = self.get("pods", "--selector", f"app={app}")
+        items: list[dict[str, Any]] = found["items"]
+        return items
+
+    def get(self, *args: str) -> dict[str, Any]:
+        """Return what `kubectl get` finds."""
+        found: dict[str, Any] = json.loads(self.kubectl("get", *args, "--output", "json"))
+        return found
+
+    def group_status(self) -> dict[str, Any]:
+        """Return the group's status; empty at first."""
+        status: dict[str, Any] = self.get("cg", manifests.GROUP).get("status") or {}
+        return status
+
+    def rows(self) -> list[Row]:
+        """Return everything that producers and consumers have written down, in order."""
+        text = self.kubectl("exec", manifests.JOURNALS, "--", *manifests.READ_JOURNALS)
+        rows, _ = parse_lines(text.encode())
+        return in_order(rows)
+
+    def moves(self) -> int:
+        """Return how often a partition went from one consumer to another."""
+        owner: dict[str, str] = {}
+        count = 0
+        for row in self.rows():
+            if isinstance(row, Held) and row.change == "assigned":
+                count += owner.get(row.partition, row.member) != row.member
+                owner[row.partition] = row.member
+        return count
+
+    def close(self) -> Verdict:
+        """End the traffic, wait until all of it is processed, and judge.
+
+        Raises:
+            StageError: something that was published is not processed in time, or the verdict is
+                not good.
+        """
+        self.kubectl("delete", "job", manifests.PRODUCER, "--wait=true")
+        self.eventually(lambda: not self.pods(manifests.PRODUCER), "the producer's end")
+        return self.judge()
+
+    def judge(self) -> Verdict:
+        """Wait until everything that was published is processed, and judge.
+
+        Raises:
+            StageError: as of `close`.
+        """
+        try:
+            self.eventually(self._has_all, "every message processed")
+        except StageError as error:
+            raise StageError(f"{self._verdict()}\n{error}") from None
+        verdict = self._verdict()
+        if not verdict.is_good or not verdict.published:
+            raise StageError(f"{verdict}\n{self.describe()}")
+        return verdict
+
+    def describe(self) -> str:
+        """Return what a person would look at first."""
+        kinds = "pq,cg,deployments,statefulsets,jobs,pods"
+        return "\n".join(
+            self.cluster.kubectl("--namespace", self.namespace, *args, check=False)
+            for args in (
+                ("get", kinds, "--output", "wide"),
+                ("get", "cg", "--output", "jsonpath={.items[*].status}"),
+                ("get", "events", "--sort-by=.lastTimestamp"),
+            )
+        )
+
+    def delete_namespace(self) -> None:
+        """Delete the namespace with all that is in it.
+
+        Raises:
+            ClusterError: it is still there after two minutes.
+        """
+        self.cluster.kubectl(
+            *("delete", "namespace", self.namespace, "--ignore-not-found", "--wait=true"),
+            timeout_s=_DELETE_S,
+        )
+
+    def _traffic(self) -> tuple[list[Published], list[Delivery]]:
+        rows = self.rows()
+        published = [row for row in rows if isinstance(row, Published)]
+        return published, [row for row in rows if isinstance(row, Delivery)]
+
+    def _has_all(self) -> bool:
+        published, delivered = self._traffic()
+        processed = {(row.key, row.number) for row in delivered}
+        return all((row.key, row.number) in processed for row in published)
+
+    def _verdict(self) -> Verdict:
+        return judge(*self._traffic())
