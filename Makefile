@@ -3,21 +3,27 @@
 #   make demo ARGS="--json verdict.json"     arguments for the command
 #   make test PYTEST="-k hashing"            arguments for pytest
 #   make demo PYTHON=/usr/bin/python3.12     the Python that .venv is made of
+#   make e2e PYTEST="-k scale"               arguments for pytest
+#   make e2e KEEP=1                          leaves the cluster for trying things
+#   make manifests KUBE=1.20.0               for that version of Kubernetes
 
 SHELL := /bin/bash
 BIN := .venv/bin
 ARGS ?=
 PYTEST ?=
 WORKERS ?= 2
+KUBE ?= 1.30.0
+KEEP ?=
+export KEEP
 ifdef PYTHON
 export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format chaos bench clean
+.PHONY: help demo test e2e manifests check format chaos bench clean
 
 help: ## what there is
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 24
 
 demo: ## the main job on real input: live view, then the verdict
 	@scripts/setup.sh embedded
@@ -29,6 +35,14 @@ test: ## make check, then every test
 	@scripts/redis_for_tests.sh
 	@scripts/apiserver_for_tests.sh
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+e2e: ## the stories on a real cluster; see e2e/README.md
+	@scripts/setup.sh dev,embedded
+	@$(BIN)/python -m pytest e2e -p no:xdist --timeout 600 --durations 0 $(PYTEST)
+
+manifests: ## dist/install.yaml, for `kubectl apply -f` without helm
+	@scripts/setup.sh cli
+	@KUBE=$(KUBE) scripts/manifests.sh
 
 check: ## formatting, lint, types, import rules
 	@scripts/setup.sh dev,embedded

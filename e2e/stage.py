@@ -12,7 +12,7 @@ from partq.cli.verdict.judge import Verdict, judge
 from partq.cli.verdict.records import Delivery, Held, Published, Row, parse_lines
 
 READY_S = 120.0
-POLL_S = 0.5
+POLL_S = 1.0
 _MADE_UP = ("--messages", "1000000", "--per-s", "100", "--keys", "64")
 """Messages for hours: a story ends its producer."""
 _DELETE_S = 120.0
