@@ -38,7 +38,7 @@ test: ## make check, then every test
 
 e2e: ## the stories on a real cluster; see e2e/README.md
 	@scripts/setup.sh dev,embedded
-	@$(BIN)/python -m pytest e2e -p no:xdist --timeout 600 --durations 0 $(PYTEST)
+	@$(BIN)/python -m pytest e2e -p no:xdist -W ignore::ResourceWarning --timeout 600 --durations 0 $(PYTEST)
 
 manifests: ## dist/install.yaml, for `kubectl apply -f` without helm
 	@scripts/setup.sh cli

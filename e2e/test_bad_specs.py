@@ -1,0 +1,46 @@
+"""A spec that is refused says why, and stops nothing that runs."""
+
+from contextlib import suppress
+
+import pytest
+
+from e2e import manifests
+from e2e.cluster import ClusterError
+from e2e.stage import Stage
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_a_changed_number_of_partitions_is_refused_and_the_queue_goes_on(stage: Stage):
+    stage.open()
+
+    with suppress(ClusterError):  # a server that knows CEL refuses it itself
+        stage.apply(manifests.queue(17, 2))
+        stage.eventually(lambda: _reason(stage) == "PartitionsImmutable", "the reason")
+    stage.await_traffic()
+    stage.apply(manifests.queue(16, 2))
+    stage.await_condition("pq", manifests.QUEUE)
+
+    stage.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"partitions": 0}, "partitions"),
+        ({"rebalance": {"delaySeconds": -1}}, "delaySeconds"),
+        ({"brokers": {"replicas": "two"}}, "replicas"),
+        ({"deletionPolicy": "Perhaps"}, "deletionPolicy"),
+    ],
+)
+def test_a_spec_out_of_bounds_is_refused_by_the_server(stage: Stage, spec, field):
+    bad = manifests.queue(16, 2)
+    bad["spec"] |= spec
+
+    with pytest.raises(ClusterError, match=field):
+        stage.apply(bad)
+
+
+def _reason(stage: Stage) -> str:
+    conditions = stage.get("pq", manifests.QUEUE)["status"]["conditions"]
+    return next(each["reason"] for each in conditions if each["type"] == "Ready")
