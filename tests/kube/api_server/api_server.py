@@ -4,6 +4,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -144,12 +145,12 @@ class ApiServer:
             process.require()
         if not self.ca_file.exists():
             return False
-        try:
-            kube = self.client()
-            # The roles and the namespace are made a moment after it says that it is ready.
-            return kube.get("Namespace", None, "default") is not None
-        except (OSError, ApiError):
-            return False
+        with closing(self.client()) as kube:
+            try:
+                # The roles and the namespace are made a moment after it says that it is ready.
+                return kube.get("Namespace", None, "default") is not None
+            except (OSError, ApiError):
+                return False
 
 
 def free_port() -> int:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -55,14 +56,14 @@ def stage(
 
 def define_resources(server: ApiServer) -> None:
     """Apply the definitions, and wait until the server knows them."""
-    kube = server.client()
-    version = kube.call("GET", "/version")
-    is_new = (int(version["major"]), int(version["minor"].rstrip("+"))) >= KNOWS_ALL_RULES
-    for make in CRDS.values():
-        kube.create(make() if is_new else without_new_rules(make()))
-    for make in CRDS.values():
-        name = make()["metadata"]["name"]
-        eventually(partial(is_established, kube, name), f"the kind {name}")
+    with closing(server.client()) as kube:
+        version = kube.call("GET", "/version")
+        is_new = (int(version["major"]), int(version["minor"].rstrip("+"))) >= KNOWS_ALL_RULES
+        for make in CRDS.values():
+            kube.create(make() if is_new else without_new_rules(make()))
+        for make in CRDS.values():
+            name = make()["metadata"]["name"]
+            eventually(partial(is_established, kube, name), f"the kind {name}")
 
 
 def is_established(kube: Kube, name: str) -> bool:

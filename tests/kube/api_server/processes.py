@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-POLL_S = 0.05
-WAIT_S = 30.0
+POLL_S = 0.1
+WAIT_S = 40.0
 """How long a test waits for what takes a second or two on a machine that has nothing else to do."""
 _LOG_TAIL = 3000
 

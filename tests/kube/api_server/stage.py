@@ -59,6 +59,7 @@ class Stage:
         self.kube.create(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
         )
+        self._stack.callback(self.kube.close)
         self._stack.enter_context(self.consumers())
         return self
 

@@ -1,20 +1,19 @@
 """A group and its pods: who is a member, what moves when pods come, end and vanish."""
 
-import time
-
 import pytest
 
 from tests.kube.api_server.processes import eventually, stays
 
 QUEUE = "jobs"
-DELAY_S = 3
-"""The rebalance delay: below it a test can tell `at once` from `after the delay`."""
+LONG = 300
+"""A rebalance delay, in seconds, that no test waits for: what happens all the same did not wait."""
+SHORT = {"delaySeconds": 2}
 
 
 @pytest.fixture(scope="module")
 def brokers(stage):
     stage.start_operator()
-    stage.apply_queue(QUEUE, rebalance={"delaySeconds": DELAY_S, "maxHandoffSeconds": 2})
+    stage.apply_queue(QUEUE, rebalance={"delaySeconds": LONG, "maxHandoffSeconds": 2})
     return stage.serve(QUEUE)
 
 
@@ -41,6 +40,15 @@ def rebalances(stage, group):
 def wait_for_history(stage, group):
     """Return the rebalances once there is one: status follows a moment later."""
     return eventually(lambda: rebalances(stage, group), "a rebalance in status")
+
+
+def wait_for_a_loss(stage, group):
+    """See that the last move was due to a member that did not come back within the delay."""
+    stage.wait_for_event("ConsumerGroup", group, "RebalanceScheduled")
+    eventually(
+        lambda: rebalances(stage, group)[-1:] == [("member_lost", 4, 0)],
+        "the delay was waited for",
+    )
 
 
 def moved(before, after):
@@ -76,13 +84,11 @@ def test_scaling_hands_partitions_over(stage, brokers, group):
     after = stage.wait_for_shares(QUEUE, group, first, second, third, fourth)
     assert len(moved(before, after)) == 4, "no more than balance demands"
 
-    began = time.monotonic()
     for pod in (third, fourth):
         pod.delete()
     for pod in (third, fourth):
         pod.end()
     stage.wait_for_shares(QUEUE, group, first, second)
-    assert time.monotonic() - began < DELAY_S, "a pod that ends hands over at once"
     stage.wait_for_event("ConsumerGroup", group, "RebalanceCompleted")
     eventually(
         lambda: (
@@ -117,10 +123,8 @@ def test_a_pod_that_ends_hands_over_before_it_is_gone(stage, brokers, group):
     stay, leave = (start(stage, brokers, owner, group) for _ in range(2))
     stage.wait_for_shares(QUEUE, group, stay, leave)
 
-    began = time.monotonic()
     stage.kube.delete("Pod", stage.namespace, leave.name, grace_s=30)
     stage.wait_for_shares(QUEUE, group, stay)
-    assert time.monotonic() - began < DELAY_S
     assert leave.process.is_running
     leave.process.terminate()
     leave.end()
@@ -132,27 +136,25 @@ def test_a_pod_that_is_gone_for_good_is_not_waited_for(stage, brokers, group):
     stay, die = (start(stage, brokers, owner, group) for _ in range(2))
     stage.wait_for_shares(QUEUE, group, stay, die)
 
-    began = time.monotonic()
     die.vanish()
     stage.wait_for_shares(QUEUE, group, stay)
-    assert time.monotonic() - began < DELAY_S
     stage.wait_for_event("ConsumerGroup", group, "MemberLeft")
 
 
 def test_a_pod_that_is_removed_by_force_may_still_run(stage, brokers, group):
-    stage.apply_group(group, QUEUE)
+    stage.apply_group(group, QUEUE, rebalance=SHORT)
     owner = stage.owner(group, group)
     stay, lost = (start(stage, brokers, owner, group) for _ in range(2))
-    before = stage.wait_for_shares(QUEUE, group, stay, lost)
+    stage.wait_for_shares(QUEUE, group, stay, lost)
 
     lost.remove()  # the node is out of reach: nobody says that its container has ended
     lost.process.kill()
-    stays(lambda: stage.assignment(QUEUE, group) == before, "the delay is waited for", DELAY_S / 2)
     stage.wait_for_shares(QUEUE, group, stay)
+    wait_for_a_loss(stage, group)
 
 
 def test_the_next_pod_of_a_stateful_set_gets_the_partitions_of_the_last(stage, brokers, group):
-    stage.apply_group(group, QUEUE, rebalance={"delaySeconds": 30})
+    stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group, kind="StatefulSet")
     pods = [owner.make_pod() for _ in range(2)]
     for pod in pods:
@@ -180,7 +182,7 @@ def test_the_next_pod_of_a_stateful_set_gets_the_partitions_of_the_last(stage, b
 
 
 def test_a_container_that_is_restarted_in_time_keeps_its_partitions(stage, brokers, group):
-    stage.apply_group(group, QUEUE, rebalance={"delaySeconds": 30})
+    stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)
     stay, crash = (start(stage, brokers, owner, group) for _ in range(2))
     before = stage.wait_for_shares(QUEUE, group, stay, crash)
@@ -209,19 +211,17 @@ def test_more_pods_than_partitions_stand_by(stage, brokers, group):
     )
     assert set(stage.assignment(QUEUE, group).values()) == {first.uid}
 
-    began = time.monotonic()
     first.vanish()
     eventually(
         lambda: set(stage.assignment(QUEUE, group).values()) == {second.uid}, "it takes over"
     )
-    assert time.monotonic() - began < DELAY_S
 
 
 def test_a_timer_knows_nothing_of_pods(stage, brokers, group):
-    stage.apply_group(group, QUEUE, rebalance={"policy": "Timer"})
+    stage.apply_group(group, QUEUE, rebalance={**SHORT, "policy": "Timer"})
     owner = stage.owner(group, group)
     stay, die = (start(stage, brokers, owner, group) for _ in range(2))
-    before = stage.wait_for_shares(QUEUE, group, stay, die)
+    stage.wait_for_shares(QUEUE, group, stay, die)
     die.vanish()
-    stays(lambda: stage.assignment(QUEUE, group) == before, "the delay is waited for", DELAY_S / 2)
     stage.wait_for_shares(QUEUE, group, stay)
+    wait_for_a_loss(stage, group)
