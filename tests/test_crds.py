@@ -9,7 +9,9 @@ from click.testing import CliRunner
 from partq.cli.crds import crds as command
 from partq.resources.crds import CRDS, NEW_RULES, group_crd, queue_crd, render, without_new_rules
 
-FILES = Path(__file__).parents[1] / "crds"
+ROOT = Path(__file__).parents[1]
+COPIES = ("crds", "charts/partq/files/crds")
+"""The chart has its own: Helm reads nothing outside of it."""
 
 
 def schemas(tree, path=""):
@@ -38,8 +40,10 @@ def keys(tree):
 
 
 @pytest.mark.parametrize("name", CRDS)
-def test_files_are_what_the_models_say(name):
-    assert (FILES / name).read_text(encoding="utf-8") == render(CRDS[name]()), "run `partq crds`"
+@pytest.mark.parametrize("directory", COPIES)
+def test_files_are_what_the_models_say(directory, name):
+    text = (ROOT / directory / name).read_text(encoding="utf-8")
+    assert text == render(CRDS[name]()), f"run `partq crds --dir {directory}`"
 
 
 @pytest.mark.parametrize("make", CRDS.values())

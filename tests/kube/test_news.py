@@ -78,6 +78,12 @@ def test_conditions(before, after, reasons):
             id="over",
         ),
         pytest.param(
+            replace(CALM, moving_count=3),
+            replace(CALM, rebalances=(replace(DONE, timed_out=2),)),
+            ["RebalanceCompleted", "PartitionHandoffTimedOut"],
+            id="over, and somebody had not finished",
+        ),
+        pytest.param(
             WAITING,
             replace(CALM, members={}, rebalances=(DONE,)),
             ["RebalanceCompleted"],

@@ -310,6 +310,7 @@ def test_what_a_group_shows():
         "startedAt": "1970-01-01T00:00:01Z",
         "moved": 2,
         "assigned": 1,
+        "timedOut": 0,
         "durationMilliseconds": 250,
         "longestPauseMilliseconds": 40,
     }

@@ -276,6 +276,7 @@ class GroupWorker:
                 self._now_ms(),
                 had_source=ended.attempt.source is not None,
                 pause_ms=ended.pause_ms,
+                is_timed_out=ended.is_timed_out,
             )
         self._on_change()
 

@@ -17,6 +17,7 @@ class _Active:
     moved: int = 0
     assigned: int = 0
     longest_pause_ms: int = 0
+    timed_out: int = 0
     is_quiet: bool = False
 
 
@@ -33,12 +34,21 @@ class History:
         active = self._active.setdefault(trigger, _Active(now_ms, now_ms))
         active.is_quiet = False
 
-    def commit(self, trigger: Trigger, now_ms: int, *, had_source: bool, pause_ms: int) -> None:
+    def commit(
+        self,
+        trigger: Trigger,
+        now_ms: int,
+        *,
+        had_source: bool,
+        pause_ms: int,
+        is_timed_out: bool = False,
+    ) -> None:
         """Note that a partition was handed over after `pause_ms` without a consumer."""
         active = self._active.setdefault(trigger, _Active(now_ms, now_ms))
         active.is_quiet = False
         active.moved += had_source
         active.assigned += not had_source
+        active.timed_out += is_timed_out
         active.longest_pause_ms = max(active.longest_pause_ms, pause_ms)
         active.ended_at_ms = max(active.started_at_ms, now_ms)
 
@@ -65,6 +75,7 @@ class History:
                         started_at_ms=active.started_at_ms,
                         ended_at_ms=active.ended_at_ms,
                         longest_pause_ms=active.longest_pause_ms,
+                        timed_out=active.timed_out,
                     )
                 )
         self.last = [*self.last, *closed][-MAX_COUNT:]

@@ -17,7 +17,7 @@ from partq.coordinator.ports import Answer, BrokerAdmin
 from partq.core import handoff
 from partq.core.handoff import Attempt, AwaitDrain, Cancel, Commit, Effect, Event, Handoff, Pause
 from partq.core.model import BrokerId, Epoch, PartitionId
-from partq.core.rebalance import Trigger
+from partq.core.rebalance import Forced, Trigger
 from partq.errors import PartqError
 
 PAUSE_LEASE_MS = 3_000
@@ -47,6 +47,8 @@ class Running:
     state: Handoff
     idle_since: float
     """Since when the partition has had no consumer, on the runner's clock."""
+    is_timed_out: bool = False
+    """The commit was asked for because the drain took too long."""
     busy: set[type[Effect]] = field(default_factory=set)
     """The kinds of calls that are out."""
     due_at: dict[type[Effect], float] = field(default_factory=dict)
@@ -65,6 +67,8 @@ class Ended:
     """The target is on record; otherwise the partition is planned again."""
     pause_ms: int
     """How long it had no consumer."""
+    is_timed_out: bool
+    """Its source had not finished when its time was over."""
 
 
 class HandoffRunner:
@@ -117,6 +121,8 @@ class HandoffRunner:
         after, effects = handoff.step(running.state, event, self._now_ms())
         if after == running.state:
             return
+        if isinstance(after, handoff.Committing):
+            running.is_timed_out = after.forced is Forced.DRAIN_TIMEOUT
         running.state = after
         self._cancels += [(partition, each) for each in effects if isinstance(each, Cancel)]
         self._wake.set()
@@ -156,7 +162,13 @@ class HandoffRunner:
         )
         self._on_ended(
             Ended(
-                running.partition, attempt, running.trigger, epoch, is_committed, max(0, pause_ms)
+                running.partition,
+                attempt,
+                running.trigger,
+                epoch,
+                is_committed,
+                max(0, pause_ms),
+                running.is_timed_out,
             )
         )
 

@@ -42,6 +42,8 @@ class Rebalance:
     longest_pause_ms: int
     """The longest time that a partition had no consumer: from its pause, or from the loss of its
     member's flow, to the commit."""
+    timed_out: int = 0
+    """Partitions whose member had not finished when its time was over."""
 
     @property
     def duration_ms(self) -> int:

@@ -151,7 +151,6 @@ class Reason(StrEnum):
 class EventReason(StrEnum):
     """What the operator tells in Events; conditions that turn bad use their own reason."""
 
-    CREATED = "Created"
     UPDATED = "Updated"
     REBALANCE_SCHEDULED = "RebalanceScheduled"
     REBALANCE_CANCELLED = "RebalanceCancelled"

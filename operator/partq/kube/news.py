@@ -74,7 +74,14 @@ def of_group(
     if after.moving_count and not before.moving_count:
         text = f"{after.moving_count} partitions are handed over"
         notes.append(Note(EventReason.REBALANCE_STARTED, text))
-    notes += [_completed(each) for each in _new(before, after)]
+    for rebalance in _new(before, after):
+        notes.append(_completed(rebalance))
+        if rebalance.timed_out:
+            text = (
+                f"{rebalance.timed_out} partitions were taken from members that had not finished "
+                "in time; what they had in hand is delivered again"
+            )
+            notes.append(Note(EventReason.PARTITION_HANDOFF_TIMED_OUT, text, is_warning=True))
     return notes
 
 

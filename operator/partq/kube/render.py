@@ -335,6 +335,7 @@ def _rebalance(rebalance: Rebalance) -> dict[str, Any]:
         "startedAt": instant(started),
         "moved": rebalance.moved,
         "assigned": rebalance.assigned,
+        "timedOut": rebalance.timed_out,
         "durationMilliseconds": rebalance.duration_ms,
         "longestPauseMilliseconds": rebalance.longest_pause_ms,
     }

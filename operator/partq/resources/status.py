@@ -129,6 +129,8 @@ class RebalanceStatus(Model):
     """Partitions that left a member."""
     assigned: Annotated[int, Field(ge=0)]
     """Partitions that nobody had before."""
+    timed_out: Annotated[int, Field(ge=0)]
+    """Partitions whose member had not finished in time; it may have begun what another repeats."""
     duration_milliseconds: Annotated[int, Field(ge=0)]
     """From the plan to the last handover."""
     longest_pause_milliseconds: Annotated[int, Field(ge=0)]

@@ -121,16 +121,17 @@ class Owner:
         self._labels = dict(labels)
         self._kind = kind
         self._count = 0
-        made = kube.create(self._object(kind, name))
+        self._hash = ""
+        self._made = self._owner = kube.create(self._object(kind, name))
         if kind == "Deployment":
-            self._labels["pod-template-hash"] = "5d7f9c"
-            made = kube.create(self._object("ReplicaSet", f"{name}-5d7f9c", owner=made))
-        self._owner = made
+            self.roll_out("5d7f9c")
 
     def make_pod(self, name: str = "") -> PlayedPod:
         """Make a pod; without a name, the next one of its owner."""
         if not name:
-            suffix = f"5d7f9c-{self._count:05d}" if self._kind == "Deployment" else self._count
+            suffix = (
+                f"{self._hash}-{self._count:05d}" if self._kind == "Deployment" else self._count
+            )
             name = f"{self._name}-{suffix}"
             self._count += 1
             self._scale()
@@ -148,6 +149,13 @@ class Owner:
                 "spec": _on_node(_POD_SPEC),
             },
         )
+
+    def roll_out(self, template_hash: str) -> None:
+        """Let the pods of a Deployment that are made from now on have another template."""
+        self._hash = template_hash
+        self._labels["pod-template-hash"] = template_hash
+        name = f"{self._name}-{template_hash}"
+        self._owner = self._kube.create(self._object("ReplicaSet", name, owner=self._made))
 
     def _scale(self) -> None:
         for kind, name in {(self._kind, self._name), _identity(self._owner)}:

@@ -90,13 +90,7 @@ def test_scaling_hands_partitions_over(stage, brokers, group):
         pod.end()
     stage.wait_for_shares(QUEUE, group, first, second)
     stage.wait_for_event("ConsumerGroup", group, "RebalanceCompleted")
-    eventually(
-        lambda: (
-            [each for each in rebalances(stage, group) if each[1]][-1:]
-            and rebalances(stage, group)[-1][0].startswith("member")
-        ),
-        "rebalances in status",
-    )
+    eventually(lambda: ("member_left", 4, 0) in rebalances(stage, group), "the way back in status")
 
 
 def test_only_pods_that_match_and_are_ready_are_members(stage, brokers, group):
@@ -197,6 +191,30 @@ def test_a_container_that_is_restarted_in_time_keeps_its_partitions(stage, broke
     assert after == before
     stage.wait_for("ConsumerGroup", group, "Ready", "True", "Stable")
     assert rebalances(stage, group) == history
+
+
+def test_a_rollout_moves_each_partition_once(stage, brokers, group):
+    stage.apply_group(group, QUEUE)
+    owner = stage.owner(group, group)
+    old = [start(stage, brokers, owner, group) for _ in range(2)]
+    stage.wait_for_shares(QUEUE, group, *old)
+    before = sum(count for _, count, _ in wait_for_history(stage, group))
+
+    owner.roll_out("7b8c4e")
+    new = []
+    for pod in old:
+        new.append(start(stage, brokers, owner, group))
+        eventually(
+            lambda: stage.status("ConsumerGroup", group)["members"]["standby"] == 1,
+            "the newcomer stands by",
+        )
+        pod.delete()
+        pod.end()
+    stage.wait_for_shares(QUEUE, group, *new)
+    eventually(
+        lambda: sum(count for _, count, _ in rebalances(stage, group)) == before + 8,
+        "eight moves of eight partitions",
+    )
 
 
 def test_more_pods_than_partitions_stand_by(stage, brokers, group):
