@@ -6,10 +6,13 @@ ARG BASE=python:3.12-slim-bookworm
 
 FROM ${BASE} AS build
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE constraints.txt ./
-COPY operator ./operator
+# What it depends on first, in a layer of its own: that changes seldom, and takes most of the time.
+COPY constraints.txt ./
 RUN python3 -m venv /opt/partq \
-    && /opt/partq/bin/pip install --no-cache-dir --constraint constraints.txt \
+    && /opt/partq/bin/pip install --no-cache-dir --requirement constraints.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY operator ./operator
+RUN /opt/partq/bin/pip install --no-cache-dir --constraint constraints.txt \
        ".[operator,broker,cli]" \
     && /opt/partq/bin/pip uninstall --yes --quiet pip \
     && find /opt/partq -depth \( -name tests -o -name __pycache__ \) -type d -exec rm -rf {} +

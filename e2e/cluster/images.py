@@ -15,6 +15,7 @@ _BASE = "localhost/base:bookworm"
 _BASE_PACKAGES = "python3,python3-venv,ca-certificates"
 _PACKAGES = ("buildah", "debootstrap")
 _TIMEOUT_S = 900.0
+_MAX_LAYERS = 100  # about 3 GB
 _USELESS = (
     "usr/share/doc",
     "usr/share/locale",
@@ -110,7 +111,13 @@ class Builder:
         base: str | None = None,
         volumes: Sequence[str] = (),
     ) -> None:
-        """Build an image; what did not change since the last time is taken from there."""
+        """Build an image; what did not change since the last time is taken from there.
+
+        Layers of former builds are kept for that, until there are too many: then all that no image
+        is made of goes, and the next build takes its time.
+        """
+        if len(self._buildah("images", "--all", "--quiet").split()) > _MAX_LAYERS:
+            self._buildah("rmi", "--prune", "--force")
         arguments = [f"--volume={volume}" for volume in volumes]
         if base is not None:
             arguments.append(f"--build-arg={base}")
