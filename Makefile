@@ -4,7 +4,7 @@
 #   make test PYTEST="-k hashing"            arguments for pytest
 #   make demo PYTHON=/usr/bin/python3.12     the Python that .venv is made of
 #   make e2e PYTEST="-k scale"               arguments for pytest
-#   make e2e KEEP=1                          leaves the cluster for trying things
+#   make demo-kubernetes KEEP=1              leaves the cluster for trying things
 #   make manifests KUBE=1.20.0               for that version of Kubernetes
 
 SHELL := /bin/bash
@@ -20,7 +20,7 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test e2e manifests check format chaos bench clean
+.PHONY: help demo demo-kubernetes test e2e manifests check format chaos bench clean
 
 help: ## what there is
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 24
@@ -35,6 +35,10 @@ test: ## make check, then every test
 	@scripts/redis_for_tests.sh
 	@scripts/apiserver_for_tests.sh
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+demo-kubernetes: ## the same on a real cluster, scaled by kubectl
+	@scripts/setup.sh cli
+	@$(BIN)/python -m e2e.demo
 
 e2e: ## the stories on a real cluster; see e2e/README.md
 	@scripts/setup.sh dev,embedded
