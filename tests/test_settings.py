@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from partq.errors import SettingsError
-from partq.settings import BrokerSettings, CoordinatorSettings, LoggingSettings
+from partq.settings import (
+    BrokerSettings,
+    CoordinatorSettings,
+    LoggingSettings,
+    OperatorSettings,
+)
 
 NEEDED = {
     "PARTQ_QUEUE": "orders",
