@@ -121,5 +121,6 @@ def test_every_variable_is_documented():
     text = (Path(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
     documented = set(re.findall(r"^\| `(PARTQ_[A-Z_]+)`", text, re.MULTILINE))
 
-    names = {each.name for kind in (BrokerSettings, CoordinatorSettings) for each in fields(kind)}
+    kinds = (BrokerSettings, CoordinatorSettings, OperatorSettings)
+    names = {each.name for kind in kinds for each in fields(kind)}
     assert documented == {f"PARTQ_{name.upper()}" for name in names}
