@@ -74,7 +74,7 @@ class Kube:
         text = json.dumps(body) if body is not None else None
         try:
             status, answer = self._send(method, path, text, headers)
-        except (ConnectionError, http.client.HTTPException):
+        except (ConnectionError, ssl.SSLError, http.client.HTTPException):
             # The server was restarted since the last call: once more, on a new connection.
             self.close()
             status, answer = self._send(method, path, text, headers)
