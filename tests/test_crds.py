@@ -124,3 +124,19 @@ def test_command(tmp_path):
     assert run(command, ["--dir", str(tmp_path), "--old-servers"]).exit_code == 0
     old = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert "selectableFields" not in old["spec"]["versions"][0]
+
+
+@pytest.mark.parametrize("crd", [queue_crd(), group_crd()], ids=["queue", "group"])
+def test_an_older_operator_can_write_status(crd):
+    """Definitions are upgraded first: no field of a status is required but the keys of lists."""
+
+    def needed(schema, keys=()):
+        found = set(schema.get("required", ())) - set(keys)
+        for field in schema.get("properties", {}).values():
+            found |= needed(field)
+        if "items" in schema:
+            found |= needed(schema["items"], schema.get("x-kubernetes-list-map-keys", ()))
+        return found
+
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    assert needed(schema["properties"]["status"]) == set()

@@ -4,7 +4,7 @@ A ConsumerGroup has no scale subresource: it owns no replica count. Its members 
 somebody else's Deployment, and whoever scales writes there; a second count would fight the first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -166,7 +166,7 @@ def _root(spec: type[BaseModel], status: type[BaseModel]) -> dict[str, Any]:
         # Kubernetes allows no more here than bounds of the name.
         "metadata": {"type": "object", "properties": {"name": bounds}},
         "spec": fields["spec"],
-        "status": structural(status),
+        "status": _lenient(structural(status)),
     }
     required = [each for each in whole.get("required", ()) if each == "spec"]
     return {
@@ -175,6 +175,23 @@ def _root(spec: type[BaseModel], status: type[BaseModel]) -> dict[str, Any]:
         "properties": properties,
         **({"required": required} if required else {}),
     }
+
+
+def _lenient(schema: dict[str, Any], keys: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a status's schema with nothing required but the keys of lists.
+
+    The definitions are upgraded before the operator: the old one, which does not know a new
+    field, must go on writing its status.
+    """
+    changed = {k: v for k, v in schema.items() if k != "required"}
+    if needed := [each for each in schema.get("required", ()) if each in keys]:
+        changed["required"] = needed
+    if "properties" in schema:
+        changed["properties"] = {k: _lenient(v) for k, v in schema["properties"].items()}
+    if "items" in schema:
+        keys = schema.get("x-kubernetes-list-map-keys", ())
+        changed["items"] = _lenient(schema["items"], keys)
+    return changed
 
 
 def structural(model: type[BaseModel]) -> dict[str, Any]:
