@@ -2,10 +2,13 @@
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
+
+from partq.embedded import tether
 
 POLL_S = 0.1
 WAIT_S = 40.0
@@ -42,7 +45,7 @@ def stays(look: Callable[[], object], what: str, for_s: float) -> None:
 
 
 class Process:
-    """A child process whose output goes to a file."""
+    """A child process whose output goes to a file; the kernel kills it if the tests are killed."""
 
     def __init__(
         self, argv: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None
@@ -56,7 +59,7 @@ class Process:
         """Start it, again if it has ended."""
         with self.log.open("ab") as output:
             self._popen = subprocess.Popen(
-                self._argv,
+                [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *self._argv],
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
