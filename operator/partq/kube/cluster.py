@@ -77,7 +77,7 @@ class Cluster:
     def put_queue(self, body: Body) -> None:
         """Take note of a queue that is new or has changed."""
         key = parse.queue_key(body)
-        if _is_older(body, self._queues.get(key)):
+        if is_older(body, self._queues.get(key)):
             return
         self._queues[key] = _slim(body)
         self._on_change(key)
@@ -90,7 +90,7 @@ class Cluster:
     def put_group(self, body: Body) -> None:
         """Take note of a group that is new or has changed."""
         key = GroupKey(body["metadata"]["namespace"], body["metadata"]["name"])
-        if _is_older(body, self._groups.get(key)):
+        if is_older(body, self._groups.get(key)):
             return
         before = self._queue_of(key)
         self._groups[key] = _slim(body)
@@ -227,8 +227,8 @@ def group_models(bodies: Mapping[str, Body]) -> tuple[dict[str, ConsumerGroup], 
     return models, problems
 
 
-def _is_older(body: Body, known: Body | None) -> bool:
-    """Say whether a body is not newer than the one that is known of the same object.
+def is_older(body: Body, known: Body | None) -> bool:
+    """Say whether a body is not newer than another one that is known of the same object.
 
     A list may end after a watch has told what came later. Versions that are no numbers say nothing.
     """

@@ -47,6 +47,8 @@ class Deletion:
         self._began_at = clock()
         self._is_buried = False
         self._is_erased = False
+        self._notes: list[Note] = []
+        """What is to be told when it is over: the step that did it may not be the last."""
 
     async def step(self, body: Body, store: QueueStore | None, *, keeps_data: bool) -> Progress:
         """Do what can be done now.
@@ -60,7 +62,6 @@ class Deletion:
             KubernetesError: no answer from the API server; call again.
         """
         age_s = self._clock() - self._began_at
-        notes: list[Note] = []
         if store is not None and not self._is_buried:
             self._is_buried = await self._try(store.bury(), "tombstone")
         await self._remove_brokers(body)
@@ -68,7 +69,7 @@ class Deletion:
             # They still write: what is removed now could come back.
             return Progress(is_over=False)
         if store is not None and not self._is_erased:
-            self._is_erased = await self._try(self._erase(store, keeps_data, notes), "erase")
+            self._is_erased = await self._try(self._erase(store, keeps_data), "erase")
         if not self._is_erased and age_s < STORE_LIMIT_S:
             return Progress(is_over=False)
         if not self._is_erased:
@@ -76,18 +77,18 @@ class Deletion:
                 f"the store did not answer for {STORE_LIMIT_S:g} s; keys of the queue may remain "
                 f"there, under {self._key}"
             )
-            notes.append(Note(EventReason.FINALIZER_RELEASED, text, is_warning=True))
+            self._notes = [Note(EventReason.FINALIZER_RELEASED, text, is_warning=True)]
         await release(self._api, body)
-        return Progress(is_over=True, notes=tuple(notes))
+        return Progress(is_over=True, notes=tuple(self._notes))
 
-    async def _erase(self, store: QueueStore, keeps_data: bool, notes: list[Note]) -> None:
+    async def _erase(self, store: QueueStore, keeps_data: bool) -> None:
         if keeps_data:
             await store.release(keeps_data=True)
-            notes.append(Note(EventReason.DATA_RETAINED, "the messages stay in Redis"))
+            self._notes = [Note(EventReason.DATA_RETAINED, "the messages stay in Redis")]
             return
         count = await store.erase()
         await store.release(keeps_data=False)
-        notes.append(Note(EventReason.DATA_REMOVED, f"{count} keys removed"))
+        self._notes = [Note(EventReason.DATA_REMOVED, f"{count} keys removed")]
 
     async def _try(self, work: Awaitable[object], what: str) -> bool:
         try:

@@ -307,6 +307,7 @@ class QueueWorker:
         cluster = self._context.cluster
         body = cluster.queue(self.key)
         bodies = cluster.groups(self.key)
+        self._reporter.keep_only([*bodies.values(), *([body] if body is not None else [])])
         ready = None
         if body is not None:
             ready = await self._reporter.queue(body, self._facts(body, len(bodies)))

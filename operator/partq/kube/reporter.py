@@ -7,7 +7,7 @@ from partq.coordinator.view import GroupView
 from partq.core.model import MemberId
 from partq.kube import news, parse, render
 from partq.kube.api import group_path, queue_path
-from partq.kube.cluster import Body
+from partq.kube.cluster import Body, is_older
 from partq.kube.conditions import Finding
 from partq.kube.context import Context
 from partq.kube.events import Subject
@@ -26,8 +26,8 @@ class Reporter:
         self._runtime = runtime
         self._findings: dict[str, Sequence[Finding]] = {}
         self._views: dict[str, GroupView] = {}
-        self._written: dict[str, dict[str, Any]] = {}
-        """What was written last, by path: a watch may not have shown it yet."""
+        self._written: dict[str, Body] = {}
+        """Bodies as the last writing left them, by uid: a watch may not have shown them yet."""
 
     async def queue(self, body: Body, facts: QueueFacts) -> Finding:
         """Write the queue's status, and return its Ready.
@@ -35,13 +35,12 @@ class Reporter:
         Raises:
             KubernetesError: not written; the next call tries again.
         """
-        path = queue_path(*self._key, "/status")
-        before = self._status(path, body)
+        before = self._status(body)
         status, findings = render.queue_status(facts, before, self._context.now())
-        await self._write(path, before, status)
+        await self._write(queue_path(*self._key, "/status"), body, before, status)
         subject = Subject.of(body, "PartitionedQueue")
-        self._tell(subject, news.of_conditions(self._findings.get(path, ()), findings))
-        self._findings[path] = findings
+        self._tell(subject, news.of_conditions(self._findings.get(subject.uid, ()), findings))
+        self._findings[subject.uid] = findings
         ready = next(each for each in findings if each.type is ConditionType.READY)
         is_ready = ready.is_true is True
         self._context.metrics.observe_queue(*self._key, is_ready=is_ready)
@@ -53,18 +52,18 @@ class Reporter:
         Raises:
             KubernetesError: not written; the next call tries again.
         """
-        path = group_path(self._key.namespace, name, "/status")
-        before = self._status(path, body)
+        before = self._status(body)
         status, findings = render.group_status(facts, before, self._context.now(), self.pod_name)
         status["queue"] = self._key.name if facts.queue_ready is not None else before.get("queue")
-        await self._write(path, before, status)
+        path = group_path(self._key.namespace, name, "/status")
+        await self._write(path, body, before, status)
         subject = Subject.of(body, "ConsumerGroup")
-        self._tell(subject, news.of_conditions(self._findings.get(path, ()), findings))
-        self._findings[path] = findings
+        self._tell(subject, news.of_conditions(self._findings.get(subject.uid, ()), findings))
+        self._findings[subject.uid] = findings
         if facts.view is not None:
-            notes = news.of_group(self._views.get(name), facts.view, self.pod_name)
+            notes = news.of_group(self._views.get(subject.uid), facts.view, self.pod_name)
             self._tell(subject, notes)
-            self._views[name] = facts.view
+            self._views[subject.uid] = facts.view
             self._context.metrics.observe_group(
                 (*self._key, name),
                 members=status["members"],
@@ -87,10 +86,22 @@ class Reporter:
         for note in notes:
             self._context.events.emit(subject, note.reason, note.text, is_warning=note.is_warning)
 
-    def _status(self, path: str, body: Body) -> Mapping[str, Any]:
-        return self._written.get(path) or body.get("status") or {}
+    def keep_only(self, bodies: Sequence[Body]) -> None:
+        """Forget what was told of resources that are gone."""
+        uids = {body["metadata"]["uid"] for body in bodies}
+        for known in (self._findings, self._views, self._written):
+            for uid in known.keys() - uids:
+                del known[uid]
 
-    async def _write(self, path: str, before: Mapping[str, Any], status: dict[str, Any]) -> None:
+    def _status(self, body: Body) -> Mapping[str, Any]:
+        """Return the latest status that is known: the one written last, or what a watch showed."""
+        written = self._written.get(body["metadata"]["uid"])
+        latest = body if written is None or not is_older(body, written) else written
+        return latest.get("status") or {}
+
+    async def _write(
+        self, path: str, body: Body, before: Mapping[str, Any], status: dict[str, Any]
+    ) -> None:
         """Write what differs; a field that is None is removed."""
         changed = {
             field: value
@@ -100,7 +111,5 @@ class Reporter:
         if not changed:
             return
         answer = await self._context.api.merge(path, {"status": changed})
-        if answer is None:
-            self._written.pop(path, None)  # it is gone
-        else:
-            self._written[path] = dict(answer.get("status") or {})
+        if answer is not None:
+            self._written[body["metadata"]["uid"]] = answer

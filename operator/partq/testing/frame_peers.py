@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, TypeVar
 
-from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
+from aiohttp import ClientSession, ClientWebSocketResponse, WSMessage, WSMsgType
 
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
@@ -15,6 +15,8 @@ from partq.wire import batch, frames
 
 WAIT_S = 10.0
 """How long a peer waits for a frame."""
+PING_GAP_S = 1.0
+"""How often a waiting flow pings."""
 
 PeerKind = TypeVar("PeerKind", bound="Peer")
 Kinds = type[Any] | tuple[type[Any], ...]
@@ -84,10 +86,13 @@ class Peer:
 
     async def _receive_new(self) -> tuple[frames.AnyFrame, bytes]:
         async with asyncio.timeout(WAIT_S):
-            message = await self.socket.receive()
+            message = await self._next_message()
         if message.type is not WSMsgType.BINARY:
             raise ConnectionResetError(f"{message.type} {message.data}")
         return frames.decode(message.data)
+
+    async def _next_message(self) -> WSMessage:
+        return await self.socket.receive()
 
 
 class ProducerPeer(Peer):
@@ -113,7 +118,15 @@ class ProducerPeer(Peer):
 
 
 class FlowPeer(Peer):
-    """A member's flow."""
+    """A member's flow. It pings while it waits: a broker takes a silent flow for lost."""
+
+    async def _next_message(self) -> WSMessage:
+        while True:
+            try:
+                async with asyncio.timeout(PING_GAP_S):
+                    return await self.socket.receive()
+            except TimeoutError:
+                await self.send(frames.Ping(0))
 
     async def deliver(self) -> tuple[frames.Deliver, list[str]]:
         """Return the next delivery and its texts; frames before it are dropped."""
