@@ -12,7 +12,7 @@ class FakeApi:
         self.objects = {}
         self.calls = []
         self.broken = set()
-        self._version = 0
+        self._version = 10
 
     async def get(self, path, **query):
         self._note("GET", path)
