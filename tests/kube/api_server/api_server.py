@@ -19,6 +19,15 @@ HOST = "127.0.0.1"
 # Nobody is there. The address is written into the endpoints of the Service `kubernetes`, where
 # loopback is refused again and again.
 _ADVERTISED = "192.0.2.1"
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "None"},
+    ],
+}
 _PROGRAMS = ("etcd", "kube-apiserver")
 
 
@@ -53,6 +62,10 @@ class ApiServer:
         pki = folder / "pki"
         # The server makes its certificate itself, and its key signs the service accounts' tokens.
         self.ca_file, key_file = pki / "apiserver.crt", pki / "apiserver.key"
+        self.audit_log = folder / "audit.log"
+        """A line of JSON or two for every call that a service account has made."""
+        policy = folder / "audit-policy.json"
+        policy.write_text(json.dumps(_AUDIT_POLICY))
         users = folder / "users.csv"
         users.write_text(f'{ADMIN_TOKEN},admin,admin,"system:masters"\n')
         self._etcd = Process(
@@ -75,6 +88,8 @@ class ApiServer:
                 f"--advertise-address={_ADVERTISED}",
                 f"--cert-dir={pki}",
                 f"--token-auth-file={users}",
+                f"--audit-policy-file={policy}",
+                f"--audit-log-path={self.audit_log}",
                 "--authorization-mode=RBAC",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 f"--service-account-key-file={key_file}",
