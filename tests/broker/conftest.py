@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,26 +78,26 @@ class RunningBroker:
         self.settings = settings
         self.clock = clock
         self.store = store
+        self.flows: list[FlowPeer] = []
 
     async def start(self) -> Self:
         self.peers = ClientSession()
-        # The application needs the broker, the broker its URL: the port is chosen by binding.
-        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        server.close()
-        await server.wait_closed()
-        self.url = f"http://127.0.0.1:{port}"
+        # The application needs the broker, the broker its URL: the port is chosen before both.
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self.broker = Broker(self.settings, self.store, url=self.url, clock=self.clock)
         tokens = Tokens(self.settings.tokens_file, clock=asyncio.get_running_loop().time)
         self.runner = web.AppRunner(make_app(self.broker, tokens, self.peers))
         await self.runner.setup()
-        await web.TCPSite(self.runner, "127.0.0.1", port).start()
+        await web.SockSite(self.runner, listening).start()
         self.broker.start()
         self.session = ClientSession()
         await eventually(lambda: self.broker.is_ready, "broker ready")
         return self
 
     async def stop(self) -> None:
+        for flow in self.flows:
+            await flow.close()
         await self.session.close()
         await self.broker.close()
         await self.runner.cleanup()
@@ -183,6 +184,7 @@ async def open_flow(
     """Open a member's flow."""
     url = f"{running.url}/v1/queues/orders/groups/workers/flow"
     peer = await frame_peers.connect(running.session, url, CONSUME, kind=FlowPeer)
+    running.flows.append(peer)
     await peer.send(frames.Bind(member, incarnation, credit))
     await peer.expect(frames.Bound)
     return peer

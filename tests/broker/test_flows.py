@@ -229,6 +229,7 @@ async def test_a_member_that_is_not_listed_is_refused(running, peers):
 async def test_a_silent_flow_is_lost(scene, peers, clock):
     """Three seconds without a frame; a flow that pings goes on."""
     other = await peers.open_flow(scene.running, "n", "j")
+    scene.source.fall_silent()
     clock.ahead_s += 2.9
     await quiet(other)
     clock.ahead_s += 0.2
@@ -252,6 +253,7 @@ async def test_a_client_that_does_not_read_fills_nothing(scene, peers, clock, mo
             frames.Ack(request, 1, 0, scene.held.broker_epoch, scene.held.epoch, 0, 1)
         )
     await peers.eventually(lambda: flow.control_count >= 20, "answers wait")
+    scene.source.fall_silent()
     clock.ahead_s += 3.1
     await peers.eventually(lambda: flow.is_closed, "lost")
     assert flow.control_count < 50

@@ -90,11 +90,17 @@ async def test_a_server_that_forbids_config_is_taken(own_server, own_store):
     await store.close()
 
 
+async def handoffs_of(store, keys):
+    """Return the handoffs of a queue whose group `g` is on record."""
+    await Layouts(store, keys).write_group_config("g", {}, resource_generation=1)
+    return Handoffs(store, keys)
+
+
 # ---- calls --------------------------------------------------------------------------------------
 
 
 async def test_calls_that_wait_share_a_round_trip(store, keys):
-    handoffs = Handoffs(store, keys)
+    handoffs = await handoffs_of(store, keys)
     await handoffs.draw_attempt("g")
     before = await commands_and_reads(store)
     drawn = await asyncio.gather(*[handoffs.draw_attempt("g") for _ in range(200)])
@@ -114,13 +120,13 @@ async def commands_and_reads(store):
 
 
 async def test_forgotten_scripts_are_loaded_again_and_run_once(store, keys):
-    partitions = Partitions(store, keys)
+    partitions, handoffs = Partitions(store, keys), await handoffs_of(store, keys)
     ids = [PartitionId(1, index) for index in range(20)]
     await asyncio.gather(*[partitions.create(partition) for partition in ids])
     await store.read("SCRIPT", "FLUSH")
     claims = await asyncio.gather(
         *[partitions.claim(partition, BrokerId("b"), "i", expected=0) for partition in ids],
-        *[Handoffs(store, keys).draw_attempt("g") for _ in range(3)],
+        *[handoffs.draw_attempt("g") for _ in range(3)],
     )
     assert len(claims) == 23
 
@@ -140,7 +146,7 @@ async def test_an_error_of_one_call_is_not_its_neighbours(store, keys):
 
 
 async def test_a_call_that_was_given_up_disturbs_no_other(store, keys):
-    handoffs = Handoffs(store, keys)
+    handoffs = await handoffs_of(store, keys)
     given_up = [asyncio.create_task(handoffs.draw_attempt("g")) for _ in range(10)]
     await asyncio.sleep(0)
     for task in given_up[::2]:
@@ -166,13 +172,13 @@ async def test_closing_fails_the_calls_without_an_answer(redis_server, key_prefi
 
 async def test_no_answer_in_time(own_server, key_prefix):
     store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=0.2)
-    await store.run("draw_attempt", ["k"])
+    await store.run("write_fields", ["k"], [1, "f", "v"])
     os.kill(own_server.pid, signal.SIGSTOP)
     with pytest.raises(StoreUnavailableError) as caught:
-        await store.run("draw_attempt", ["k"])
+        await store.run("write_fields", ["k"], [1, "f", "v"])
     assert not caught.value.is_outcome_known
     with pytest.raises(StoreUnavailableError) as caught:
-        await store.run("draw_attempt", ["k"])
+        await store.run("write_fields", ["k"], [1, "f", "v"])
     assert caught.value.is_outcome_known  # it was never sent: no connection
     os.kill(own_server.pid, signal.SIGCONT)
     await wait_until_reachable(store)
@@ -185,7 +191,7 @@ async def test_no_answer_in_time(own_server, key_prefix):
 
 async def test_a_restart_is_noticed_before_anything_is_sent(own_server, own_store, tmp_path):
     keys = Keys(own_store.prefix, "ns", "q", "uid")
-    handoffs = Handoffs(own_store, keys)
+    handoffs = await handoffs_of(own_store, keys)
     drawn = await handoffs.draw_attempt("g")
     seen = []
     own_store.on_restart.append(lambda: seen.append(own_store.run_epoch))
@@ -206,7 +212,7 @@ async def test_a_restart_is_noticed_before_anything_is_sent(own_server, own_stor
 
 
 async def test_a_lost_connection_to_the_same_run_is_no_restart(own_server, own_store):
-    handoffs = Handoffs(own_store, Keys(own_store.prefix, "ns", "q", "uid"))
+    handoffs = await handoffs_of(own_store, Keys(own_store.prefix, "ns", "q", "uid"))
     drawn = await handoffs.draw_attempt("g")
     other = await Store.open(own_server.url)
     await other.read("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -258,6 +264,7 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     batch = AppendBatch("p", 0, 10, b"x" * 100)
     await log.append(partition, number=0, expected=0, batches=[batch], **call)
 
+    handoffs = await handoffs_of(own_store, keys)
     await own_store.read("CONFIG", "SET", "maxmemory", 1)
     assert (await own_store.info()).is_nearly_full
     with pytest.raises(QuotaExceededError):
@@ -265,11 +272,7 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     with pytest.raises(QuotaExceededError):
         await partitions.create(PartitionId(1, 1))
 
-    handoffs, members, leases = (
-        Handoffs(own_store, keys),
-        Members(own_store, keys),
-        Leases(own_store, keys),
-    )
+    members, leases = Members(own_store, keys), Leases(own_store, keys)
     attempt = await handoffs.draw_attempt("g")
     await handoffs.record("g", partition, HandoffRecord(None, "m", attempt, "Committing", 0))
     state = {"acked": [], "redeliveries": {}}

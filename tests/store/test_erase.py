@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from partq.core.model import MemberId
-from partq.store.erase import erase_group, erase_queue
+from partq.store.erase import erase_queue
 from partq.store.layouts import Layouts
 from partq.store.members import Members
 from partq.store.partitions import Partitions
@@ -52,7 +52,7 @@ async def test_a_group_goes_without_its_neighbours(store, keys, partition):
     layouts, members = Layouts(store, keys), Members(store, keys)
     await layouts.write_group_config("workers-2", {}, resource_generation=1)
 
-    assert await erase_group(store, keys, "workers") == 2
+    await layouts.erase_group("workers")
     assert await layouts.read_group_config("workers") is None
     assert (await members.read("workers")).members == {}
     assert await layouts.read_group_config("workers-2") is not None

@@ -24,7 +24,6 @@ from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.records import HandoffRecord
 from partq.errors import FencedError
 from partq.store.connection import Store
-from partq.store.erase import erase_group
 from partq.store.events import Events
 from partq.store.fail_point import EXIT_STATUS, FailPoint
 from partq.store.handoffs import Handoffs
@@ -60,6 +59,7 @@ class Stores:
 
     async def prepare(self):
         """A partition with ten messages, owned by b-0, whose group is with m-0."""
+        await self.layouts.write_group_config(GROUP, {}, resource_generation=1)
         await self.partitions.create(P)
         await self.partitions.add_group(P, GROUP, start="Earliest")
         await self.store.read("HSET", self.keys.meta(P), "broker_epoch", EPOCH, "owner", "b-0")
@@ -178,7 +178,7 @@ CASES = {
     "remove_group": Case(lambda to: to.partitions.remove_group(P, GROUP)),
     "renew_lease": Case(lambda to: to.renew()),
     "trim_log": Case(lambda to: to.log.trim(P, broker_epoch=EPOCH)),
-    "unlink_keys": Case(lambda to: erase_group(to.store, to.keys, GROUP)),
+    "unlink_keys": Case(lambda to: to.layouts.erase_group(GROUP)),
     "write_config": Case(lambda to: to.layouts.write_config({}, resource_generation=1)),
     "write_fields": Case(
         lambda to: to.handoffs.record(

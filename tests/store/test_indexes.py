@@ -7,7 +7,7 @@ import pytest
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.records import Assigned, HandoffRecord, Rebalance
-from partq.errors import FencedError, UnknownQueueError
+from partq.errors import FencedError, UnknownGroupError, UnknownQueueError
 from partq.store.assignments import Assignments
 from partq.store.events import Events
 from partq.store.handoffs import Handoffs
@@ -18,6 +18,13 @@ from partq.store.rebalances import MAX_COUNT, Rebalances
 
 GROUP = "workers"
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
+
+
+@pytest.fixture
+async def group(store, keys):
+    """Return the name of a group that is on record."""
+    await Layouts(store, keys).write_group_config(GROUP, {}, resource_generation=1)
+    return GROUP
 
 
 # ---- leases -------------------------------------------------------------------------------------
@@ -118,69 +125,87 @@ async def test_an_older_spec_does_not_replace_a_later_one(store, keys):
 # ---- assignments, members, handoffs, rebalances -------------------------------------------------
 
 
-async def test_assignments_are_written_in_part(store, keys):
+async def test_assignments_are_written_in_part(store, keys, group):
     assignments = Assignments(store, keys)
-    assert await assignments.read(GROUP) == {}
+    assert await assignments.read(group) == {}
     many = {PartitionId(1, n): Assigned("m:0 é", n, "Ready") for n in range(1500)}
-    await assignments.write(GROUP, many)
+    await assignments.write(group, many)
     change = {P1: Assigned(None, 2**53, "Unassigned")}
-    await assignments.write(GROUP, change)
-    assert await assignments.read(GROUP) == {**many, **change}
+    await assignments.write(group, change)
+    assert await assignments.read(group) == {**many, **change}
     assert await assignments.read("other") == {}
 
 
-async def test_a_lost_member_is_lost_since_the_first_mark(store, keys, clock_passes):
+async def test_a_lost_member_is_lost_since_the_first_mark(store, keys, group, clock_passes):
     members = Members(store, keys)
-    await members.list_member(GROUP, "m:0", "10.0.0.1")
-    await members.list_member(GROUP, "m:1", "10.0.0.2")
-    lost_at_ms = await members.mark_lost(GROUP, "m:0")
+    await members.list_member(group, "m:0", "10.0.0.1")
+    await members.list_member(group, "m:1", "10.0.0.2")
+    lost_at_ms = await members.mark_lost(group, "m:0")
     await clock_passes(lost_at_ms)
-    assert await members.mark_lost(GROUP, "m:0") == lost_at_ms
-    await members.list_member(GROUP, "m:0", "10.0.0.9")
-    found = await members.read(GROUP)
+    assert await members.mark_lost(group, "m:0") == lost_at_ms
+    await members.list_member(group, "m:0", "10.0.0.9")
+    found = await members.read(group)
     assert found.members == {
         "m:0": Listed("10.0.0.9", lost_at_ms),
         "m:1": Listed("10.0.0.2", None),
     }
     assert found.now_ms > lost_at_ms
-    await members.clear_lost(GROUP, "m:0")
-    assert (await members.read(GROUP)).members["m:0"].lost_at_ms is None
-    assert await members.mark_lost(GROUP, "m:0") > lost_at_ms
-    await members.unlist(GROUP, "m:0")
-    await members.list_member(GROUP, "m:0", "10.0.0.1")
-    assert (await members.read(GROUP)).members["m:0"].lost_at_ms is None
+    await members.clear_lost(group, "m:0")
+    assert (await members.read(group)).members["m:0"].lost_at_ms is None
+    assert await members.mark_lost(group, "m:0") > lost_at_ms
+    await members.unlist(group, "m:0")
+    await members.list_member(group, "m:0", "10.0.0.1")
+    assert (await members.read(group)).members["m:0"].lost_at_ms is None
 
 
-async def test_handoffs_are_kept_until_removed(store, keys):
+async def test_handoffs_are_kept_until_removed(store, keys, group):
     handoffs = Handoffs(store, keys)
     record = HandoffRecord("m-0", None, 5, "Draining", 1_700_000_000_000)
-    await handoffs.record(GROUP, P0, record)
-    await handoffs.record(GROUP, P1, record)
-    await handoffs.draw_attempt(GROUP)
-    assert await handoffs.read(GROUP) == {P0: record, P1: record}
-    await handoffs.remove(GROUP, P0)
-    await handoffs.remove(GROUP, P0)
-    assert await handoffs.read(GROUP) == {P1: record}
+    await handoffs.record(group, P0, record)
+    await handoffs.record(group, P1, record)
+    await handoffs.draw_attempt(group)
+    assert await handoffs.read(group) == {P0: record, P1: record}
+    await handoffs.remove(group, P0)
+    await handoffs.remove(group, P0)
+    assert await handoffs.read(group) == {P1: record}
 
 
-async def test_attempts_never_repeat_whatever_the_store_forgets(store, keys, clock_passes):
+async def test_attempts_never_repeat_whatever_the_store_forgets(store, keys, group, clock_passes):
     handoffs = Handoffs(store, keys)
-    drawn = [await handoffs.draw_attempt(GROUP) for _ in range(3)]
-    await store.read("DEL", keys.handoffs(GROUP))
+    drawn = [await handoffs.draw_attempt(group) for _ in range(3)]
+    await store.read("DEL", keys.handoffs(group))
     await clock_passes(max(drawn))
-    drawn += [await handoffs.draw_attempt(GROUP) for _ in range(3)]
-    await store.read("HSET", keys.handoffs(GROUP), "last_attempt", 2**53 - 2)
-    drawn.append(await handoffs.draw_attempt(GROUP))
+    drawn += [await handoffs.draw_attempt(group) for _ in range(3)]
+    await store.read("HSET", keys.handoffs(group), "last_attempt", 2**53 - 2)
+    drawn.append(await handoffs.draw_attempt(group))
     assert drawn == sorted(set(drawn))
     assert drawn[-1] == 2**53 - 1
 
 
-async def test_the_last_rebalances_are_kept(store, keys):
+async def test_the_last_rebalances_are_kept(store, keys, group):
     rebalances = Rebalances(store, keys)
-    assert await rebalances.read(GROUP) == []
+    assert await rebalances.read(group) == []
     all_of_them = [Rebalance("join", n, 0, 1, 2, 3) for n in range(MAX_COUNT + 5)]
-    await rebalances.write(GROUP, all_of_them)
-    assert await rebalances.read(GROUP) == all_of_them[5:]
+    await rebalances.write(group, all_of_them)
+    assert await rebalances.read(group) == all_of_them[5:]
+
+
+async def test_nothing_of_a_group_comes_back_that_was_taken_off_the_record(store, keys, group):
+    await Members(store, keys).list_member(group, "m", "10.0.0.1")
+    await Assignments(store, keys).write(group, {P0: Assigned("m", 1, "Ready")})
+    await Layouts(store, keys).erase_group(group)
+    late = [
+        Assignments(store, keys).write(group, {P0: Assigned("m", 1, "Ready")}),
+        Members(store, keys).list_member(group, "m", "10.0.0.1"),
+        Members(store, keys).mark_lost(group, "m"),
+        Handoffs(store, keys).draw_attempt(group),
+        Handoffs(store, keys).record(group, P0, HandoffRecord("m", None, 5, "Draining", 0)),
+        Rebalances(store, keys).write(group, [Rebalance("join", 1, 0, 1, 2, 3)]),
+    ]
+    for write in late:
+        with pytest.raises(UnknownGroupError, match="workers of queue ns/orders"):
+            await write
+    assert await store.read("EXISTS", *keys.of_group(group)) == 0
 
 
 # ---- events -------------------------------------------------------------------------------------
@@ -204,12 +229,12 @@ async def test_events_wake_who_waits(store, keys):
     assert await events.wait(last_id, 0.01) == (last_id, [])
 
 
-async def test_waiting_holds_up_no_other_call(store, keys):
+async def test_waiting_holds_up_no_other_call(store, keys, group):
     events = Events(store, keys)
     last_id, _ = await events.wait("", 5.0)
     waiting = asyncio.create_task(events.wait(last_id, 30.0))
     for _ in range(10):
-        await Handoffs(store, keys).draw_attempt(GROUP)
+        await Handoffs(store, keys).draw_attempt(group)
     assert not waiting.done()
     await events.add("end")
     _, found = await waiting

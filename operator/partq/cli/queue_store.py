@@ -9,7 +9,7 @@ from partq.core.model import PartitionId
 from partq.kube.names import QueueKey
 from partq.kube.render import Durability
 from partq.store.connection import Store
-from partq.store.erase import erase_group, erase_queue
+from partq.store.erase import erase_queue
 from partq.store.keys import Keys
 from partq.store.layouts import Layouts
 from partq.store.partitions import Partitions
@@ -65,10 +65,6 @@ class RedisQueueStore:
     async def erase(self) -> int:
         """Remove the queue's keys, and return how many there were."""
         return await erase_queue(self._store, self._keys)
-
-    async def erase_group(self, group: str) -> None:
-        """Remove what is on record for a group as a whole."""
-        await erase_group(self._store, self._keys, group)
 
     async def release(self, *, keeps_data: bool) -> None:
         """Give up the queue's name."""

@@ -43,6 +43,9 @@ class Layouts(Protocol):
     ) -> bool:
         """Write a group's effective spec."""
 
+    async def erase_group(self, group: str) -> None:
+        """Take a group off the record."""
+
 
 class OtherLifeError(SettingsError):
     """The keys of this name in the store are those of another resource."""
@@ -66,7 +69,7 @@ async def provision(
     """Make or update the records of a queue and its groups, and return those left out.
 
     May be repeated at any time. Groups on record that are not in `groups` are kept with
-    `keeps_others`; else they are no longer the queue's, and the coordinator drops their cursors.
+    `keeps_others`; else they are taken off the record, and the coordinator drops their cursors.
 
     Args:
         layouts: of the queue.
@@ -119,6 +122,10 @@ async def provision(
             number = _next_generation(before)
             await layouts.write_group_config(group, group_spec, resource_generation=number)
     # The groups become known last: brokers serve a group when all its cursors are there.
+    if not keeps_others:
+        # While the queue still names them: who dies here begins again.
+        for group in left_out:
+            await layouts.erase_group(group)
     names = {*groups, *(left_out if keeps_others else ())}
     full = {**spec, "groups": sorted(names)}
     if known is None or known.spec != full:

@@ -53,8 +53,8 @@ class Groups:
 
     async def provision(
         self, store: QueueStore, queue: PartitionedQueue, uid: str, *, is_paused: bool
-    ) -> Sequence[str]:
-        """Bring the store's records in line, and return the groups that are no longer there.
+    ) -> None:
+        """Bring the store's records in line.
 
         Raises:
             SettingsError: the store does not allow it; see `coordinator.provision`.
@@ -71,7 +71,7 @@ class Groups:
                 specs[name] = {**spec, "rebalance": rebalance}
         self._specs = specs
         self.lag = {name: lag for name, lag in self.lag.items() if name in specs}
-        return await provision(
+        await provision(
             store.layouts,
             store.ports.partitions,
             name=str(self._key),

@@ -33,9 +33,6 @@ class QueueStore(Protocol):
     async def erase(self) -> int:
         """Remove the queue's keys, and return how many there were."""
 
-    async def erase_group(self, group: str) -> None:
-        """Remove what is on record for a group as a whole."""
-
     async def release(self, *, keeps_data: bool) -> None:
         """Give up the queue's name, for the next resource of this name."""
 

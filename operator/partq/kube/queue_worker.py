@@ -191,11 +191,9 @@ class QueueWorker:
         return self._access
 
     async def _provision(self, store: QueueStore, model: PartitionedQueue, body: Body) -> None:
-        left_out = await self._groups.provision(
+        await self._groups.provision(
             store, model, store_uid(body), is_paused=parse.is_on(body, names.PAUSE_REBALANCE)
         )
-        for group in left_out:
-            await store.erase_group(group)
         self._is_provisioned = True
         self._partition_count = model.spec.partitions
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from partq.core.model import Epoch, PartitionId
 from partq.core.records import Assigned
+from partq.store import groups
 from partq.store.connection import Store
 from partq.store.keys import Keys
 
@@ -31,6 +32,9 @@ class Assignments:
         """Write the partitions of `mapping`; others stay as they are.
 
         A thousand partitions are written in one step; more are not one step.
+
+        Raises:
+            UnknownGroupError: the group is not on record; nothing is written.
         """
         items = list(mapping.items())
         for start in range(0, len(items), _CHUNK):
@@ -39,4 +43,5 @@ class Assignments:
             for partition, assigned in chunk:
                 value = [assigned.member, assigned.epoch, assigned.state]
                 args += (str(partition), json.dumps(value))
-            await self._store.run("write_fields", [self._keys.assignment(group)], args)
+            key = self._keys.assignment(group)
+            await groups.write_fields(self._store, self._keys, group, key, args)

@@ -1,4 +1,4 @@
-"""Removes the keys of a queue's life, or of one of its groups, a bounded number at a time."""
+"""Removes the keys of a queue's life, a bounded number at a time."""
 
 from collections.abc import Iterable
 
@@ -30,15 +30,6 @@ async def erase_queue(store: Store, keys: Keys) -> int:
             if cursor == b"0":
                 break
     return removed
-
-
-async def erase_group(store: Store, keys: Keys, group: str) -> int:
-    """Remove what is on record for a group as a whole; its cursors belong to the partitions.
-
-    Raises:
-        StoreUnavailableError: some are removed; a repeat does the rest.
-    """
-    return await _unlink(store, keys.of_group(group))
 
 
 async def _unlink(store: Store, names: Iterable[str]) -> int:

@@ -1,10 +1,12 @@
 """The handoffs of a group that are under way: what a coordinator that starts goes on with."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from partq.core.model import PartitionId
 from partq.core.records import HandoffRecord
+from partq.store import groups
 from partq.store.connection import Store
 from partq.store.keys import Keys
 
@@ -12,7 +14,10 @@ _LAST_ATTEMPT = b"last_attempt"
 
 
 class Handoffs:
-    """The handoffs of one queue's groups."""
+    """The handoffs of one queue's groups.
+
+    What writes raises UnknownGroupError when the group is not on record.
+    """
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
@@ -20,7 +25,8 @@ class Handoffs:
 
     async def draw_attempt(self, group: str) -> int:
         """Return an attempt that was never drawn before, whatever Redis forgot."""
-        return int(await self._store.run("draw_attempt", [self._keys.handoffs(group)]))
+        key = self._keys.handoffs(group)
+        return await groups.run(self._store, self._keys, group, "draw_attempt", key)
 
     async def read(self, group: str) -> dict[PartitionId, HandoffRecord]:
         """Return every handoff under way."""
@@ -34,8 +40,12 @@ class Handoffs:
     async def record(self, group: str, partition: PartitionId, record: HandoffRecord) -> None:
         """Write a partition's handoff, in the place of one that is there."""
         args = (1, str(partition), json.dumps(asdict(record)))
-        await self._store.run("write_fields", [self._keys.handoffs(group)], args)
+        await self._write(group, args)
 
     async def remove(self, group: str, partition: PartitionId) -> None:
         """Remove a partition's handoff: it is over. A repeat changes nothing."""
-        await self._store.run("write_fields", [self._keys.handoffs(group)], [0, str(partition)])
+        await self._write(group, (0, str(partition)))
+
+    async def _write(self, group: str, arguments: Sequence[str | int]) -> None:
+        key = self._keys.handoffs(group)
+        await groups.write_fields(self._store, self._keys, group, key, arguments)

@@ -7,6 +7,7 @@ from typing import Any
 
 from partq.core.layout import Generation, Layout
 from partq.errors import UnknownQueueError
+from partq.store import groups
 from partq.store.codec import decode_counts, encode_counts
 from partq.store.connection import Store
 from partq.store.keys import Keys
@@ -106,6 +107,10 @@ class Layouts:
     async def read_group_config(self, group: str) -> StoredConfig | None:
         """Return a group's effective spec; None: never written."""
         return await self._read(self._keys.group_config(group))
+
+    async def erase_group(self, group: str) -> None:
+        """Take a group off the record, with all that is noted for it as a whole."""
+        await groups.erase(self._store, self._keys, group)
 
     async def _write(self, key: str, spec: Mapping[str, Any], resource_generation: int) -> bool:
         args = (resource_generation, json.dumps(spec))

@@ -1,9 +1,11 @@
 """Who may bind in a group, and since when somebody is lost."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from partq.core.model import MemberId
+from partq.store import groups
 from partq.store.connection import Store
 from partq.store.keys import Keys
 
@@ -27,7 +29,10 @@ class MembersRead:
 
 
 class Members:
-    """The members of one queue's groups."""
+    """The members of one queue's groups.
+
+    What writes raises UnknownGroupError when the group is not on record.
+    """
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
@@ -36,21 +41,22 @@ class Members:
     async def list_member(self, group: str, member: MemberId, address: str) -> None:
         """Let a member bind from `address`; whether it is lost stays as it is."""
         args = (1, f"member:{member}", address)
-        await self._store.run("write_fields", [self._keys.members(group)], args)
+        await self._write(group, args)
 
     async def unlist(self, group: str, member: MemberId) -> None:
         """Let a member bind no more, and forget that it is lost."""
         args = (0, f"member:{member}", f"lost:{member}")
-        await self._store.run("write_fields", [self._keys.members(group)], args)
+        await self._write(group, args)
 
     async def mark_lost(self, group: str, member: MemberId) -> int:
         """Note that a member is lost; return since when, in ms: a repeat does not move it."""
-        return int(await self._store.run("mark_lost", [self._keys.members(group)], [member]))
+        key = self._keys.members(group)
+        return await groups.run(self._store, self._keys, group, "mark_lost", key, (member,))
 
     async def clear_lost(self, group: str, member: MemberId) -> None:
         """Note that a member is back."""
         args = (0, f"lost:{member}")
-        await self._store.run("write_fields", [self._keys.members(group)], args)
+        await self._write(group, args)
 
     async def read(self, group: str) -> MembersRead:
         """Return who is listed, and the time to compare `lost_at_ms` with."""
@@ -66,3 +72,7 @@ class Members:
                 lost_at_ms = fields.get(f"lost:{name}")
                 members[MemberId(name)] = Listed(address, int(lost_at_ms) if lost_at_ms else None)
         return MembersRead(members, int(seconds) * 1000 + int(micros) // 1000)
+
+    async def _write(self, group: str, arguments: Sequence[str | int]) -> None:
+        key = self._keys.members(group)
+        await groups.write_fields(self._store, self._keys, group, key, arguments)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from partq.core.records import Rebalance
+from partq.store import groups
 from partq.store.connection import Store
 from partq.store.keys import Keys
 
@@ -25,7 +26,12 @@ class Rebalances:
         return [Rebalance(**each) for each in json.loads(text)] if text else []
 
     async def write(self, group: str, rebalances: Sequence[Rebalance]) -> None:
-        """Write the rebalances, the newest last, in the place of all that are there."""
+        """Write the rebalances, the newest last, in the place of all that are there.
+
+        Raises:
+            UnknownGroupError: the group is not on record; nothing is written.
+        """
         last = [asdict(each) for each in rebalances[-MAX_COUNT:]]
         args = (1, "last", json.dumps(last))
-        await self._store.run("write_fields", [self._keys.rebalances(group)], args)
+        key = self._keys.rebalances(group)
+        await groups.write_fields(self._store, self._keys, group, key, args)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, TypeVar
 
-from aiohttp import ClientSession, ClientWebSocketResponse, WSMessage, WSMsgType
+from aiohttp import ClientSession, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
 
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
@@ -16,7 +16,10 @@ from partq.wire import batch, frames
 WAIT_S = 10.0
 """How long a peer waits for a frame."""
 PING_GAP_S = 1.0
-"""How often a waiting flow pings."""
+"""How often a flow pings."""
+OWN_NONCE = 2**31 - 1
+"""In the pings that a test does not send itself."""
+_TIMEOUTS = ClientWSTimeout(ws_close=1.0)
 
 PeerKind = TypeVar("PeerKind", bound="Peer")
 Kinds = type[Any] | tuple[type[Any], ...]
@@ -86,13 +89,10 @@ class Peer:
 
     async def _receive_new(self) -> tuple[frames.AnyFrame, bytes]:
         async with asyncio.timeout(WAIT_S):
-            message = await self._next_message()
+            message = await self.socket.receive()
         if message.type is not WSMsgType.BINARY:
             raise ConnectionResetError(f"{message.type} {message.data}")
         return frames.decode(message.data)
-
-    async def _next_message(self) -> WSMessage:
-        return await self.socket.receive()
 
 
 class ProducerPeer(Peer):
@@ -118,15 +118,34 @@ class ProducerPeer(Peer):
 
 
 class FlowPeer(Peer):
-    """A member's flow. It pings while it waits: a broker takes a silent flow for lost."""
+    """A member's flow. It pings by itself: a broker takes a silent flow for lost."""
 
-    async def _next_message(self) -> WSMessage:
-        while True:
-            try:
-                async with asyncio.timeout(PING_GAP_S):
-                    return await self.socket.receive()
-            except TimeoutError:
-                await self.send(frames.Ping(0))
+    def __init__(self, socket: ClientWebSocketResponse) -> None:
+        super().__init__(socket)
+        self._pings = asyncio.create_task(self._ping_forever())
+
+    def fall_silent(self) -> None:
+        """Ping no more."""
+        self._pings.cancel()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self.fall_silent()
+        await super().close()
+
+    async def _ping_forever(self) -> None:
+        with suppress(ConnectionError):  # closed by the broker, or with its session
+            while not self.socket.closed:
+                await self.send(frames.Ping(OWN_NONCE))
+                await asyncio.sleep(PING_GAP_S)
+
+    async def _receive_new(self) -> tuple[frames.AnyFrame, bytes]:
+        """Return the next frame that is no answer to a ping of `_ping_forever`."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                frame, payload = await super()._receive_new()
+                if not (isinstance(frame, frames.Pong) and frame.nonce == OWN_NONCE):
+                    return frame, payload
 
     async def deliver(self) -> tuple[frames.Deliver, list[str]]:
         """Return the next delivery and its texts; frames before it are dropped."""
@@ -175,7 +194,8 @@ async def connect(
 ) -> PeerKind:
     """Open a WebSocket."""
     headers = {"Authorization": f"Bearer {token}"}
-    return kind(await session.ws_connect(url, headers=headers, max_msg_size=0), **kwargs)
+    socket = await session.ws_connect(url, headers=headers, max_msg_size=0, timeout=_TIMEOUTS)
+    return kind(socket, **kwargs)
 
 
 def key_of(layout: Layout, partition: int) -> str:

@@ -3,7 +3,11 @@
 -- when full: passes
 --
 -- KEYS[1]  handoffs of the group: hash {last_attempt, PARTITION ...}
--- returns  the attempt
+-- KEYS[2]  config of the group
+-- returns  the attempt; 0: the group is not on record, nothing is written
+if redis.call("EXISTS", KEYS[2]) == 0 then
+  return 0
+end
 local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local last = tonumber(redis.call("HGET", KEYS[1], "last_attempt") or "0")

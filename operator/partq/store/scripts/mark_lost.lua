@@ -3,8 +3,12 @@
 -- when full: passes
 --
 -- KEYS[1]  members of the group: hash {member:MEMBER → JSON, lost:MEMBER → ms}
+-- KEYS[2]  config of the group
 -- ARGV[1]  member
--- returns  since when, in ms of Redis's time
+-- returns  since when, in ms of Redis's time; 0: the group is not on record, nothing is written
+if redis.call("EXISTS", KEYS[2]) == 0 then
+  return 0
+end
 local field = "lost:" .. ARGV[1]
 local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)

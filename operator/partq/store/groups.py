@@ -1,0 +1,43 @@
+"""What is on record for a group as a whole, written only while the group itself is on record.
+
+Its effective spec is what puts a group on record. All its keys share a tag, so each script can look
+whether the spec is still there: whatever a coordinator that has not heard of the group's end still
+writes, nothing of a removed group comes back.
+"""
+
+from collections.abc import Sequence
+
+from partq.errors import UnknownGroupError
+from partq.store.connection import Store
+from partq.store.keys import Keys
+
+
+async def write_fields(
+    store: Store, keys: Keys, group: str, key: str, arguments: Sequence[str | int]
+) -> None:
+    """Write fields of a hash of a group; see the script `write_fields`.
+
+    Raises:
+        UnknownGroupError: the group is not on record; nothing is written.
+    """
+    await run(store, keys, group, "write_fields", key, arguments)
+
+
+async def run(
+    store: Store, keys: Keys, group: str, script: str, key: str, arguments: Sequence[str | int] = ()
+) -> int:
+    """Run a script that writes a hash of a group, and return its number, which is above 0.
+
+    Raises:
+        UnknownGroupError: the group is not on record; nothing is written.
+    """
+    found = int(await store.run(script, [key, keys.group_config(group)], arguments))
+    if found == 0:
+        name = f"{keys.namespace}/{keys.queue}"
+        raise UnknownGroupError(f"group {group} of queue {name}: not on record, or removed")
+    return found
+
+
+async def erase(store: Store, keys: Keys, group: str) -> None:
+    """Take a group off the record, in one step; its cursors belong to the partitions."""
+    await store.run("unlink_keys", keys.of_group(group))
