@@ -67,8 +67,10 @@ def test_absence_of_the_operator_stops_and_moves_nothing(stage, brokers, consume
     eventually(lambda: consumed(first, second) == sorted(values), "every message, once")
     second.crash()
     second.restart()
-    publish(brokers, *(f"late{number}" for number in range(20)))
-    eventually(lambda: len(consumed(first, second)) == 60, "both consume, without the operator")
+    values += [f"late{number}" for number in range(20)]
+    publish(brokers, *values[40:])
+    # What the second had printed and not acknowledged yet when it was killed comes again.
+    eventually(lambda: set(consumed(first, second)) == set(values), "both consume, without it")
 
     operator.process.start()
     eventually(lambda: operator.answers("/readyz"), "the operator is back")
