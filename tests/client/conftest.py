@@ -77,6 +77,7 @@ class Peer:
         self.partition_count = 2
         self.owners: dict[str, str] | None = None
         self.brokers: dict[str, str] = {}
+        self.groups = ["workers"]
         self.keyless_policy = "Random"
         self.max_message_bytes = 10_000
         self.max_unacked_per_flow = 10_000
@@ -161,7 +162,7 @@ class Peer:
                     "max_unacked_per_flow": self.max_unacked_per_flow,
                 },
                 "keyless_policy": self.keyless_policy,
-                "groups": ["workers"],
+                "groups": self.groups,
             }
         )
 

@@ -436,12 +436,6 @@ async def test_a_callback_that_fails_does_not_end_the_flow(peer, member, stored_
     assert (await member.next()).value == b"a"
 
 
-async def test_an_unknown_group_is_raised_at_once(peer):
-    consumer = Consumer(peer.url, queue="orders", group="nobody")
-    with pytest.raises(UnknownGroupError, match="workers"):
-        await consumer.__aenter__()
-
-
 async def test_a_group_that_ends_stops_the_consumer(peer, member):
     flow = await peer.flow()
     await flow.send(frames.Failed("unknown_group", "the group was deleted"))

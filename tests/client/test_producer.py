@@ -13,8 +13,6 @@ from partq import (
     Producer,
     SettingsError,
     UnauthorizedError,
-    UnavailableError,
-    UnknownQueueError,
 )
 from partq.core.hashing import partition_index, slot_of
 from partq.wire import frames
@@ -267,22 +265,6 @@ async def test_a_broker_that_refuses_the_connection_for_good_stops_the_producer(
         await future
     with pytest.raises(UnauthorizedError):
         await producer.send(b"b")
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "error"),
-    [(401, "unauthorized", UnauthorizedError), (404, "unknown_queue", UnknownQueueError)],
-)
-async def test_bad_answers_are_raised_at_once(peer, status, code, error):
-    peer.refusal = (status, code)
-    with pytest.raises(error):
-        await Producer(peer.url, queue="orders").__aenter__()
-
-
-async def test_no_broker_is_an_error_after_the_connect_timeout():
-    producer = Producer("http://127.0.0.1:9", queue="orders", connect_timeout_s=0.1)
-    with pytest.raises(UnavailableError, match="no broker answers"):
-        await producer.__aenter__()
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,18 @@ def connection_options(command: Command) -> Command:
     return command
 
 
+wait_option = click.option(
+    "--wait",
+    "wait_s",
+    envvar="PARTQ_WAIT_S",
+    type=click.FloatRange(0, 86_400),
+    default=300.0,
+    show_default=True,
+    show_envvar=True,
+    help="Seconds to wait for the queue to be there: its brokers, and the group if one is named.",
+)
+"""For commands that are started together with their queue, as pods are."""
+
 data_dir_option = click.option(
     "--data-dir",
     envvar="PARTQ_DATA_DIR",

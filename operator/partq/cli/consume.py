@@ -11,17 +11,23 @@ from typing import Any
 
 import click
 
-from partq.cli.connection import Connection, connection_options, find_connection
+from partq.cli.connection import (
+    Connection,
+    connection_options,
+    find_connection,
+    wait_option,
+)
 from partq.client.consumer import Consumer
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause
-from partq.errors import ConflictError, SettingsError
+from partq.errors import ConflictError, SettingsError, UnknownGroupError
 
 _HELP = """Print the messages of a consumer group, each acknowledged once it is printed.
 
-Joins the group as one more member, so its partitions are shared with the others. Runs until
---count, --idle, Ctrl-C or SIGTERM; then it leaves the group, which hands its partitions over.
-Prints the values, one per line; with --json everything, one JSON object per line.
+Joins the group as one more member, so its partitions are shared with the others. A group, queue
+or broker that is not there yet is waited for (--wait). Runs until --count, --idle, Ctrl-C or
+SIGTERM; then it leaves the group, which hands its partitions over. Prints the values, one per line;
+with --json everything, one JSON object per line.
 
 \b
   partq consume --group workers
@@ -32,6 +38,7 @@ Prints the values, one per line; with --json everything, one JSON object per lin
 
 @click.command(help=_HELP)
 @connection_options
+@wait_option
 @click.option("--group", help="Consumer group. Default: the queue's only one.")
 @click.option(
     "--member",
@@ -55,6 +62,7 @@ def consume(
     url: str | None,
     token: str | None,
     data_dir: Path,
+    wait_s: float,
     group: str | None,
     member: str | None,
     count: int | None,
@@ -68,7 +76,8 @@ def consume(
     )
     work = _consume(
         connection,
-        group=group or _only_group(connection),
+        group=_known_group(connection, group),
+        wait_s=wait_s,
         member=member,
         count=count,
         idle_s=idle_s,
@@ -78,7 +87,15 @@ def consume(
     asyncio.run(work)
 
 
-def _only_group(connection: Connection) -> str:
+def _known_group(connection: Connection, group: str | None) -> str:
+    """Return the group to join; one of a queue on this machine is there, or never will be."""
+    if group is not None:
+        if connection.groups and group not in connection.groups:
+            raise UnknownGroupError(
+                f"queue {connection.queue!r} has no consumer group {group!r}; it has "
+                f"{', '.join(connection.groups)}"
+            )
+        return group
     if len(connection.groups) == 1:
         return connection.groups[0]
     known = f"; the queue has {', '.join(connection.groups)}" if connection.groups else ""
@@ -89,6 +106,7 @@ async def _consume(
     connection: Connection,
     *,
     group: str,
+    wait_s: float,
     member: str | None,
     count: int | None,
     idle_s: float | None,
@@ -102,6 +120,7 @@ async def _consume(
         token=connection.token,
         namespace=connection.namespace,
         member=member,
+        connect_timeout_s=wait_s,
     ) as consumer:
         _leave_on_interrupt(consumer)
         async for deliveries, done in _until_idle(_take(consumer, count), idle_s):

@@ -17,7 +17,12 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from partq.cli.connection import Connection, connection_options, find_connection
+from partq.cli.connection import (
+    Connection,
+    connection_options,
+    find_connection,
+    wait_option,
+)
 from partq.cli.lines import Line, open_lines
 from partq.client.producer import Producer
 from partq.client.receipts import Position
@@ -66,6 +71,7 @@ class Outcome:
 @click.command(help=_HELP)
 @click.argument("values", nargs=-1)
 @connection_options
+@wait_option
 @click.option("--key", help="Partition key of all messages. Without one any partition will do.")
 @click.option(
     "--input",
@@ -90,6 +96,7 @@ def publish(
     url: str | None,
     token: str | None,
     data_dir: Path,
+    wait_s: float,
     key: str | None,
     input_file: Path | None,
     as_json: bool,
@@ -113,7 +120,15 @@ def publish(
     outcome = Outcome()
     try:
         asyncio.run(
-            _publish(connection, messages, outcome, as_json, timeout_s, size_bytes=size_bytes)
+            _publish(
+                connection,
+                messages,
+                outcome,
+                as_json,
+                wait_s=wait_s,
+                timeout_s=timeout_s,
+                size_bytes=size_bytes,
+            )
         )
     finally:
         if not as_json:
@@ -128,8 +143,9 @@ async def _publish(
     messages: AsyncIterator[Outgoing],
     outcome: Outcome,
     as_json: bool,
-    timeout_s: float,
     *,
+    wait_s: float,
+    timeout_s: float,
     size_bytes: int | None,
 ) -> None:
     waiting: deque[asyncio.Future[Position]] = deque()
@@ -140,7 +156,7 @@ async def _publish(
         token=connection.token,
         namespace=connection.namespace,
         delivery_timeout_s=timeout_s,
-        connect_timeout_s=timeout_s,
+        connect_timeout_s=wait_s,
     ) as producer:
         with progress or nullcontext():
             task = progress.add_task("publishing", total=size_bytes) if progress else None

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Self, TypeVar
 
-from partq.client import sigterm
+from partq.client import sigterm, tasks
 from partq.client.deliveries import Batch, Delivery
 from partq.client.flow import Flow
 from partq.client.holding import Window
@@ -21,7 +21,7 @@ from partq.client.membership import Membership, OnAssigned, OnError, OnRevoked
 from partq.client.session import Session
 from partq.client.watch import LayoutWatch
 from partq.core.model import PartitionId
-from partq.errors import SettingsError, UndecodableError, UnknownGroupError
+from partq.errors import SettingsError, UndecodableError
 
 log = logging.getLogger("partq.client")
 
@@ -64,7 +64,8 @@ class Consumer:
             unacknowledged messages per flow bounds it.
         handle_sigterm: SIGTERM means `leave`, unless the application handles the signal itself.
         leave_timeout_s: how long `leave` waits for the partitions to be taken over.
-        connect_timeout_s: how long entering waits for a first broker.
+        connect_timeout_s: how long entering waits for a broker, the queue and the group to be
+            there; the log says what is missing.
         clock: seconds that never go back, time asleep included.
 
     Callbacks run in the event loop and must not block.
@@ -118,6 +119,7 @@ class Consumer:
         self._flows: dict[str, Flow] = {}
         self._turns: deque[Flow] = deque()
         self._current: Delivery | None = None
+        self._entering: asyncio.Task[QueueView] | None = None
         self._watch: LayoutWatch | None = None
         self._is_closed = False
         self._closing: set[asyncio.Task[None]] = set()
@@ -130,26 +132,32 @@ class Consumer:
     async def __aenter__(self) -> Self:
         """Fetch the layout and open a flow to each broker.
 
+        Told to leave meanwhile, it opens none, and iterating ends at once.
+
         Raises:
-            UnauthorizedError, ForbiddenError, UnknownQueueError, UnknownGroupError: at once.
-            UnavailableError: no broker answered within `connect_timeout_s`.
+            UnauthorizedError, ForbiddenError: at once.
+            UnavailableError, UnknownQueueError, UnknownGroupError: nothing better came within
+                `connect_timeout_s`.
         """
         await self._session.__aenter__()
+        if self._handle_sigterm:
+            self.leave_on_sigterm()
+        first_view = self._session.first_view(self._connect_timeout_s, self._group)
+        self._entering = asyncio.create_task(first_view)
+        view = None
         try:
-            view = await self._session.first_view(self._connect_timeout_s)
-            if self._group not in view.groups:
-                raise UnknownGroupError(
-                    f"queue {self._queue!r} has no consumer group {self._group!r}; it has "
-                    f"{', '.join(sorted(view.groups)) or 'none'}"
-                )
-        except BaseException:
-            await self._session.__aexit__()
-            raise
+            await asyncio.wait([self._entering])
+            if not self._entering.cancelled():
+                view = self._entering.result()
+        finally:
+            if view is None:
+                await tasks.stop(self._entering)
+                await self._end()
+        if view is None:
+            return self
         self._credit = min(self._credit, max(1, view.max_unacked_per_flow))
         self._watch = LayoutWatch(self._session, view, self._take_view, self._membership.stop)
         self._take_view(view)
-        if self._handle_sigterm:
-            self.leave_on_sigterm()
         return self
 
     async def __aexit__(
@@ -177,13 +185,10 @@ class Consumer:
         finally:
             self._is_closed = True
             self._wake.set()
-            if self._leave_timer is not None:
-                self._leave_timer.cancel()
-            sigterm.remove(self.leave)
             await self._watch.close()
             closing = [flow.link.close() for flow in self._flows.values()]
             await asyncio.gather(*closing, *self._closing)
-            await self._session.__aexit__()
+            await self._end()
 
     def leave(self) -> None:
         """Have the partitions handed over, because the process is ending.
@@ -195,6 +200,8 @@ class Consumer:
             return
         self._membership.is_leaving = True
         log.info("member %s leaves group %s", self.member, self._group)
+        if self._entering is not None:
+            self._entering.cancel()
         for flow in self._flows.values():
             flow.leave()
         self._leave_timer = asyncio.get_running_loop().call_later(
@@ -293,6 +300,12 @@ class Consumer:
 
     # ---- inside ----
 
+    async def _end(self) -> None:
+        if self._leave_timer is not None:
+            self._leave_timer.cancel()
+        sigterm.remove(self.leave)
+        await self._session.__aexit__()
+
     @property
     def _has_ended(self) -> bool:
         membership = self._membership
@@ -322,10 +335,10 @@ class Consumer:
                     self._turns.rotate(-1)  # the brokers take turns
                 return taken
             else:
-                if self._watch is None:
-                    raise SettingsError("the consumer is not open; use it inside `async with`")
                 if self._has_ended:
                     return None
+                if self._watch is None:
+                    raise SettingsError("the consumer is not open; use it inside `async with`")
                 await self._changed()
 
     async def _changed(self) -> None:

@@ -49,7 +49,7 @@ class Producer:
         max_pending_bytes: the same for bytes.
         delivery_timeout_s: how long a message is tried. Then its future fails with
             `NotStoredError`: certainly not stored; or with `OutcomeUnknownError`: nobody knows.
-        connect_timeout_s: how long entering waits for a first broker.
+        connect_timeout_s: how long entering waits for a broker and the queue to be there.
         clock: seconds that never go back.
     """
 
@@ -110,8 +110,8 @@ class Producer:
         """Fetch the layout and open a connection to each broker.
 
         Raises:
-            UnauthorizedError, ForbiddenError, UnknownQueueError: at once.
-            UnavailableError: no broker answered within `connect_timeout_s`.
+            UnauthorizedError, ForbiddenError: at once.
+            UnavailableError, UnknownQueueError: nothing better came within `connect_timeout_s`.
         """
         await self._session.__aenter__()
         try:

@@ -21,6 +21,7 @@ from partq.errors import (
     SettingsError,
     UnauthorizedError,
     UnavailableError,
+    UnknownGroupError,
     from_code,
 )
 
@@ -29,6 +30,10 @@ log = logging.getLogger("partq.client")
 CALL_TIMEOUT_S = 5.0
 VIEW_TIMEOUT_S = 2.0
 CLOSE_TIMEOUT_S = 1.0
+FIRST_VIEW_BACKOFF_S = 2.0
+"""The longest pause between two tries to find a queue."""
+TELL_S = 15.0
+"""How often the log says that something is still waited for."""
 MAX_FRAME_BYTES = 32 * 1024 * 1024
 """The largest WebSocket message that is taken: a batch of the largest size, its header and more."""
 MAX_BODY_BYTES = 32 * 1024 * 1024
@@ -42,6 +47,7 @@ class Session:
 
     def __init__(self, url: str, *, queue: str, token: str | None, namespace: str | None) -> None:
         self.seeds = _split(url)
+        self._queue = queue
         self._path = f"/v1/queues/{quote(queue, safe='')}"
         self._query = {"namespace": namespace} if namespace else {}
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -113,18 +119,36 @@ class Session:
                 reasons.append(f"{url}: {error}")
         raise UnavailableError("no broker answers: " + "; ".join(reasons))
 
-    async def first_view(self, timeout_s: float) -> QueueView:
-        """Return the layout, trying the seeds for at most `timeout_s`; raises as `view`."""
-        backoff = Backoff()
-        end = asyncio.get_running_loop().time() + timeout_s
+    async def first_view(self, timeout_s: float, group: str | None = None) -> QueueView:
+        """Return the layout, once a broker serves the queue and has the group, if one is named.
+
+        A client may well be started before its queue: what is not there is looked for again, for
+        at most `timeout_s`, and the log says now and then what that is.
+
+        Raises:
+            PartqError: a broker refuses the call for good, such as `unauthorized`: at once.
+            UnavailableError, UnknownQueueError, UnknownGroupError: what was missing to the end.
+        """
+        backoff = Backoff(most_s=FIRST_VIEW_BACKOFF_S)
+        clock = asyncio.get_running_loop().time
+        end, told, tell_at = clock() + timeout_s, "", 0.0
         while True:
             try:
-                return await self.view(self.seeds)
-            except UnavailableError as error:
+                view = await self.view(self.seeds)
+                if group is None or group in view.groups:
+                    return view
+                raise UnknownGroupError(
+                    f"queue {self._queue!r} has no consumer group {group!r}; it has "
+                    f"{', '.join(sorted(view.groups)) or 'none'}"
+                )
+            except (UnavailableError, NotFoundError) as error:
                 wait_s = backoff.next_s(error.retry_after_s)
-                if asyncio.get_running_loop().time() + wait_s > end:
+                now = clock()
+                if now + wait_s > end:
                     raise
-                log.info("waiting for a broker: %s", error)
+                if error.code != told or now >= tell_at:
+                    told, tell_at = error.code, now + TELL_S
+                    log.warning("waiting for at most %.0f s: %s", end - now, error)
                 await asyncio.sleep(wait_s)
 
     async def due(self, url: str, producer: str) -> dict[PartitionId, int]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from typing import Any
 
 from partq.errors import InternalError, PartqError
 
@@ -24,7 +25,7 @@ def start(
     return task
 
 
-async def stop(*tasks: asyncio.Task[None]) -> None:
+async def stop(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()

@@ -153,7 +153,7 @@ class Stage:
     def apply_group(self, name: str, queue: str, **spec: Any) -> Body:
         """Make a ConsumerGroup whose members are the pods labelled `group: NAME`.
 
-        Returns once the brokers serve it: a consumer that asks for a group that is not there ends.
+        Returns once the brokers serve it and have no member yet.
         """
         selector = {"matchLabels": {"group": name}}
         body = {"queue": queue, "selector": selector, **spec}

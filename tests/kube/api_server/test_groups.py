@@ -79,6 +79,16 @@ def test_a_group_without_pods_is_ready_and_says_so(stage, brokers, group):
     assert status["partitions"] == {"ready": 0, "paused": 0, "unbound": 0, "unassigned": 8}
 
 
+def test_consumers_may_be_there_before_their_group(stage, brokers, group):
+    """Whoever applies a directory of YAML does not choose the order."""
+    pod = start(stage, brokers, stage.owner(group, group), group)
+    eventually(lambda: "no consumer group" in pod.process.output(), "it waits for its group")
+    selector = {"matchLabels": {"group": group}}
+    body = stage.resource("ConsumerGroup", group, {"queue": QUEUE, "selector": selector})
+    stage.kube.create(body)
+    stage.wait_for_shares(QUEUE, group, pod)
+
+
 def test_scaling_hands_partitions_over(stage, brokers, group):
     stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)

@@ -1,0 +1,133 @@
+"""`partq consume` and `partq publish` that are started before their queue, as pods may be."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from threading import Timer
+
+import pytest
+
+from partq.embedded.runtime import EmbeddedRuntime
+from partq.resources import API_VERSION, parse_resources
+
+PARTQ = (sys.executable, "-m", "partq.cli.main")
+TIMEOUT_S = 60.0
+"""Below the default of --wait: a command that ends within it has not waited for that."""
+QUEUE = f"""
+apiVersion: {API_VERSION}
+kind: PartitionedQueue
+metadata: {{name: orders}}
+spec: {{partitions: 2, brokers: {{replicas: 1}}}}
+"""
+GROUP = f"""---
+apiVersion: {API_VERSION}
+kind: ConsumerGroup
+metadata: {{name: workers}}
+spec: {{queue: orders}}
+"""
+
+
+class Queue:
+    """One queue that comes and goes, always under the same URL."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._port = 0
+        self.url = ""
+        self.tokens = None
+
+    def runtime(self, text):
+        return EmbeddedRuntime(parse_resources(text), self._folder, port=self._port)
+
+    async def exist(self):
+        """Let it run once, so that it has a URL and tokens."""
+        async with self.runtime(QUEUE) as runtime:
+            queue = runtime.queue("orders")
+            self.url, self.tokens = queue.url, queue.tokens
+        self._port = int(self.url.rpartition(":")[2])
+
+
+@pytest.fixture
+async def queue(tmp_path):
+    made = Queue(tmp_path / "data")
+    await made.exist()
+    return made
+
+
+@contextmanager
+def started(*arguments, url, token):
+    """A command that runs beside the block, killed after the time-out."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PARTQ_")}
+    env |= {"PARTQ_URL": url, "PARTQ_TOKEN": token, "PARTQ_QUEUE": "orders"}
+    with subprocess.Popen(
+        [*PARTQ, *arguments],
+        env={**env, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        too_late = Timer(TIMEOUT_S, process.kill)
+        too_late.start()
+        try:
+            yield process
+        finally:
+            too_late.cancel()
+            process.kill()
+
+
+def consuming(queue, *arguments, token=None):
+    arguments = ("consume", "--group", "workers", "--count", "1", *arguments)
+    return started(*arguments, url=queue.url, token=token or queue.tokens.consume)
+
+
+def publishing(queue):
+    return started("publish", "hello", url=queue.url, token=queue.tokens.produce)
+
+
+def until(process, text):
+    """Read standard error up to a line with `text`."""
+    said = ""
+    for line in process.stderr:
+        said += line
+        if text in line:
+            return
+    pytest.fail(f"no {text!r} in {said!r}")
+
+
+async def test_a_queue_and_a_group_that_come_later(queue):
+    with consuming(queue) as consumer, publishing(queue) as producer:
+        for process in (consumer, producer):
+            until(process, "no broker answers")
+        async with queue.runtime(QUEUE):
+            until(consumer, "queue 'orders' has no consumer group 'workers'; it has none")
+            assert producer.wait() == 0
+        async with queue.runtime(QUEUE + GROUP):
+            assert consumer.stdout.readline() == "hello\n"
+            assert consumer.wait() == 0
+
+
+async def test_a_wrong_token_is_no_reason_to_wait(queue):
+    async with queue.runtime(QUEUE):
+        with consuming(queue, token="wrong-token-of-some-length") as consumer:
+            _, err = consumer.communicate()
+    assert consumer.returncode == 1
+    assert "unknown token" in err
+    assert "waiting" not in err
+
+
+async def test_waiting_has_an_end(queue):
+    async with queue.runtime(QUEUE):
+        with consuming(queue, "--wait", "0.5") as consumer:
+            _, err = consumer.communicate()
+    assert consumer.returncode == 1
+    assert err.endswith("partq: queue 'orders' has no consumer group 'workers'; it has none\n")
+
+
+async def test_a_pod_that_ends_meanwhile_ends_at_once(queue):
+    with consuming(queue) as consumer:
+        until(consumer, "no broker answers")
+        consumer.send_signal(signal.SIGTERM)
+        out, _ = consumer.communicate()
+    assert (consumer.returncode, out) == (0, "")
