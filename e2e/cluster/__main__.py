@@ -5,7 +5,7 @@ down                            remove it
 run COMMAND...                  run a command where the cluster is reached, KUBECONFIG set
 image project CONTEXT NAME      build the image of a checkout and load it; prints its name
 image redis NAME                have an image of Redis of that name
-binaries [--only apiserver]     have the binaries; prints their folder
+binaries [--only apiserver|helm]   have the binaries; prints their folder
 """
 
 import argparse
@@ -21,8 +21,13 @@ def main(argv: list[str]) -> int:
     arguments = _parser().parse_args(argv)
     try:
         if arguments.command == "binaries":
-            only_api_server = arguments.only == "apiserver"
-            folder = binaries.api_server() if only_api_server else binaries.ensure()
+            match arguments.only:
+                case "apiserver":
+                    folder = binaries.api_server()
+                case "helm":
+                    folder = binaries.helm().parent
+                case _:
+                    folder = binaries.ensure()
             sys.stdout.write(f"{folder}\n")
         else:
             _use(choose(), arguments)
@@ -66,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     project.add_argument("context", type=Path)
     project.add_argument("name")
     kinds.add_parser("redis").add_argument("name")
-    commands.add_parser("binaries").add_argument("--only", choices=["apiserver"])
+    commands.add_parser("binaries").add_argument("--only", choices=["apiserver", "helm"])
     return parser
 
 

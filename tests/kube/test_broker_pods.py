@@ -13,6 +13,7 @@ from partq.kube.broker_pods import BrokerPlan, objects, stateful_set
 from partq.kube.names import QueueKey
 from partq.settings import BrokerSettings
 from tests.kube.bodies import UID, queue_body
+from tests.schemas import VERSIONS, assert_valid
 
 KEY = QueueKey("shop", "orders")
 TEMPLATE_DIGEST = "3ac8"
@@ -204,3 +205,18 @@ def test_entries_that_are_no_text_are_left_out():
     data = {"good": "YQ==", "bad": "!", "binary": "//79"}
     assert broker_pods.secret_entries({"data": data}) == {"good": "a"}
     assert broker_pods.secret_entries({}) == {}
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=lambda each: ".".join(map(str, each)))
+def test_every_version_of_kubernetes_knows_the_objects(version):
+    brokers = {
+        "replicas": 3,
+        "resources": {"requests": {"cpu": "500m"}, "limits": {"memory": "1Gi"}},
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "only", "operator": "Exists"}],
+        "priorityClassName": "high",
+        "imagePullSecrets": ["registry"],
+    }
+    full = plan(queue=queue_body(brokers=brokers), server_version=version)
+    for made in (*objects(full), broker_pods.tokens_secret(KEY, UID)):
+        assert_valid(made.body, version)

@@ -1,0 +1,127 @@
+"""The chart as helm renders it, for installations that differ in all that values can turn."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.cluster import binaries
+
+CHART = Path(__file__).parents[1] / "charts" / "partq"
+TIMEOUT_S = 60
+TEAMS = ("team-a", "team-b")
+
+VALUES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "shared cluster": {
+        "crds": {"create": False},
+        "operator": {"namespaces": list(TEAMS)},
+        "redis": {"existingSecret": "redis-of-the-company", "existingSecretKey": "address"},
+        "serviceAccount": {"create": False, "name": "queues"},
+        "networkPolicy": {"enabled": False},
+    },
+    "everything": {
+        "image": {"repository": "example.org/partq", "tag": "9.9", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "registry"}],
+        "crds": {"keep": False},
+        "operator": {
+            "replicas": 3,
+            "logLevel": "debug",
+            "nodeSelector": {"disk": "fast"},
+            "tolerations": [{"key": "only", "operator": "Equal", "value": "queues"}],
+            "affinity": {
+                "podAntiAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": [
+                        {
+                            "topologyKey": "kubernetes.io/hostname",
+                            "labelSelector": {
+                                "matchLabels": {"app.kubernetes.io/name": "partq-operator"}
+                            },
+                        }
+                    ]
+                }
+            },
+            "podAnnotations": {"example.org/owner": "us"},
+            "podLabels": {"tier": "data"},
+        },
+        "redis": {
+            "builtIn": {
+                "maxMemory": "3gb",
+                "appendFsync": "everysec",
+                "resources": {"requests": {"cpu": "1", "memory": "4Gi"}},
+                "persistence": {"size": "20Gi", "storageClass": "fast"},
+            }
+        },
+        "serviceAccount": {"annotations": {"example.org/role": "operator"}},
+        "monitoring": {
+            "serviceMonitor": True,
+            "podMonitor": True,
+            "labels": {"release": "prometheus"},
+            "dashboard": True,
+        },
+    },
+}
+"""By name; each turns on or off what the others leave as it is."""
+
+
+def find_helm() -> Path:
+    """Return the helm of the PATH, else the one that the tests' cluster keeps.
+
+    Without one the test is skipped, or fails where the API server's tests would fail, too.
+    """
+    if found := shutil.which("helm"):
+        return Path(found)
+    kept = binaries.directory() / "helm"
+    if not kept.exists():
+        message = f"no helm on the PATH and none at {kept}: `make manifests` gets it"
+        if os.environ.get("PARTQ_REQUIRE_APISERVER") == "1" or os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return kept
+
+
+def helm(*arguments: str, values: dict[str, Any], folder: Path) -> str:
+    """Run helm on the chart with these values, and return what it prints.
+
+    Raises:
+        AssertionError: it fails; the message is what it says.
+    """
+    file = folder / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    # Not of the user: repositories, plugins and settings that only this machine has.
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    command, *options = arguments
+    done = subprocess.run(
+        [find_helm(), command, *options, "--values", file],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        env=env,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def render(
+    values: dict[str, Any], version: tuple[int, int], folder: Path, *, namespace: str = "default"
+) -> list[dict[str, Any]]:
+    """Return what the chart makes of these values for a version of Kubernetes.
+
+    What `helm test` runs is in it. The cluster has the kinds of the Prometheus operator.
+    """
+    kinds = ["monitoring.coreos.com/v1"]
+    if version >= (1, 21):
+        kinds.append("policy/v1/PodDisruptionBudget")
+    text = helm(
+        *("template", "partq", str(CHART), "--namespace", namespace),
+        *("--kube-version", f"{version[0]}.{version[1]}.0"),
+        *(option for kind in kinds for option in ("--api-versions", kind)),
+        values=values,
+        folder=folder,
+    )
+    return [body for body in yaml.safe_load_all(text) if body]

@@ -1,0 +1,28 @@
+"""The schemas of Kubernetes's own kinds, of every version that the package has, from 1.25 on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import kubernetes_validate
+import pytest
+from kubernetes_validate.utils import all_versions
+
+
+def _minor(text: str) -> tuple[int, int]:
+    major, minor, *_ = map(int, text.split("."))
+    return major, minor
+
+
+VERSIONS = sorted({_minor(each) for each in all_versions()})
+"""The oldest first."""
+
+
+def assert_valid(body: Mapping[str, Any], version: tuple[int, int]) -> None:
+    """See that a server of this version knows every field and takes its value."""
+    text = ".".join(map(str, version))
+    try:
+        used = kubernetes_validate.validate(body, text, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        path = ".".join(map(str, error.path))
+        pytest.fail(f"{text}: {body['kind']} {body['metadata']['name']}: {path}: {error.message}")
+    assert used == text
