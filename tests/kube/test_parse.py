@@ -34,6 +34,15 @@ def test_resources_are_read_from_what_the_api_server_sends():
     assert parse.group(group_body()).spec.selector.matches({"app": "workers", "more": "x"})
 
 
+def test_fields_of_a_newer_schema_stop_no_older_operator():
+    limits = {"maxMessageBytes": 2048, "maxAgeSeconds": 60}
+    queue = parse.queue(queue_body(partitions=4, audit=False, limits=limits))
+    assert queue.spec.partitions == 4
+    assert queue.spec.limits.max_message_bytes == 2048
+    group = parse.group(group_body(nack={"order": "Keep"}))
+    assert group.spec.selector.matches({"app": "workers"})
+
+
 @pytest.mark.parametrize(
     ("read", "body", "sentence"),
     [

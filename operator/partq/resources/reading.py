@@ -62,14 +62,20 @@ def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, 
     }
 
 
-def parse_resource(document: Mapping[str, Any]) -> PartitionedQueue | ConsumerGroup:
+def parse_resource(
+    document: Mapping[str, Any], *, ignores_unknown: bool = False
+) -> PartitionedQueue | ConsumerGroup:
     """Read one resource.
+
+    Args:
+        document: what a person or an API server wrote.
+        ignores_unknown: whether a field that is not in the schema is left out, not refused.
 
     Raises:
         SettingsError: one line per problem, as `parse_resources`.
     """
     try:
-        return _resource(document)
+        return _resource(document, ignores_unknown=ignores_unknown)
     except ValidationError as error:
         raise _settings_error(list(_explain(error, document))) from None
     except ValueError as error:
@@ -156,7 +162,7 @@ def _documents(text: str) -> list[Any]:
     return documents
 
 
-def _resource(document: Any) -> PartitionedQueue | ConsumerGroup:
+def _resource(document: Any, *, ignores_unknown: bool = False) -> PartitionedQueue | ConsumerGroup:
     if not isinstance(document, dict):
         raise ValueError(f"got {reprlib.repr(document)}, expected an object with apiVersion, kind")
     kinds: dict[str, type[PartitionedQueue | ConsumerGroup]] = {
@@ -166,7 +172,7 @@ def _resource(document: Any) -> PartitionedQueue | ConsumerGroup:
     kind = document.get("kind")
     if not isinstance(kind, str) or kind not in kinds:
         raise ValueError(f"kind: got {reprlib.repr(kind)}, expected one of {', '.join(kinds)}")
-    return kinds[kind].model_validate(document)
+    return kinds[kind].model_validate(document, extra="ignore" if ignores_unknown else None)
 
 
 def _title(document: Any) -> str:
