@@ -32,6 +32,8 @@ UID = "0f3a9c1e"
 PRODUCE, CONSUME, ADMIN = "produce-token-0001", "consume-token-0001", "admin-token-000001"
 OTHER_GROUP = "consume-token-0002"
 WAIT_S = 10.0
+LEASE_S = 2.0
+"""Long enough for a machine that is busy, short enough to wait for its end."""
 
 YAML = """
 apiVersion: partq.dev/v1alpha1
@@ -322,7 +324,7 @@ async def start_broker(
     stores: list[Store] = []
 
     async def start(name: str = "orders-0", **overrides: Any) -> RunningBroker:
-        own = await Store.open(redis_server.url, prefix=key_prefix)
+        own = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=30.0)
         stores.append(own)
         settings = BrokerSettings(
             queue="orders",
@@ -331,7 +333,7 @@ async def start_broker(
             key_prefix=key_prefix,
             broker_id=name,
             tokens_file=tokens_file,
-            **{"lease_ttl_s": 1.0, **overrides},
+            **{"lease_ttl_s": LEASE_S, **overrides},
         )
         broker = await RunningBroker(settings, own, clock).start()
         running.append(broker)
@@ -369,6 +371,7 @@ def peers() -> Any:
 
 
 PEER_NAMES = (
+    "LEASE_S",
     "Gate",
     "Handoff",
     "ADMIN",

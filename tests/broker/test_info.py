@@ -22,7 +22,7 @@ async def test_health_and_readiness(running):
 async def test_a_broker_that_loses_its_lease_is_not_ready(running, peers, clock):
     renewals = peers.Gate(running.broker.leases, "renew")
     await renewals.reached.wait()
-    clock.ahead_s += 1.1
+    clock.ahead_s += peers.LEASE_S + 0.1
     status, answer = await running.call("GET", "/readyz", token=None)
     assert (status, answer["status"], answer["has_lease"]) == (503, "not ready", False)
     renewals.opened.set()

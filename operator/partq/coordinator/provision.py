@@ -111,16 +111,18 @@ async def provision(
     new = [group for group in groups if known is None or group not in known.groups]
     if known is None:
         await _in_chunks(map(partitions.create, ids))
-    await _in_chunks(
-        partitions.add_group(each, group, start=group_start(groups[group]))
-        for group in new
-        for each in ids
-    )
+    # Specs come first: by them a coordinator tells the cursors of a group that is being made from
+    # those of one that is gone.
     for group, group_spec in groups.items():
         before = stored[group]
         if before is None or before.spec != group_spec:
             number = _next_generation(before)
             await layouts.write_group_config(group, group_spec, resource_generation=number)
+    await _in_chunks(
+        partitions.add_group(each, group, start=group_start(groups[group]))
+        for group in new
+        for each in ids
+    )
     # The groups become known last: brokers serve a group when all its cursors are there.
     if not keeps_others:
         # While the queue still names them: who dies here begins again.

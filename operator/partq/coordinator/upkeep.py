@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
-from partq.coordinator.ports import Partitions
+from partq.coordinator.ports import Layouts, Partitions
 from partq.coordinator.rules import Start
 from partq.core.model import PartitionId
 
@@ -15,8 +15,9 @@ CHUNK = 500
 class Upkeep:
     """Brings the partitions' records in line when layout or groups have changed."""
 
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, layouts: Layouts) -> None:
         self._partitions = partitions
+        self._layouts = layouts
         self._done: tuple[Sequence[PartitionId], Mapping[str, str]] | None = None
 
     async def sync(
@@ -44,13 +45,18 @@ class Upkeep:
             for group, start in starts.items()
             if group not in record.groups
         )
+        others = {group for record in records.values() for group in record.groups} - starts.keys()
+        # A group that is being made has its spec on record before its first cursor, and its name
+        # after the last: `starts` may not know it yet. One that is gone has no spec any more.
+        specs = await asyncio.gather(*map(self._layouts.read_group_config, others))
+        gone = {group for group, spec in zip(others, specs, strict=True) if spec is None}
         await _in_chunks(
             store.remove_group(partition, group)
             for partition, record in records.items()
-            for group in record.groups
-            if group not in starts
+            for group in gone.intersection(record.groups)
         )
-        self._done = (partitions, dict(starts))
+        if gone == others:
+            self._done = (partitions, dict(starts))
 
 
 async def _in_chunks(calls: Iterable[Coroutine[Any, Any, None]]) -> None:

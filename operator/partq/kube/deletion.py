@@ -6,7 +6,6 @@ left out with an Event that says what remains. So no namespace waits for a Redis
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from partq.errors import PartqError
 from partq.kube import names
@@ -26,14 +25,6 @@ PODS_LIMIT_S = 45.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a look has come."""
-
-    is_over: bool
-    notes: tuple[Note, ...] = ()
-
-
 class Deletion:
     """Ends one queue; `step` is called until it is over."""
 
@@ -47,16 +38,24 @@ class Deletion:
         self._began_at = clock()
         self._is_buried = False
         self._is_erased = False
-        self._notes: list[Note] = []
-        """What is to be told when it is over: the step that did it may not be the last."""
+        self._is_told = False
 
-    async def step(self, body: Body, store: QueueStore | None, *, keeps_data: bool) -> Progress:
-        """Do what can be done now.
+    async def step(
+        self,
+        body: Body,
+        store: QueueStore | None,
+        *,
+        keeps_data: bool,
+        tell: Callable[[Note], None],
+    ) -> bool:
+        """Do what can be done now, and return whether it is over.
 
         Args:
             body: the queue's.
             store: its store; None: it cannot be reached.
             keeps_data: whether the messages stay.
+            tell: is called once with what became of the data, before the finalizer is taken off:
+                from then on the queue may be gone, and whoever works for it told to end.
 
         Raises:
             KubernetesError: no answer from the API server; call again.
@@ -67,28 +66,31 @@ class Deletion:
         await self._remove_brokers(body)
         if self._cluster.brokers(self._key) and age_s < PODS_LIMIT_S:
             # They still write: what is removed now could come back.
-            return Progress(is_over=False)
+            return False
         if store is not None and not self._is_erased:
-            self._is_erased = await self._try(self._erase(store, keeps_data), "erase")
+            self._is_erased = await self._try(self._erase(store, keeps_data, tell), "erase")
         if not self._is_erased and age_s < STORE_LIMIT_S:
-            return Progress(is_over=False)
-        if not self._is_erased:
+            return False
+        if not self._is_erased and not self._is_told:
             text = (
                 f"the store did not answer for {STORE_LIMIT_S:g} s; keys of the queue may remain "
                 f"there, under {self._key}"
             )
-            self._notes = [Note(EventReason.FINALIZER_RELEASED, text, is_warning=True)]
+            tell(Note(EventReason.FINALIZER_RELEASED, text, is_warning=True))
+            self._is_told = True
         await release(self._api, body)
-        return Progress(is_over=True, notes=tuple(self._notes))
+        return True
 
-    async def _erase(self, store: QueueStore, keeps_data: bool) -> None:
+    async def _erase(
+        self, store: QueueStore, keeps_data: bool, tell: Callable[[Note], None]
+    ) -> None:
         if keeps_data:
             await store.release(keeps_data=True)
-            self._notes = [Note(EventReason.DATA_RETAINED, "the messages stay in Redis")]
+            tell(Note(EventReason.DATA_RETAINED, "the messages stay in Redis"))
             return
         count = await store.erase()
         await store.release(keeps_data=False)
-        self._notes = [Note(EventReason.DATA_REMOVED, f"{count} keys removed")]
+        tell(Note(EventReason.DATA_REMOVED, f"{count} keys removed"))
 
     async def _try(self, work: Awaitable[object], what: str) -> bool:
         try:

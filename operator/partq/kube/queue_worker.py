@@ -254,10 +254,13 @@ class QueueWorker:
         model = await self._step("spec", lambda: self._read(body)) or self._model
         keeps_data = model is not None and model.spec.deletion_policy == "Retain"
         store = await self._step("store", lambda: self._store_at_the_end(model, body))
-        progress = await self._deletion.step(body, store, keeps_data=keeps_data)
-        for note in progress.notes:
-            self._reporter.tell(body, "PartitionedQueue", note)
-        if progress.is_over:
+        is_over = await self._deletion.step(
+            body,
+            store,
+            keeps_data=keeps_data,
+            tell=lambda note: self._reporter.tell(body, "PartitionedQueue", note),
+        )
+        if is_over:
             await self._forget()
         else:
             self._wake_later()
