@@ -15,12 +15,13 @@ COPY operator ./operator
 RUN /opt/partq/bin/pip install --no-cache-dir --constraint constraints.txt \
        ".[operator,broker,cli]" \
     && /opt/partq/bin/pip uninstall --yes --quiet pip \
-    && find /opt/partq -depth \( -name tests -o -name __pycache__ \) -type d -exec rm -rf {} +
+    && find /opt/partq -depth -name tests -type d -exec rm -rf {} +
 
 FROM ${BASE}
 COPY --from=build /opt/partq /opt/partq
-# The root file system may be read-only: nothing is written there, byte code neither. USER, because
-# kopf asks for the user's name, and the id that the pod runs as has none in /etc/passwd.
+# The root file system may be read-only: nothing is written there, byte code neither; pip has made it,
+# and a broker is up a second earlier with it. USER, because kopf asks for the user's name, and the
+# id that the pod runs as has none in /etc/passwd.
 ENV PATH=/opt/partq/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

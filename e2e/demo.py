@@ -41,6 +41,8 @@ class Demo:
             ClusterError: a step failed.
             StageError: something did not come in time, or the verdict is not good.
         """
+        if not self._keeps:
+            self._cluster.down()  # what a run that was killed has left
         self._cluster.up()
         release = Release(self._cluster, CHECKOUT)
         release.load()

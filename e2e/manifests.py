@@ -7,6 +7,7 @@ GROUP = "workers"
 CONSUMERS = "workers"
 PRODUCER = "producer"
 JOURNALS = "journals"
+PARTITIONS = 16
 
 _UID = 65532
 _JOURNAL_FOLDER = "/journals"
@@ -18,26 +19,24 @@ READ_JOURNALS = ("sh", "-c", f"cat {_JOURNAL_FOLDER}/*.journal 2>/dev/null || tr
 """What to run in the pod `JOURNALS`: it prints every row that was written so far."""
 CLEAR_JOURNALS = ("sh", "-c", f"rm -f {_JOURNAL_FOLDER}/*.journal")
 
-CRASH_CONSUMER = (
-    "python",
-    "-c",
-    "import os, pathlib\n"
-    "for path in pathlib.Path('/proc').glob('[0-9]*/cmdline'):\n"
-    "    if b'partq.cli.workload.consumer' in path.read_bytes().split(b'\\0'):\n"
-    "        os.kill(int(path.parent.name), 9)\n",
-)
-"""What to run in a consumer's pod: its consumer dies by kill -9."""
+_HOLD_FILE = f"{_JOURNAL_FOLDER}/hold"
+CAN_BE_HELD = ("--work-while", _HOLD_FILE)
+"""Arguments for consumers: `HOLD` stops them."""
+HOLD = ("touch", _HOLD_FILE)
+"""What to run in the pod `JOURNALS`: no consumer finishes the message that it has in hand."""
+LET_GO = ("rm", _HOLD_FILE)
+"""What to run there to let them go on."""
 
 
-def queue(partitions: int, brokers: int, **spec: Any) -> dict[str, Any]:
+def queue(**spec: Any) -> dict[str, Any]:
     """Return a queue; a lost member may come back for 5 seconds, a handoff lasts at most 3."""
     return {
         "apiVersion": "partq.dev/v1alpha1",
         "kind": "PartitionedQueue",
         "metadata": {"name": QUEUE},
         "spec": {
-            "partitions": partitions,
-            "brokers": {"replicas": brokers},
+            "partitions": PARTITIONS,
+            "brokers": {"replicas": 2},
             "rebalance": {"delaySeconds": 5, "maxHandoffSeconds": 3},
             **spec,
         },
@@ -71,11 +70,15 @@ def journals(image: str) -> list[dict[str, Any]]:
     return [claim, reader]
 
 
-def consumers(image: str, replicas: int) -> dict[str, Any]:
-    """Return a Deployment of consumers that write down what they process."""
+def consumers(image: str, replicas: int, *arguments: str) -> dict[str, Any]:
+    """Return a Deployment of consumers that write down what they process.
+
+    When it is rolled out, a new pod is there before an old one goes. `arguments`: of the consumer,
+    beside where it works.
+    """
     command = [
         *("python", "-m", "partq.cli.workload.consumer", "--group", GROUP),
-        *("--member", "$(PARTQ_MEMBER)", *_arguments()),
+        *("--member", "$(PARTQ_MEMBER)", *arguments, *_arguments()),
     ]
     environment = [
         _token("consume"),
@@ -89,14 +92,11 @@ def consumers(image: str, replicas: int) -> dict[str, Any]:
         "metadata": {"name": CONSUMERS},
         "spec": {
             "replicas": replicas,
+            "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
-                "spec": {
-                    **_pod_spec(_container("worker", image, command, environment), beside=True),
-                    # Else the consumer is process 1, which nobody in the pod can kill with -9.
-                    "shareProcessNamespace": True,
-                },
+                "spec": _pod_spec(_container("worker", image, command, environment), beside=True),
             },
         },
     }

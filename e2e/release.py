@@ -1,8 +1,11 @@
 """The chart on a cluster: its images, its values, and what runs of it."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from e2e.cluster import Cluster
+from e2e.cluster import Cluster, ClusterError
 
 NAME = "partq"
 NAMESPACE = "partq-system"
@@ -10,28 +13,35 @@ OPERATOR = "partq-operator"
 OPERATOR_PODS = "app.kubernetes.io/name=partq-operator"
 REDIS_POD = "partq-redis-0"
 REDIS_IMAGE = "redis:7.4"
-IMAGE_REPOSITORY, IMAGE_TAG = "partq", "e2e"
 _HELM_S = 180.0
 
 
 class Release:
-    """The chart of a checkout, installed with two replicas of the operator."""
+    """The chart and the image of a checkout, installed with two replicas of the operator."""
 
-    def __init__(self, cluster: Cluster, checkout: Path) -> None:
+    def __init__(self, cluster: Cluster, checkout: Path, image: str = "partq:e2e") -> None:
         self.cluster = cluster
-        self.image = f"{IMAGE_REPOSITORY}:{IMAGE_TAG}"
+        self.image = image
         self._checkout = checkout
 
     def load(self) -> None:
-        """Make the images available to pods.
+        """Make the image available to pods, and that of Redis.
 
         Raises:
             ClusterError: one cannot be built or loaded.
         """
-        self.image = self.cluster.project_image(self._checkout, self.image)
+        self.load_project()
         self.cluster.redis_image(REDIS_IMAGE)
 
-    def install(self, chart: Path | None = None, *values: str) -> None:
+    def load_project(self) -> None:
+        """Make the image available to pods.
+
+        Raises:
+            ClusterError: it cannot be built or loaded.
+        """
+        self.image = self.cluster.project_image(self._checkout, self.image)
+
+    def install(self) -> None:
         """Install the chart, or upgrade to it; return when all of it is Ready.
 
         Raises:
@@ -40,11 +50,37 @@ class Release:
         repository, _, tag = self.image.rpartition(":")
         given = (f"image.repository={repository}", f"image.tag={tag}", "operator.replicas=2")
         self.cluster.helm(
-            *("upgrade", "--install", NAME, str(chart or self._checkout / "charts" / "partq")),
+            *("upgrade", "--install", NAME, str(self._checkout / "charts" / "partq")),
             *("--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "150s"),
-            *(f"--set={value}" for value in (*given, *values)),
+            *(f"--set={value}" for value in given),
             timeout_s=_HELM_S,
         )
+
+    def operators(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the pod of the operator that leads, and the one that stands by.
+
+        Raises:
+            ClusterError: there are not just two, of which one leads.
+        """
+        leader = self._get("lease", OPERATOR)["spec"]["holderIdentity"]
+        pods = self._get("pods", "--selector", OPERATOR_PODS)["items"]
+        pods.sort(key=lambda pod: pod["metadata"]["name"] != leader)
+        names = [pod["metadata"]["name"] for pod in pods]
+        if len(names) != 2 or names[0] != leader:
+            raise ClusterError(f"the leader is {leader!r}, the pods of the operator are {names}")
+        return pods[0], pods[1]
+
+    def redis(self) -> dict[str, Any]:
+        """Return the pod of Redis."""
+        return self._get("pod", REDIS_POD)
+
+    def remove(self, pod: Mapping[str, Any]) -> None:
+        """Delete a pod by force: nobody waits for its end.
+
+        Raises:
+            ClusterError: there is no such pod.
+        """
+        self.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
 
     def kubectl(self, *args: str, timeout_s: float = _HELM_S) -> str:
         """Run kubectl in the release's namespace.
@@ -53,3 +89,7 @@ class Release:
             ClusterError: it failed.
         """
         return self.cluster.kubectl("--namespace", NAMESPACE, *args, timeout_s=timeout_s)
+
+    def _get(self, *args: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", *args, "--output", "json"))
+        return found

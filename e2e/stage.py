@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from e2e import manifests
@@ -12,8 +12,8 @@ from partq.cli.verdict.judge import Verdict, judge
 from partq.cli.verdict.records import Delivery, Held, Published, Row, parse_lines
 
 READY_S = 120.0
-POLL_S = 1.0
-_MADE_UP = ("--messages", "1000000", "--per-s", "100", "--keys", "64")
+POLL_S = 0.5
+_MADE_UP = ("--messages", "1000000", "--per-s", "100", "--keys", "128")
 """Messages for hours: a story ends its producer."""
 _DELETE_S = 120.0
 
@@ -32,12 +32,13 @@ class Stage:
         self._is_kept = False
 
     def __enter__(self) -> Self:
+        self.delete_namespace()  # a run that was killed leaves it behind
         self.kubectl("create", "namespace", self.namespace)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         if not self._is_kept:
-            self.delete_namespace()
+            self._delete_namespace("--wait=false")
 
     def keep(self) -> None:
         """Leave the namespace there when the block ends."""
@@ -62,29 +63,33 @@ class Stage:
         document = {"apiVersion": "v1", "kind": "List", "items": objects}
         self.kubectl("apply", "--filename", "-", stdin=json.dumps(document))
 
-    def open(self, *, partitions: int = 16, brokers: int = 2, consumers: int = 2) -> None:
+    def open(self, *, consumers: int = 2, arguments: Sequence[str] = (), **spec: Any) -> None:
         """Begin: a queue that is Ready, consumers that share it, a producer that publishes.
+
+        What is there already stays, so a story can begin where one before it has ended.
+
+        `arguments`: of the consumers; `spec`: what of the queue's differs from `manifests.queue`.
 
         Raises:
             StageError: not all of it is there in time.
         """
-        self.apply(manifests.queue(partitions, brokers), manifests.group())
+        self.apply(manifests.queue(**spec), manifests.group(), *manifests.journals(self.image))
         self.await_condition("pq", manifests.QUEUE)
-        self.apply(*manifests.journals(self.image))
         self.await_condition("pod", manifests.JOURNALS)
-        self.start_traffic(consumers, partitions)
+        self.start_traffic(consumers, *arguments)
 
-    def start_traffic(self, consumers: int = 2, partitions: int = 16) -> None:
+    def start_traffic(self, consumers: int = 2, *arguments: str) -> None:
         """Start consumers and a producer, and wait until messages go through all partitions.
 
         Raises:
             StageError: not after `READY_S`.
         """
         self.apply(
-            manifests.consumers(self.image, consumers),
+            manifests.consumers(self.image, consumers, *arguments),
             manifests.producer(self.image, *_MADE_UP),
         )
-        self.await_shared(consumers, partitions)
+        self.await_pods(consumers)
+        self.await_shared(consumers)
         self.await_traffic()
 
     def clear_traffic(self) -> None:
@@ -129,7 +134,23 @@ class Stage:
         self.eventually(are_ready, f"{count} brokers")
         self.await_condition("pq", manifests.QUEUE)
 
-    def await_shared(self, members: int, partitions: int = 16) -> None:
+    def broker(self, index: int) -> dict[str, Any]:
+        """Return the pod of a broker.
+
+        Raises:
+            ClusterError: there is none.
+        """
+        return self.get("pod", f"{manifests.QUEUE}-broker-{index}")
+
+    def await_pods(self, count: int) -> None:
+        """Wait until so many pods of consumers are there, and none that ends.
+
+        Raises:
+            StageError: not after `READY_S`.
+        """
+        self.eventually(lambda: len(self.pods()) == count, f"{count} pods of consumers")
+
+    def await_shared(self, members: int) -> None:
         """Wait until so many members have all partitions, and nothing is being moved.
 
         Raises:
@@ -142,24 +163,26 @@ class Stage:
             return (
                 status.get("phase") == "Stable"
                 and (found.get("active"), found.get("lost")) == (members, 0)
-                and status["partitions"]["ready"] == partitions
+                and status["partitions"]["ready"] == manifests.PARTITIONS
             )
 
-        self.eventually(is_shared, f"{members} members with {partitions} partitions")
+        self.eventually(is_shared, f"{members} members with all partitions")
 
     def await_traffic(self) -> None:
-        """Wait until messages are published and processed that were not when this was called.
+        """Wait until messages that are published from now on are processed in every partition.
 
         Raises:
             StageError: not after `READY_S`.
         """
-        published, delivered = (len(rows) for rows in self._traffic())
+        before = {(row.key, row.number) for row in self._traffic()[0]}
 
         def goes_on() -> bool:
-            now_published, now_delivered = self._traffic()
-            return len(now_published) > published and len(now_delivered) > delivered
+            published, delivered = self._traffic()
+            new = {(row.key, row.number) for row in published} - before
+            served = {row.partition for row in delivered if (row.key, row.number) in new}
+            return len(served) == manifests.PARTITIONS
 
-        self.eventually(goes_on, "messages published and processed")
+        self.eventually(goes_on, "new messages processed in every partition")
 
     def eventually(
         self, is_true: Callable[[], object], what: str, timeout_s: float = READY_S
@@ -175,19 +198,21 @@ class Stage:
                 raise StageError(f"not within {timeout_s:.0f} s: {what}\n{self.describe()}")
             time.sleep(POLL_S)
 
-    def crash(self, pod: str) -> None:
-        """Let the container of a consumer's pod die by kill -9; its pod stays.
+    def hold(self) -> None:
+        """Let every consumer keep the message in hand, or the next one; see `CAN_BE_HELD`.
 
         Raises:
-            ClusterError: there is no such pod.
+            ClusterError: the pod of the journals does not run.
         """
-        self.kubectl("exec", pod, "--", *manifests.CRASH_CONSUMER)
+        self.kubectl("exec", manifests.JOURNALS, "--", *manifests.HOLD)
 
-    def restarts(self, pod: str) -> int:
-        """Return how often the container of a pod was started again."""
-        statuses = self.get("pod", pod)["status"]["containerStatuses"]
-        count: int = statuses[0]["restartCount"]
-        return count
+    def let_go(self) -> None:
+        """End what `hold` began.
+
+        Raises:
+            ClusterError: as of `hold`.
+        """
+        self.kubectl("exec", manifests.JOURNALS, "--", *manifests.LET_GO)
 
     def pods(self, app: str = manifests.CONSUMERS) -> list[dict[str, Any]]:
         """Return the pods of an app."""
@@ -204,6 +229,11 @@ class Stage:
         """Return the group's status; empty at first."""
         status: dict[str, Any] = self.get("cg", manifests.GROUP).get("status") or {}
         return status
+
+    def longest_pause_ms(self) -> int:
+        """Return how long a partition had no consumer at most in the last rebalance."""
+        pause: int = self.group_status()["rebalances"][-1]["longestPauseMilliseconds"]
+        return pause
 
     def rows(self) -> list[Row]:
         """Return everything that producers and consumers have written down, in order."""
@@ -265,8 +295,11 @@ class Stage:
         Raises:
             ClusterError: it is still there after two minutes.
         """
+        self._delete_namespace("--wait=true")
+
+    def _delete_namespace(self, *options: str) -> None:
         self.cluster.kubectl(
-            *("delete", "namespace", self.namespace, "--ignore-not-found", "--wait=true"),
+            *("delete", "namespace", self.namespace, "--ignore-not-found", *options),
             timeout_s=_DELETE_S,
         )
 

@@ -2,12 +2,13 @@
 
 import pytest
 
+from e2e.nodes import Nodes
 from e2e.stage import Stage
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_a_consumer_removed_by_force_is_replaced(stage: Stage):
+def test_a_consumer_removed_by_force_is_replaced(stage: Stage) -> None:
     stage.open(consumers=3)
     lost = stage.pods()[0]["metadata"]["name"]
 
@@ -22,13 +23,15 @@ def test_a_consumer_removed_by_force_is_replaced(stage: Stage):
     stage.close()
 
 
-def test_a_consumer_that_crashes_and_comes_back_keeps_its_partitions(stage: Stage):
-    stage.open(consumers=2)
+def test_a_consumer_that_crashes_and_comes_back_keeps_its_partitions(
+    stage: Stage, nodes: Nodes
+) -> None:
+    stage.open()
     moves = stage.moves()
-    crashed = stage.pods()[0]["metadata"]["name"]
+    pod = stage.pods()[0]
 
-    stage.crash(crashed)
-    stage.eventually(lambda: stage.restarts(crashed) == 1, "a restart of the container")
+    nodes.kill(pod)
+    nodes.await_again(pod)
     stage.await_shared(2)
     stage.await_traffic()
 

@@ -1,18 +1,26 @@
 """`kubectl scale` of the consumers: partitions go to who comes, and away from who leaves."""
 
+import time
+
 import pytest
 
+from e2e.figures import Figures
 from e2e.stage import Stage
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def test_consumers_scale_up_and_down_under_load(stage: Stage):
+def test_consumers_scale_up_and_down_under_load(stage: Stage, figures: Figures) -> None:
     stage.open(consumers=2)
     before = stage.moves()
 
+    began = time.monotonic()
     stage.scale(4)
     stage.await_shared(4)
+    figures.add(
+        "from `kubectl scale` 2 to 4 to all partitions Ready", f"{time.monotonic() - began:.1f} s"
+    )
+    figures.add("the longest pause of a partition in it", f"{stage.longest_pause_ms()} ms")
     stage.await_traffic()
     # One half of 16; one more when one of the two joins before the other: 8+8, 6+5+5, 4+4+4+4.
     assert 8 <= stage.moves() - before <= 9

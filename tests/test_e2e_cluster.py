@@ -112,6 +112,15 @@ def test_the_full_name_of_an_image(name, full):
     assert images.full_name(name) == full
 
 
+def test_what_is_mounted_in_a_folder_is_found_the_innermost_first():
+    mounts = "".join(
+        f"none {point} tmpfs rw 0 0\n"
+        for point in ("/", "/cache/a", "/cache/a/root/proc", "/cache/a/root", "/cache/ab")
+    )
+    found = images.mounts_below(Path("/cache/a"), mounts)
+    assert found == ["/cache/a/root/proc", "/cache/a/root", "/cache/a"]
+
+
 LISTING = """\
 :env:.timeout='9'
 global.cert='/etc/mine.crt'

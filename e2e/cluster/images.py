@@ -16,6 +16,7 @@ _BASE_PACKAGES = "python3,python3-venv,ca-certificates"
 _PACKAGES = ("buildah", "debootstrap")
 _TIMEOUT_S = 900.0
 _MAX_LAYERS = 100  # about 3 GB
+_SCRATCH = "scratch-"
 _USELESS = (
     "usr/share/doc",
     "usr/share/locale",
@@ -32,6 +33,23 @@ def full_name(name: str) -> str:
         return f"docker.io/library/{name}"
     is_host = "." in host or ":" in host or host == "localhost"
     return name if is_host else f"docker.io/{name}"
+
+
+def mounts_below(folder: Path, mounts: str) -> list[str]:
+    """Return the mount points in a folder, the innermost first; `mounts`: as in /proc/mounts."""
+    points = (line.split(" ")[1] for line in mounts.splitlines())
+    return sorted((point for point in points if Path(point).is_relative_to(folder)), reverse=True)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder in which debootstrap may have been killed: not what is mounted there.
+
+    Raises:
+        ClusterError: something there cannot be unmounted; nothing is removed.
+    """
+    for point in mounts_below(folder, Path("/proc/mounts").read_text()):
+        run(["umount", point], timeout_s=30)
+    shutil.rmtree(folder)
 
 
 class Builder:
@@ -154,10 +172,13 @@ class Builder:
         """Let one process at a time build, with the programs for it installed."""
         debian.install(_PACKAGES)
         with alone_in(self._folder):
+            for left in self._folder.glob(f"{_SCRATCH}*"):
+                remove_tree(left)  # of a build that was killed
+            self._buildah("rm", "--all")
             yield
 
     @contextmanager
     def _scratch(self) -> Iterator[Path]:
         """Return a folder for the time being, beside the images: a file system that fits them."""
-        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix=_SCRATCH) as folder:
             yield Path(folder)

@@ -41,6 +41,8 @@ class LocalCluster(Cluster):
         self._machine = Machine(self._state, cgroup=self._layout.cgroup)
         self._images = Builder(binaries.cache())
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._complete = self._state / "complete"
+        """There once all of it was started: an `up` that was killed leaves a part."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -60,7 +62,7 @@ class LocalCluster(Cluster):
         """
         debian.require()
         with alone_in(self._state):
-            if self._machine.is_running() and self._is_answering():
+            if self._machine.is_running() and self._complete.exists() and self._is_answering():
                 say("it runs already")
                 return
             self._stop()
@@ -140,6 +142,7 @@ class LocalCluster(Cluster):
         self._await("the node", self._is_node_ready)
         self._await("the names", self._has_names)
         self._await("the service account `default`", self._has_service_account)
+        self._complete.touch()
 
     def _stop(self) -> None:
         self._machine.stop()

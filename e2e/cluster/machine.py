@@ -83,7 +83,9 @@ class Machine:
             cwd="/",
         )
         record = {"pid": process.pid, "started": _started(process.pid)}
-        self._record.write_text(json.dumps(record))
+        partial = self._record.with_suffix(".partial")
+        partial.write_text(json.dumps(record))
+        partial.rename(self._record)  # all of it or nothing, if this process is killed now
         wait_for(
             "namespaces of the machine",
             lambda: _first_of(process.pid) or not _started(process.pid),

@@ -20,6 +20,8 @@ from partq.cli.verdict.journal import JournalWriter
 from partq.core.model import Cause, PartitionId
 from partq.errors import FencedError
 
+_LOOK_S = 0.05
+
 
 class Diary:
     """What one member writes down, in the order in which it happens."""
@@ -73,11 +75,17 @@ async def _run(options: argparse.Namespace) -> None:
             async for message in consumer:
                 if options.work_ms:
                     await asyncio.sleep(options.work_ms / 1000)
+                while _is_there(options.work_while):  # noqa: ASYNC110 - made by another process
+                    await asyncio.sleep(_LOOK_S)
                 diary.processed(message)
                 consumer.ack_nowait(message)
             # What was refused comes again, here or elsewhere, with its cause.
             with contextlib.suppress(FencedError):
                 await consumer.flush()
+
+
+def _is_there(file: Path | None) -> bool:
+    return file is not None and file.exists()
 
 
 def main() -> None:
@@ -89,6 +97,9 @@ def main() -> None:
     parser.add_argument("--member", required=True)
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--work-ms", type=float, default=0.0)
+    parser.add_argument(
+        "--work-while", type=Path, help="work on a message while this file is there"
+    )
     configure_logging("info")
     asyncio.run(_run(parser.parse_args()))
 
