@@ -54,6 +54,12 @@ class OtherLifeError(SettingsError):
 class PartitionsFixedError(SettingsError):
     """The queue is on record with another number of partitions."""
 
+    def __init__(self, name: str, *, got: int, expected: int) -> None:
+        super().__init__(
+            f"queue {name}: spec.partitions: got {got}, expected {expected}, which its data has; "
+            "the number cannot be changed yet"
+        )
+
 
 async def provision(
     layouts: Layouts,
@@ -94,10 +100,7 @@ async def provision(
         )
     layout = (await layouts.create_queue({1: partition_count})).layout
     if layout.partition_count != partition_count:
-        raise PartitionsFixedError(
-            f"queue {name}: spec.partitions: got {partition_count}, expected "
-            f"{layout.partition_count}, which its data has; the number cannot be changed yet"
-        )
+        raise PartitionsFixedError(name, got=partition_count, expected=layout.partition_count)
     ids = layout.partitions()
     known = await layouts.read_config()
     left_out = tuple(sorted(set(known.groups if known else ()) - groups.keys()))

@@ -7,6 +7,7 @@ from partq.coordinator.provision import provision
 from partq.coordinator.view import QueueView
 from partq.core.membership import Standing
 from partq.core.model import PartitionId
+from partq.errors import UnknownQueueError
 from partq.kube import names, parse
 from partq.kube.cluster import Body, Cluster, group_models
 from partq.kube.conditions import Finding, bad
@@ -53,8 +54,10 @@ class Groups:
 
     async def provision(
         self, store: QueueStore, queue: PartitionedQueue, uid: str, *, is_paused: bool
-    ) -> None:
-        """Bring the store's records in line.
+    ) -> int:
+        """Bring the store's records in line, and return how many partitions the queue has.
+
+        What is on record counts: a queue whose spec says another number is served all the same.
 
         Raises:
             SettingsError: the store does not allow it; see `coordinator.provision`.
@@ -71,16 +74,18 @@ class Groups:
                 specs[name] = {**spec, "rebalance": rebalance}
         self._specs = specs
         self.lag = {name: lag for name, lag in self.lag.items() if name in specs}
+        partition_count = await _partition_count(store, queue)
         await provision(
             store.layouts,
             store.ports.partitions,
             name=str(self._key),
             uid=uid,
-            partition_count=queue.spec.partitions,
-            spec=effective_queue(queue, ()),
+            partition_count=partition_count,
+            spec={**effective_queue(queue, ()), "partitions": partition_count},
             groups=specs,
             keeps_others=False,
         )
+        return partition_count
 
     async def _spec(
         self, store: QueueStore, queue: PartitionedQueue, name: str, model: ConsumerGroup | None
@@ -129,3 +134,12 @@ class Groups:
                     pod = runtime.pod_of(member)
                     if pod is not None and self._cluster.pod(pod.uid) is pod:
                         yield pod
+
+
+async def _partition_count(store: QueueStore, queue: PartitionedQueue) -> int:
+    """Return how many partitions a queue has on record; before its first record: shall have."""
+    try:
+        stored = await store.ports.layouts.read()
+    except UnknownQueueError:
+        return queue.spec.partitions
+    return stored.layout.partition_count

@@ -90,6 +90,38 @@ def queue(body: Mapping[str, Any]) -> PartitionedQueue:
     return found
 
 
+def whereabouts(body: Mapping[str, Any]) -> PartitionedQueue | None:
+    """Read where a queue is stored, who may call it and what becomes of its data; no more.
+
+    For a spec that is broken elsewhere; None: it is broken here, too.
+    """
+    try:
+        return queue({**body, "spec": _whereabouts(body)})
+    except SettingsError:
+        return None
+
+
+def was_served(body: Mapping[str, Any]) -> bool:
+    """Say whether an operator has come as far as the Secrets of a queue."""
+    return bool((body.get("status") or {}).get("tokensSecret"))
+
+
+def recorded_queue(body: Mapping[str, Any], recorded: Mapping[str, Any]) -> PartitionedQueue:
+    """Read a queue from the effective spec that the store has, which has no whereabouts.
+
+    What only says how broker pods are run is not in it: no objects are made from it.
+
+    Raises:
+        SettingsError: the record or the whereabouts are broken.
+    """
+    return queue({**body, "spec": {**recorded, **_whereabouts(body)}})
+
+
+def _whereabouts(body: Mapping[str, Any]) -> dict[str, Any]:
+    spec = body.get("spec") or {}
+    return {key: spec[key] for key in ("redis", "auth", "deletionPolicy") if key in spec}
+
+
 def group(body: Mapping[str, Any]) -> ConsumerGroup:
     """Read a group.
 

@@ -7,9 +7,10 @@ be read again by the next one.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
+from partq.coordinator.provision import PartitionsFixedError
 from partq.coordinator.view import QueueView
 from partq.core.records import Rebalance
 from partq.errors import PartqError, StoreUnavailableError
@@ -75,9 +76,16 @@ class QueueWorker:
         self._access_of: tuple[float, int] = (float("-inf"), 0)
         self._is_provisioned = False
         self._partition_count: int | None = None
+        self._recorded: PartitionedQueue | None = None
+        """What goes on, of a queue whose spec has not been valid since this operator began."""
         self._durability: Durability | None = None
         self._measured_at = float("-inf")
         self._view: QueueView | None = None
+
+    @property
+    def troubles(self) -> Collection[Finding]:
+        """What went wrong last, and is not mended yet."""
+        return self._troubles.values()
 
     def notice(self) -> None:
         """Look again soon."""
@@ -101,7 +109,7 @@ class QueueWorker:
         while True:
             self._wake.clear()
             began = self._context.clock()
-            is_done = await self._look()
+            is_done = await self.look()
             self._context.metrics.reconciled(self._context.clock() - began, is_done=is_done)
             self._news.set()
             await asyncio.sleep(MIN_GAP_S if is_done else FIRST_BACKOFF_S)
@@ -111,7 +119,7 @@ class QueueWorker:
                 async with asyncio.timeout(wait_s):
                     await self._wake.wait()
 
-    async def _look(self) -> bool:
+    async def look(self) -> bool:
         """Look at everything once; False: something did not succeed."""
         try:
             async with asyncio.timeout(LIMIT_S):
@@ -138,20 +146,18 @@ class QueueWorker:
             await self._serving.pause()
             return
         await self._step("finalizer", lambda: deletion.hold(self._context.api, body))
-        model = await self._step("spec", lambda: self._read(body))
-        if model is not None:
-            self._model = model
-        model = self._model
-        if model is None:
+        self._model = await self._step("spec", lambda: self._read(body)) or self._model
+        known = self._model or (parse.whereabouts(body) if parse.was_served(body) else None)
+        if known is None:
             return
-        access = await self._step("access", lambda: self._read_access(model, body))
+        access = await self._step("access", lambda: self._read_access(known, body))
         if access is None:
             return  # a store and brokers that run go on
         uid = store_uid(body)
         store = await self._step("store", lambda: self._serving.store(access.redis_url, uid))
         if store is not None:
-            await self._step("records", lambda: self._provision(store, model, body))
-        if not self._is_spec_refused():
+            await self._step("records", lambda: self._provision(store, body))
+        if (model := self._model) is not None:
             await self._step("objects", lambda: self._apply(model, body, access))
         if store is not None and self._is_provisioned:
             await self._serving.coordinate(access.admin_token)
@@ -175,9 +181,6 @@ class QueueWorker:
             type_, reason = ConditionType.SPEC_VALID, Reason.INVALID_SPEC
         self._troubles[part] = bad(type_, reason, sentence(error))
 
-    def _is_spec_refused(self) -> bool:
-        return any(each.type is ConditionType.SPEC_VALID for each in self._troubles.values())
-
     async def _read(self, body: Body) -> PartitionedQueue:
         return parse.queue(body)
 
@@ -190,12 +193,18 @@ class QueueWorker:
             self._access_of = now, generation
         return self._access
 
-    async def _provision(self, store: QueueStore, model: PartitionedQueue, body: Body) -> None:
-        await self._groups.provision(
-            store, model, store_uid(body), is_paused=parse.is_on(body, names.PAUSE_REBALANCE)
-        )
-        self._is_provisioned = True
-        self._partition_count = model.spec.partitions
+    async def _provision(self, store: QueueStore, body: Body) -> None:
+        model = self._model
+        if model is None:
+            recorded = await store.layouts.read_config()
+            if recorded is None:
+                return
+            model = self._recorded = parse.recorded_queue(body, recorded.spec)
+        is_paused = parse.is_on(body, names.PAUSE_REBALANCE)
+        count = await self._groups.provision(store, model, store_uid(body), is_paused=is_paused)
+        self._is_provisioned, self._partition_count = True, count
+        if count != model.spec.partitions:
+            raise PartitionsFixedError(str(self.key), got=model.spec.partitions, expected=count)
 
     async def _apply(self, model: PartitionedQueue, body: Body, access: Access) -> None:
         settings, uid = self._context.settings, body["metadata"]["uid"]
@@ -251,7 +260,8 @@ class QueueWorker:
             self._deletion = deletion.Deletion(
                 self._context.api, self._context.cluster, self.key, self._context.clock
             )
-        model = await self._step("spec", lambda: self._read(body)) or self._model
+        valid = await self._step("spec", lambda: self._read(body))
+        model = valid or self._model or parse.whereabouts(body)
         keeps_data = model is not None and model.spec.deletion_policy == "Retain"
         store = await self._step("store", lambda: self._store_at_the_end(model, body))
         is_over = await self._deletion.step(
@@ -280,7 +290,7 @@ class QueueWorker:
 
     async def _forget(self) -> None:
         await self._serving.close()
-        self._model = self._access = self._view = self._durability = None
+        self._model = self._recorded = self._access = self._view = self._durability = None
         self._partition_count, self._is_provisioned = None, False
         self._troubles.clear()
         self._context.metrics.forget(*self.key)
@@ -335,14 +345,14 @@ class QueueWorker:
             text = "brokers and data are being removed"
             finding = bad(ConditionType.OBJECTS_APPLIED, Reason.DELETING, text)
             troubles = {finding.type: finding, **troubles}
-        pods = self._context.cluster.brokers(self.key)
+        pods, model = self._context.cluster.brokers(self.key), self._model or self._recorded
         return QueueFacts(
             key=self.key,
             generation=int(body["metadata"].get("generation", 0)),
             troubles=troubles,
             is_provisioned=self._is_provisioned,
             partition_count=self._partition_count,
-            desired_brokers=self._model.spec.brokers.replicas if self._model else 0,
+            desired_brokers=model.spec.brokers.replicas if model else 0,
             ready_pods=sum(pod.is_ready and not pod.is_terminating for pod in pods),
             durability=self._durability,
             view=self._view,

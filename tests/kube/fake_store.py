@@ -1,0 +1,72 @@
+"""The store of one queue in memory, as far as the operator itself calls it."""
+
+from types import SimpleNamespace
+
+from partq.core.layout import Layout
+from partq.errors import UnknownQueueError
+from partq.kube.render import Durability
+
+
+class FakeStore:
+    """What is on record for a queue; it outlives the operator that opened it."""
+
+    def __init__(self, partition_count=None):
+        self.layout = Layout.first(partition_count) if partition_count else None
+        self.current_uid = None
+        self.config = None
+        self.groups = {}
+        self.writes = []
+        """What was called that changes something."""
+        self.layouts = self
+        self.ports = SimpleNamespace(layouts=self, partitions=self)
+
+    async def register(self, uid):
+        self.writes.append("register")
+        self.current_uid = self.current_uid or uid
+        return self.current_uid
+
+    async def create_queue(self, generations):
+        self.writes.append("create_queue")
+        self.layout = self.layout or Layout.first(generations[1])
+        return await self.read()
+
+    async def read(self):
+        if self.layout is None:
+            raise UnknownQueueError("the store has no layout of it")
+        return SimpleNamespace(layout=self.layout, tombstone=False)
+
+    async def read_config(self):
+        return self.config
+
+    async def write_config(self, spec, *, resource_generation):
+        self.writes.append("write_config")
+        self.config = _config(spec, resource_generation)
+
+    async def read_group_config(self, group):
+        return self.groups.get(group)
+
+    async def write_group_config(self, group, spec, *, resource_generation):
+        self.groups[group] = _config(spec, resource_generation)
+
+    async def erase_group(self, group):
+        self.groups.pop(group, None)
+
+    async def create(self, partition):
+        self.writes.append("create")
+
+    async def add_group(self, partition, group, *, start):
+        self.writes.append("add_group")
+
+    async def durability(self):
+        return Durability(is_appending=True, sync="always", is_nearly_full=False)
+
+    async def lag(self, group, partitions):
+        return 0
+
+    async def close(self):
+        pass
+
+
+def _config(spec, generation):
+    groups = tuple(spec.get("groups", ()))
+    return SimpleNamespace(spec=spec, resource_generation=generation, groups=groups)
