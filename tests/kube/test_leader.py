@@ -38,6 +38,7 @@ def leader(api, clock, name):
         clock=clock,
         now=lambda: datetime.fromtimestamp(clock.now, UTC),
         on_change=lambda: None,
+        on_attempt=lambda: None,
     )
 
 

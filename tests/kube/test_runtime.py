@@ -22,6 +22,7 @@ def noticed():
 @pytest.fixture
 def cluster(noticed):
     cluster = Cluster(noticed.append)
+    cluster.complete("")
     cluster.put_queue(queue_body())
     cluster.put_group(group_body())
     noticed.clear()

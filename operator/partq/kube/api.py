@@ -151,8 +151,12 @@ class KubeApi:
             raise KubernetesError(f"{where}: the answer has {len(text)} bytes", status=status)
         try:
             answer = json.loads(text)
-        except ValueError:
+        except ValueError as error:
             answer = {"message": text[:200].decode(errors="replace")}
+            if status < 300:
+                raise KubernetesError(
+                    f"{where}: {status}: got no JSON: {answer['message']}", status=status
+                ) from error
         if not isinstance(answer, dict):
             raise KubernetesError(f"{where}: the answer is no object", status=status)
         if status >= 300:

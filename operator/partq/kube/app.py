@@ -25,7 +25,7 @@ from partq.metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 
 LIST_S = 30.0
-"""How often queues and groups are listed beside the watches."""
+"""How often everything is listed beside the watches."""
 RETRY_S = 2.0
 BROKER_CONNECTIONS = 256
 
@@ -74,10 +74,11 @@ class Operator:
             clock=time.monotonic,
             now=lambda: datetime.now(UTC),
             on_change=self._leads.set,
+            on_attempt=lambda: self._health.turn("leadership"),
         )
 
     async def _work(self, api: KubeApi, session: aiohttp.ClientSession, leader: Leader) -> None:
-        lister = Lister(api, self._cluster, self._settings.namespace_list)
+        lister = Lister(api, self._cluster, self._settings.namespace_list, time.monotonic)
         version = await self._until_listed(api, lister)
         if version is None:
             return
@@ -129,31 +130,24 @@ class Operator:
             await end(*reversed(tasks))
 
     async def _follow(self, leader: Leader, context: Context) -> None:
-        """Have workers while this replica leads."""
-        stopping = asyncio.create_task(self._stop.wait())
-        is_working = False
+        """Have workers while this replica leads, until told to stop."""
+        following = asyncio.create_task(
+            self._workers.follow(context, lambda: leader.is_leading, self._leads)
+        )
+        following.add_done_callback(lambda _: self._stop.set())
         try:
-            while not self._stop.is_set():
-                self._leads.clear()
-                if leader.is_leading and not is_working:
-                    self._workers.start(context)
-                elif not leader.is_leading and is_working:
-                    await self._workers.stop()
-                is_working = leader.is_leading
-                changing = asyncio.create_task(self._leads.wait())
-                await asyncio.wait({stopping, changing}, return_when=asyncio.FIRST_COMPLETED)
-                await end(changing)
+            await self._stop.wait()
+            if following.done():
+                following.result()
         finally:
-            await end(stopping)
-            await self._workers.stop()
+            await end(following)
 
     async def _until_listed(self, api: KubeApi, lister: Lister) -> tuple[int, int] | None:
         """List everything once, however long it takes; None: told to stop meanwhile."""
         while not self._stop.is_set():
             try:
                 version = await api.version()
-                await lister.resources()
-                await lister.pods()
+                await lister.refresh()
             except PartqError as error:
                 _log.warning("waiting for the cluster: %s", error)
                 self._health.turn("lists")
@@ -170,7 +164,7 @@ class Operator:
             await asyncio.sleep(LIST_S)
             self._health.turn("lists")
             try:
-                await lister.resources()
+                await lister.refresh()
                 self._health.listed()
             except PartqError as error:
                 _log.warning("list: %s", error)

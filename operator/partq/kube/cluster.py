@@ -1,7 +1,7 @@
 """What the operator knows of the cluster: queues, groups and pods, as last heard.
 
-Watches fill it in. A watch that was broken misses deletions, so queues and groups are listed now
-and then, and a worker looks again at the pods of lost members.
+Watches fill it in. A watch that was broken misses deletions, so everything is listed now and then,
+and a worker looks again at the pods of lost members.
 """
 
 import time
@@ -35,6 +35,8 @@ class Known(NamedTuple):
 
     queues: frozenset[QueueKey]
     groups: frozenset[GroupKey]
+    pods: frozenset[str]
+    """By uid."""
 
 
 class Cluster:
@@ -45,6 +47,7 @@ class Cluster:
     ) -> None:
         self._on_change = on_change
         self._clock = clock
+        self._complete: set[str] = set()
         self._queues: dict[QueueKey, Body] = {}
         self._groups: dict[GroupKey, Body] = {}
         self._by_queue: dict[QueueKey, set[GroupKey]] = defaultdict(set)
@@ -58,12 +61,32 @@ class Cluster:
         self._by_name: dict[tuple[str, str], str] = {}
         self._gone: OrderedDict[str, Pod] = OrderedDict()
 
+    def complete(self, scope: str) -> None:
+        """Take note that everything of a namespace was listed; "": of the whole cluster.
+
+        Before, none of its queues is worked for: who is gone cannot be told from half a picture.
+        """
+        if scope not in self._complete:
+            self._complete.add(scope)
+            for key in self.queue_keys:
+                if scope in ("", key.namespace):
+                    self._on_change(key)
+
+    def known(self, scope: str) -> Known:
+        """Return the names that are known now of a namespace; "": of the whole cluster."""
+        return Known(
+            frozenset(key for key in self._queues if scope in ("", key.namespace)),
+            frozenset(key for key in self._groups if scope in ("", key.namespace)),
+            frozenset(self._by_namespace.get(scope, ()) if scope else self._pods),
+        )
+
     # ---- queues and groups ----------------------------------------------------------------------
 
     @property
     def queue_keys(self) -> Collection[QueueKey]:
-        """Every queue that is there or that a group names."""
-        return self._queues.keys() | {key for key, groups in self._by_queue.items() if groups}
+        """Every queue that is there or that a group names, where the picture is complete."""
+        keys = self._queues.keys() | {key for key, groups in self._by_queue.items() if groups}
+        return {key for key in keys if not self._complete.isdisjoint(("", key.namespace))}
 
     def queue(self, key: QueueKey) -> Body | None:
         """Return a queue's body."""
@@ -118,10 +141,6 @@ class Cluster:
         if queue is not None:
             self._by_queue[queue].discard(key)
             self._on_change(queue)
-
-    def known(self) -> "Known":
-        """Return the names that are known now."""
-        return Known(frozenset(self._queues), frozenset(self._groups))
 
     def selector(self, namespace: str, group: str) -> Selector | None:
         """Return which pods a group means; None: its spec has never been valid."""

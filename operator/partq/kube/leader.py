@@ -37,6 +37,7 @@ class Leader:
         clock: Callable[[], float],
         now: Callable[[], datetime],
         on_change: Callable[[], None],
+        on_attempt: Callable[[], None],
     ) -> None:
         self._api = api
         self._all = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -46,6 +47,7 @@ class Leader:
         self._clock = clock
         self._now = now
         self._on_change = on_change
+        self._on_attempt = on_attempt
         self._leads_until = float("-inf")
         self._seen: tuple[Any, ...] | None = None
         self._seen_at = clock()
@@ -68,6 +70,7 @@ class Leader:
     async def attempt(self) -> None:
         """Try once to take or to renew the Lease; without an answer nothing changes."""
         began = self._clock()
+        self._on_attempt()
         try:
             async with asyncio.timeout(CALL_LIMIT_S):
                 if await self._try(began):

@@ -21,6 +21,9 @@ BEAT_S = 10.0
 SERVER_TIMEOUT_S = 240  # a whole number: the API server takes no other
 """How long one watch lasts at most; a watch without an end can go deaf unnoticed."""
 
+Scope = tuple[str, ...]
+"""One namespace; none: the whole cluster."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -36,28 +39,31 @@ class Watches:
     ) -> None:
         """Take what is to be fed; `on_started` is called when kopf has taken SIGTERM and SIGINT."""
         self._cluster = cluster
-        self._namespaces = namespaces
+        self._scopes: list[Scope] = [(namespace,) for namespace in namespaces] or [()]
         self._health = health
         self._on_started = on_started
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watch until cancelled; a namespace that refuses it ends the watches of no other."""
+        async with asyncio.TaskGroup() as tasks:
+            for scope in self._scopes:
+                tasks.create_task(self._keep_watching(scope))
+
+    async def _keep_watching(self, scope: Scope) -> None:
         backoff_s = FIRST_BACKOFF_S
         loop = asyncio.get_running_loop()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._beat())
-            while True:
-                began = loop.time()
-                try:
-                    await self._watch()
-                except Exception as error:  # noqa: BLE001 - kopf's own; the lists go on meanwhile
-                    _log.warning("the watches have ended: %r", error)
-                if loop.time() - began > MAX_BACKOFF_S:
-                    backoff_s = FIRST_BACKOFF_S
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+        while True:
+            began = loop.time()
+            try:
+                await self._watch(scope)
+            except Exception as error:  # noqa: BLE001 - kopf's own; the lists go on meanwhile
+                _log.warning("the watches of %s have ended: %r", scope or "the cluster", error)
+            if loop.time() - began > MAX_BACKOFF_S:
+                backoff_s = FIRST_BACKOFF_S
+            await asyncio.sleep(backoff_s)
+            backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
-    async def _watch(self) -> None:
+    async def _watch(self, scope: Scope) -> None:
         registry = kopf.OperatorRegistry()
         register(registry, self._cluster)
         kopf.on.login(registry=registry)(log_in)
@@ -68,23 +74,23 @@ class Watches:
             registry=registry,
             settings=settings(),
             standalone=True,
-            clusterwide=not self._namespaces,
-            namespaces=list(self._namespaces),
+            clusterwide=not scope,
+            namespaces=scope,
         )
         # From here on by hand: `kopf.operator` cancels every task of the loop when it ends, those
         # of our workers included.
         self._on_started()
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done: set[asyncio.Task[None]] = set()
+            while not done:
+                self._health.turn(f"watches {' '.join(scope)}".strip())
+                done, _ = await asyncio.wait(
+                    tasks, timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED
+                )
             for task in done:
                 task.result()
         finally:
             await end(*tasks)
-
-    async def _beat(self) -> None:
-        while True:
-            self._health.turn("watches")
-            await asyncio.sleep(BEAT_S)
 
 
 def settings() -> kopf.OperatorSettings:

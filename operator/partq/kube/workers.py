@@ -2,10 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from partq.kube.context import Context, end
 from partq.kube.names import QueueKey
 from partq.kube.queue_worker import QueueWorker
+
+RESTART_S = 5.0
+"""How long a queue is without a worker after one has ended by a mistake of ours."""
 
 _log = logging.getLogger(__name__)
 
@@ -18,13 +22,35 @@ class Workers:
         self._workers: dict[QueueKey, tuple[QueueWorker, asyncio.Task[None]]] = {}
         self._ends: set[asyncio.Task[None]] = set()
 
-    def start(self, context: Context) -> None:
+    async def follow(
+        self, context: Context, is_leading: Callable[[], bool], changed: asyncio.Event
+    ) -> None:
+        """Have workers while this replica leads, until cancelled.
+
+        Args:
+            context: of the process.
+            is_leading: whether it leads now.
+            changed: is set when that may have changed.
+        """
+        try:
+            while True:
+                changed.clear()
+                if is_leading() and self._context is None:
+                    self._start(context)
+                elif not is_leading() and self._context is not None:
+                    await self._stop()
+                    continue  # it may lead again by now
+                await changed.wait()
+        finally:
+            await self._stop()
+
+    def _start(self, context: Context) -> None:
         """Begin to work for every queue that is known, and for those that come."""
         self._context = context
         for key in list(context.cluster.queue_keys):
             self.notice(key)
 
-    async def stop(self) -> None:
+    async def _stop(self) -> None:
         """End every worker; brokers and consumers go on."""
         self._context = None
         tasks = [task for _, task in self._workers.values()]
@@ -61,4 +87,6 @@ class Workers:
             return
         _log.error("the worker of %s has ended", key, exc_info=task.exception())
         if self._workers.get(key, (None, None))[1] is task:
-            del self._workers[key]  # the next notice, or the next list, makes another
+            del self._workers[key]
+            # Soon, not at once: what ended this one may end the next.
+            asyncio.get_running_loop().call_later(RESTART_S, self.notice, key)
