@@ -100,10 +100,12 @@ class Cluster:
     def put_queue(self, body: Body) -> None:
         """Take note of a queue that is new or has changed."""
         key = parse.queue_key(body)
-        if is_older(body, self._queues.get(key)):
+        before = self._queues.get(key)
+        if is_older(body, before):
             return
         self._queues[key] = _slim(body)
-        self._on_change(key)
+        if not _says_the_same(body, before):
+            self._on_change(key)
 
     def drop_queue(self, key: QueueKey) -> None:
         """Take note that a queue is gone."""
@@ -113,10 +115,13 @@ class Cluster:
     def put_group(self, body: Body) -> None:
         """Take note of a group that is new or has changed."""
         key = GroupKey(body["metadata"]["namespace"], body["metadata"]["name"])
-        if is_older(body, self._groups.get(key)):
+        known = self._groups.get(key)
+        if is_older(body, known):
             return
         before = self._queue_of(key)
         self._groups[key] = _slim(body)
+        if _says_the_same(body, known):
+            return
         after = self._queue_of(key)
         if before != after and before is not None:
             self._by_queue[before].discard(key)
@@ -257,6 +262,19 @@ def is_older(body: Body, known: Body | None) -> bool:
     if not all(version.isdecimal() for version in versions):
         return False
     return int(versions[0]) <= int(versions[1])
+
+
+def _says_the_same(body: Body, known: Body | None) -> bool:
+    """Say whether nothing but the status differs: that is our own, and looking again says no more.
+
+    It would cost a look at all groups of a queue for every status that is written.
+    """
+    return known is not None and _said(body) == _said(known)
+
+
+def _said(body: Body) -> Body:
+    metadata = {k: v for k, v in _slim(body)["metadata"].items() if k != "resourceVersion"}
+    return {**{k: v for k, v in body.items() if k != "status"}, "metadata": metadata}
 
 
 def _slim(body: Body) -> Body:

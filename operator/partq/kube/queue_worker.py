@@ -325,8 +325,8 @@ class QueueWorker:
         is_paused = body is not None and parse.is_on(body, names.PAUSE)
         is_rebalance_paused = body is not None and parse.is_on(body, names.PAUSE_REBALANCE)
         views = self._view.groups if self._view is not None else {}
-        for name, group in bodies.items():
-            facts = GroupFacts(
+        facts = {
+            name: GroupFacts(
                 generation=int(group["metadata"].get("generation", 0)),
                 problem=self._groups.problem(name, group),
                 queue_ready=ready,
@@ -337,7 +337,9 @@ class QueueWorker:
                 or parse.is_on(group, names.PAUSE_REBALANCE),
                 rebalance_now=self._groups.hurried.get(name),
             )
-            await self._reporter.group(name, group, facts)
+            for name, group in bodies.items()
+        }
+        await self._reporter.groups(bodies, facts)
 
     def _facts(self, body: Body, group_count: int) -> QueueFacts:
         troubles = {each.type: each for each in self._troubles.values()}

@@ -1,5 +1,6 @@
 """Writes the status of a queue and its groups where it differs, and tells what is news."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from partq.kube.names import ConditionType, QueueKey
 from partq.kube.news import Note
 from partq.kube.render import GroupFacts, QueueFacts
 from partq.kube.runtime import KubernetesRuntime
+
+WRITES_AT_ONCE = 8
+"""How many statuses of a queue's groups are under way; one after the other takes too long."""
 
 
 class Reporter:
@@ -46,12 +50,23 @@ class Reporter:
         self._context.metrics.observe_queue(*self._key, is_ready=is_ready)
         return ready
 
-    async def group(self, name: str, body: Body, facts: GroupFacts) -> None:
-        """Write a group's status.
+    async def groups(self, bodies: Mapping[str, Body], facts: Mapping[str, GroupFacts]) -> None:
+        """Write the status of each group, by name; what one of them lacks is not the others'.
 
         Raises:
-            KubernetesError: not written; the next call tries again.
+            KubernetesError: some are not written; the next call tries again.
         """
+        slots = asyncio.Semaphore(WRITES_AT_ONCE)
+
+        async def write(name: str) -> None:
+            async with slots:
+                await self._group(name, bodies[name], facts[name])
+
+        results = await asyncio.gather(*map(write, bodies), return_exceptions=True)
+        for error in filter(None, results):
+            raise error
+
+    async def _group(self, name: str, body: Body, facts: GroupFacts) -> None:
         before = self._status(body)
         status, findings = render.group_status(facts, before, self._context.now(), self.pod_name)
         status["queue"] = self._key.name if facts.queue_ready is not None else before.get("queue")
