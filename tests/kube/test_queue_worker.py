@@ -1,5 +1,6 @@
 """What one look makes, leaves and says: with the API server and the store in memory."""
 
+from copy import deepcopy
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -95,7 +96,7 @@ class Stage:
             body["metadata"]["finalizers"] = [FINALIZER]
         if status:
             body["status"] = status
-        self.api.objects[queue_path(*KEY)] = body
+        self.api.objects[queue_path(*KEY)] = deepcopy(body)
         self.cluster.put_queue(body)
         return body
 
@@ -199,6 +200,40 @@ async def test_a_spec_that_is_broken_while_no_operator_runs_stops_no_running_que
     stage.put_queue(partitions=4)
     assert await worker.look()
     assert stage.applied()["spec"]["replicas"] == 2
+
+
+def someone_changes_it(stage):
+    stage.api.objects[queue_path(*KEY)]["metadata"]["resourceVersion"] = "newer"
+
+
+def it_is_gone(stage):
+    del stage.api.objects[queue_path(*KEY)]
+
+
+def the_api_server_does_not_answer(stage):
+    stage.api.broken.add(queue_path(*KEY))
+
+
+@pytest.mark.parametrize(
+    ("happens", "is_told"),
+    [(someone_changes_it, False), (it_is_gone, False), (the_api_server_does_not_answer, True)],
+)
+async def test_nothing_is_made_before_the_finalizer_is_there(stage, happens, is_told):
+    body = stage.put_queue(held=False, partitions=4)
+    happens(stage)
+    worker, serving = stage.operator()
+    await worker.look()
+    assert bool(troubles(worker)) is is_told
+    assert stage.store.writes == []
+    assert not serving.is_coordinating
+    assert [call for call in stage.api.calls if call[1] != queue_path(*KEY)] == []
+
+    stage.api.broken.clear()
+    stage.api.objects[queue_path(*KEY)] = body
+    assert await worker.look()
+    assert FINALIZER in stage.api.objects[queue_path(*KEY)]["metadata"]["finalizers"]
+    assert "register" in stage.store.writes
+    assert serving.is_coordinating
 
 
 async def test_nothing_is_made_of_a_spec_that_was_never_valid(stage):

@@ -112,7 +112,7 @@ class Deletion:
 
 
 async def hold(api: KubeApi, body: Body) -> bool:
-    """Put the finalizer at a queue; True: it is there already.
+    """Put the finalizer at a queue; False: the queue has changed or is gone, look again.
 
     Raises:
         KubernetesError: no answer, or a refusal.
@@ -120,8 +120,7 @@ async def hold(api: KubeApi, body: Body) -> bool:
     finalizers = list(body["metadata"].get("finalizers") or ())
     if names.FINALIZER in finalizers:
         return True
-    await _write(api, body, [*finalizers, names.FINALIZER])
-    return False
+    return await _write(api, body, [*finalizers, names.FINALIZER])
 
 
 async def release(api: KubeApi, body: Body) -> None:

@@ -145,7 +145,8 @@ class QueueWorker:
         if parse.is_on(body, names.PAUSE):
             await self._serving.pause()
             return
-        await self._step("finalizer", lambda: deletion.hold(self._context.api, body))
+        if not await self._step("finalizer", lambda: deletion.hold(self._context.api, body)):
+            return  # a queue that goes without it leaves what is made, and its name
         self._model = await self._step("spec", lambda: self._read(body)) or self._model
         known = self._model or (parse.whereabouts(body) if parse.was_served(body) else None)
         if known is None:
