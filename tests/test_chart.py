@@ -1,9 +1,12 @@
-"""The chart carries the same resource kinds as `crds/`."""
+"""The chart: the same resource kinds as `crds/`, and what its values decide."""
 
 from pathlib import Path
 
 import pytest
 
+from tests.rendering import render
+
+VERSION = (1, 31)
 ROOT = Path(__file__).parent.parent
 KINDS = sorted(path.name for path in (ROOT / "crds").glob("*.yaml"))
 
@@ -19,3 +22,34 @@ def test_the_chart_has_no_other_kinds():
     """A kind that is gone from `crds/` is gone from the chart."""
     chart = ROOT / "charts" / "partq" / "files" / "crds"
     assert sorted(path.name for path in chart.iterdir()) == KINDS
+
+
+def rendered(folder, values, kind, name=None, version=VERSION):
+    """Return the objects of a kind, or the one of a name."""
+    found = [body for body in render(values, version, folder) if body["kind"] == kind]
+    if name is None:
+        return found
+    (one,) = [body for body in found if body["metadata"]["name"] == name]
+    return one
+
+
+def test_with_namespaces_little_is_allowed_elsewhere(tmp_path):
+    """What it takes to end a queue whose namespace is deleted, and with it the Role there."""
+    values = {"operator": {"namespaces": ["team-a"]}}
+    (role,) = rendered(tmp_path, values, "ClusterRole")
+    (binding,) = rendered(tmp_path, values, "ClusterRoleBinding")
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    written = {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if verb not in ("get", "list", "watch")
+    }
+    assert written == {("partitionedqueues", "patch"), ("statefulsets", "delete")}
+    read = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert "secrets" not in read
+
+    values["rbac"] = {"namespaceDeletion": False}
+    assert rendered(tmp_path, values, "ClusterRole") == []
+    assert rendered(tmp_path, values, "ClusterRoleBinding") == []

@@ -7,6 +7,7 @@ from partq.kube import deletion, parse
 from partq.kube.api import queue_path
 from partq.kube.cluster import Cluster
 from partq.kube.deletion import PODS_LIMIT_S, STORE_LIMIT_S, Deletion
+from partq.kube.errors import KubernetesError
 from partq.kube.names import FINALIZER, QueueKey
 from tests.kube.bodies import UID, pod_body, queue_body
 from tests.kube.fake_api import FakeApi
@@ -136,6 +137,21 @@ async def test_pods_that_stay_hold_it_up_for_a_while_only(api, cluster, clock, s
     broker_pod(cluster)
     clock.now += PODS_LIMIT_S
     assert await end.step(api.objects[PATH], store, keeps_data=False, tell=told.append)
+
+
+async def test_a_stateful_set_that_cannot_be_removed_holds_it_up_for_a_while_only(
+    api, clock, store, end, told
+):
+    """As when the operator's Role went first, with the namespace."""
+    body = api.objects[PATH]
+    api.broken.add(SET)
+    with pytest.raises(KubernetesError):
+        await end.step(body, store, keeps_data=False, tell=told.append)
+    clock.now += PODS_LIMIT_S
+    assert await end.step(body, store, keeps_data=False, tell=told.append)
+    assert [note.reason for note in told] == ["FinalizerReleased", "DataRemoved"]
+    assert "orders-broker" in told[0].text
+    assert api.objects[PATH]["metadata"]["finalizers"] == ["other"]
 
 
 async def test_the_finalizer_of_a_resource_that_has_changed_stays_for_now(api):

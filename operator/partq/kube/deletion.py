@@ -20,7 +20,7 @@ from partq.kube.ports import QueueStore
 STORE_LIMIT_S = 60.0
 """How long the store may keep the resource from going."""
 PODS_LIMIT_S = 45.0
-"""How long broker pods may; above their grace period."""
+"""How long broker pods, and the removal of their StatefulSet, may; above their grace period."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,7 @@ class Deletion:
         self._is_buried = False
         self._is_erased = False
         self._is_told = False
+        self._is_set_left = False
 
     async def step(
         self,
@@ -58,12 +59,23 @@ class Deletion:
                 from then on the queue may be gone, and whoever works for it told to end.
 
         Raises:
-            KubernetesError: no answer from the API server; call again.
+            KubernetesError: no answer from the API server, or a refusal; call again.
         """
         age_s = self._clock() - self._began_at
         if store is not None and not self._is_buried:
             self._is_buried = await self._try(store.bury(), "tombstone")
-        await self._remove_brokers(body)
+        try:
+            await self._remove_brokers(body)
+        except KubernetesError as error:
+            if age_s < PODS_LIMIT_S:
+                raise
+            text = (
+                f"the StatefulSet {names.stateful_set(self._key.name)} is left to the garbage "
+                f"collector, which removes it once the queue is gone: {sentence(error)}"
+            )
+            if not self._is_set_left:
+                tell(Note(EventReason.FINALIZER_RELEASED, text, is_warning=True))
+                self._is_set_left = True
         if self._cluster.brokers(self._key) and age_s < PODS_LIMIT_S:
             # They still write: what is removed now could come back.
             return False

@@ -15,10 +15,10 @@ FORBIDDEN = "forbidden-namespace"
 """One more that the operator is to serve, and in which it never gets a right."""
 
 
-def rules_of_the_chart():
+def rules_of_the_chart(block="rules"):
     """Return what the chart's role allows: the block is YAML as it stands."""
     text = RBAC.read_text(encoding="utf-8")
-    block = re.search(r'define "partq\.rules" }}\n(.*?)\{\{- end }}', text, re.DOTALL)
+    block = re.search(rf'define "partq\.{block}" }}}}\n(.*?)\{{\{{- end }}}}', text, re.DOTALL)
     assert block is not None
     return yaml.safe_load(block[1])
 
@@ -50,10 +50,13 @@ def granted(rules):
     }
 
 
-def used(server):
-    """Return what the operator has done by its rights, in the same form."""
+def used(server, since=0):
+    """Return what the operator has done by its rights, in the same form.
+
+    `since`: how many lines of the log are left out.
+    """
     found = set()
-    for line in server.audit_log.read_text(encoding="utf-8").splitlines():
+    for line in server.audit_log.read_text(encoding="utf-8").splitlines()[since:]:
         call = json.loads(line)
         target = call.get("objectRef", {})
         if call["responseStatus"]["code"] != 403 and "resource" in target:
@@ -84,9 +87,21 @@ def without(rules, *resources):
     return kept
 
 
+def allow_everywhere(stage, rules):
+    """Let the operator's account do what `rules` say in every namespace."""
+    root = "/apis/rbac.authorization.k8s.io/v1"
+    metadata = {"name": f"{stage.namespace}-{ACCOUNT}"}
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": metadata}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **metadata}
+    account = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": stage.namespace}
+    stage.kube.call("POST", f"{root}/clusterroles", {**kind, "kind": "ClusterRole", "rules": rules})
+    binding = {**kind, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [account]}
+    stage.kube.call("POST", f"{root}/clusterrolebindings", binding)
+
+
 @pytest.fixture(scope="module")
-def operator(stage, api_server):
-    """The operator as a service account that has no right yet."""
+def account(stage, api_server):
+    """A kubeconfig of the operator's service account, which has no right yet."""
     metadata = {"name": ACCOUNT, "namespace": stage.namespace}
     stage.kube.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
     set_rights(stage, [])
@@ -106,9 +121,13 @@ def operator(stage, api_server):
     path = f"/api/v1/namespaces/{stage.namespace}/serviceaccounts/{ACCOUNT}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = stage.kube.call("POST", path, request)["status"]["token"]
+    return api_server.kubeconfig("account", token)
+
+
+@pytest.fixture(scope="module")
+def operator(stage, account):
     return stage.start_operator(
-        kubeconfig=api_server.kubeconfig("account", token),
-        PARTQ_NAMESPACES=f"{FORBIDDEN},{stage.namespace}",
+        kubeconfig=account, PARTQ_NAMESPACES=f"{FORBIDDEN},{stage.namespace}"
     )
 
 
@@ -166,3 +185,39 @@ def test_the_rights_of_the_chart_are_enough_and_none_is_idle(stage, operator, ap
     assert rights >= NEEDED_UNSEEN
     eventually(lambda: rights - used(api_server) <= NEEDED_UNSEEN, "no right is idle")
     assert used(api_server) <= rights
+
+
+def test_a_queue_ends_though_the_role_of_its_namespace_is_gone(stage, account, api_server):
+    """What a namespace that is deleted loses first; its queues need the operator some time more."""
+    end_rules = rules_of_the_chart("endRules")
+    assert granted(end_rules) < granted(rules_of_the_chart())
+    allow_everywhere(stage, end_rules)
+    set_rights(stage, [*rules_of_the_chart(), LEASES])
+    first = stage.start_operator(kubeconfig=account)
+    stage.apply_queue("invoices")
+    brokers = stage.serve("invoices")
+
+    since = len(api_server.audit_log.read_text(encoding="utf-8").splitlines())
+    set_rights(stage, [LEASES])
+    stage.kube.delete("PartitionedQueue", stage.namespace, "invoices")
+    eventually(
+        lambda: stage.kube.get("StatefulSet", stage.namespace, "invoices-broker") is None,
+        "the StatefulSet is removed",
+    )
+    for pod in brokers.pods:
+        pod.delete()
+        pod.end()
+    eventually(
+        lambda: stage.kube.get("PartitionedQueue", stage.namespace, "invoices") is None,
+        "the finalizer is taken off",
+    )
+    first.process.terminate()
+    first.process.wait()
+
+    # Whoever takes over in the middle of it has to find what is left.
+    second = stage.start_operator(kubeconfig=account)
+    eventually(lambda: second.answers("/readyz"), "it lists the namespace without the Role")
+    second.process.terminate()
+    second.process.wait()
+    rights = granted(end_rules)
+    eventually(lambda: rights <= used(api_server, since), "no right is idle")
