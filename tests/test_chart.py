@@ -53,3 +53,25 @@ def test_with_namespaces_little_is_allowed_elsewhere(tmp_path):
     values["rbac"] = {"namespaceDeletion": False}
     assert rendered(tmp_path, values, "ClusterRole") == []
     assert rendered(tmp_path, values, "ClusterRoleBinding") == []
+
+
+def pod_template(folder, values):
+    return rendered(folder, values, "Deployment", "partq-operator")["spec"]["template"]
+
+
+def test_another_redis_restarts_the_operator(tmp_path):
+    """It reads the URL from a Secret, and at its start only."""
+    one, same, other = (
+        pod_template(tmp_path, {"redis": {"url": f"redis://:{password}@one:6379/0"}})
+        for password in ("hunter2", "hunter2", "hunter3")
+    )
+    assert one == same
+    assert one != other
+    assert "hunter2" not in str(one)
+
+
+def test_a_secret_of_ones_own_is_not_looked_into(tmp_path):
+    values = {"redis": {"existingSecret": "redis"}}
+    assert "annotations" not in pod_template(tmp_path, values)["metadata"]
+    values["operator"] = {"podAnnotations": {"example.org/owner": "us"}}
+    assert pod_template(tmp_path, values)["metadata"]["annotations"] == {"example.org/owner": "us"}

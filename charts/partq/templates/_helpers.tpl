@@ -58,6 +58,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
+{{/* Another one for another URL, in sight of whoever reads pods: scrypt, as the URL may hold a password. */}}
+{{- define "partq.redisUrlHash" -}}
+{{- derivePassword 1 "long" (include "partq.redisUrl" .) .Release.Namespace (include "partq.fullname" .) | sha256sum | trunc 16 }}
+{{- end }}
+
 {{- define "partq.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
