@@ -40,6 +40,7 @@ def test_example_is_what_its_comments_say():
     assert (group.key, group.queue_key) == (("default", "workers"), queue.key)
 
 
+@pytest.mark.req("SOL-42", "SOL-U03", "SOL-U04", "SOL-U05", "SOL-U13")
 def test_defaults():
     resources = parse_resources(QUEUE + "---" + GROUP + "spec: {queue: orders}")
 

@@ -181,13 +181,17 @@ async def open_producer(running: RunningBroker, producer: str = "p") -> Producer
 
 
 async def open_flow(
-    running: RunningBroker, member: str = "m", incarnation: str = "i", credit: int = 1000
+    running: RunningBroker,
+    member: str = "m",
+    incarnation: str = "i",
+    credit: int = 1000,
+    held: Sequence[tuple[int, int]] = (),
 ) -> FlowPeer:
-    """Open a member's flow."""
+    """Open a member's flow; `held`: the partitions that it remembers."""
     url = f"{running.url}/v1/queues/orders/groups/workers/flow"
     peer = await frame_peers.connect(running.session, url, CONSUME, kind=FlowPeer)
     running.flows.append(peer)
-    await peer.send(frames.Bind(member, incarnation, credit))
+    await peer.send(frames.Bind(member, incarnation, credit, list(held)))
     await peer.expect(frames.Bound)
     return peer
 
@@ -196,20 +200,24 @@ CALLS = {"pause": "pauses", "drain": "drains", "commit": "commits", "cancel": "c
 
 
 class Handoff:
-    """One attempt to hand partition 1.0 from m to n, called as a coordinator calls it."""
+    """One attempt to hand a partition from m to n, called as a coordinator calls it."""
 
-    def __init__(self, running: RunningBroker, state: dict[str, Any], attempt: int | None) -> None:
+    def __init__(
+        self, running: RunningBroker, state: dict[str, Any], attempt: int | None, partition: int
+    ) -> None:
         self.running = running
         self.token = {
-            "partition": "1.0",
+            "partition": f"1.{partition}",
             "broker_epoch": state["broker_epoch"],
             "epoch": state["epoch"],
             "attempt": attempt or state["attempt"] + 1,
         }
 
     @classmethod
-    async def begin(cls, running: RunningBroker, attempt: int | None = None) -> Self:
-        return cls(running, await running.state(), attempt)
+    async def begin(
+        cls, running: RunningBroker, attempt: int | None = None, *, partition: int = 0
+    ) -> Self:
+        return cls(running, await running.state(partition), attempt, partition)
 
     async def call(self, name: str, body: dict[str, Any], changes: dict[str, Any]) -> Any:
         items = [{**self.token, **changes}]

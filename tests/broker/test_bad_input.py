@@ -122,6 +122,7 @@ async def test_a_partition_that_a_call_of_the_coordinator_names_wrongly(good):
     await good.flows()
 
 
+@pytest.mark.req("SOL-U12", "SOL-U13")
 async def test_a_quota_that_is_used_up(good, peers, monkeypatch):
     """Nothing of the batch is stored, and it may come again when there is room."""
     chain = good.running.broker.owned[peers.partition_id(1)].chain
@@ -298,6 +299,7 @@ async def test_acks_that_do_not_fit(good, peers):
     await good.flows()
 
 
+@pytest.mark.req("HND-06")
 async def test_a_message_that_does_not_decode_is_delivered_as_it_came(good, peers):
     """The broker opens no body: what to do with it is the consumer's business."""
     data = batch.encode([b"\xc1"], [slot_of(peers.key_of(0))])

@@ -24,7 +24,7 @@ async def quiet(flow):
 # ---- windows and credit -------------------------------------------------------------------------
 
 
-@pytest.mark.req("HND-21")
+@pytest.mark.req("HND-21", "SOL-21")
 async def test_no_more_is_in_flight_than_there_is_credit(running, peers):
     """Windows are cut inside batches; credit that comes back lets just as much out."""
     await running.assign("m", [0, 1])
@@ -146,6 +146,7 @@ async def test_an_ack_that_does_not_fit_counts_for_nothing(scene, peers, ack, ex
     assert await scene.source.ack(scene.held, 3) == ""
 
 
+@pytest.mark.req("SOL-07")
 async def test_an_ack_of_another_flow_is_fenced(scene, peers):
     stranger = await peers.open_flow(scene.running, "n", "j")
     assert await stranger.ack(scene.held, 3) == "fenced"
@@ -187,6 +188,7 @@ async def test_a_release_that_cannot_be_ends_the_flow(scene):
 # ---- binds --------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("HND-28")
 async def test_a_bind_of_the_same_life_takes_over(scene, peers):
     """A client that reconnects gets its partitions back at once, under a higher epoch."""
     again = await peers.open_flow(scene.running, "m")
@@ -227,6 +229,7 @@ async def test_a_member_that_is_not_listed_is_refused(running, peers):
     await flow.ended()
 
 
+@pytest.mark.req("SOL-43")
 async def test_a_silent_flow_is_lost(scene, peers, clock):
     """Three seconds without a frame; a flow that pings goes on."""
     other = await peers.open_flow(scene.running, "n", "j")

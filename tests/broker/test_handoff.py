@@ -10,8 +10,9 @@ from partq.wire import frames
 # ---- the straight road --------------------------------------------------------------------------
 
 
-@pytest.mark.req("HND-08")
-@pytest.mark.req("HND-10")
+@pytest.mark.req(
+    "HND-08", "HND-10", "HND-09", "HND-12", "HND-13", "HND-14", "HND-15", "HND-30", "SOL-32"
+)
 async def test_a_drained_handoff_repeats_nothing(scene):
     """The target gets what came meanwhile, in order, and only after the source has acked."""
     target = await scene.target()
@@ -36,6 +37,7 @@ async def test_a_drained_handoff_repeats_nothing(scene):
     assert (values, deliver.cause, deliver.start) == (["d", "e"], Cause.NONE, 3)
 
 
+@pytest.mark.req("HND-12")
 async def test_a_pause_of_an_idle_partition_is_drained_at_once(scene):
     assert await scene.source.ack(scene.held, 3) == ""
     handoff = await scene.handoff()
@@ -54,6 +56,7 @@ async def test_a_release_makes_a_drain_quick(scene):
     assert (values, deliver.cause) == (["b", "c"], Cause.NONE)
 
 
+@pytest.mark.req("SOL-33", "SOL-35")
 async def test_the_target_may_bind_later(scene):
     handoff = await scene.paused()
     assert await scene.source.ack(scene.held, 3) == ""
@@ -67,6 +70,7 @@ async def test_the_target_may_bind_later(scene):
     assert (await target.deliver())[1] == ["d"]
 
 
+@pytest.mark.req("SOL-30")
 async def test_a_partition_may_be_left_to_nobody(scene):
     handoff = await scene.paused()
     assert await scene.source.ack(scene.held, 3) == ""
@@ -118,10 +122,12 @@ async def test_every_call_is_fenced(scene, name):
     assert (await scene.source.deliver())[1] == ["d"]
 
 
+@pytest.mark.req("HND-16")
 async def test_a_commit_without_a_pause_is_refused(scene):
     assert (await (await scene.handoff()).commit())["code"] == "attempt_refused"
 
 
+@pytest.mark.req("HND-02", "HND-11")
 @pytest.mark.parametrize("cause", ["", "source_lost", "source_unbound", "drain_timeout"])
 async def test_a_bound_source_is_not_cut_off_before_its_drain_is_over(scene, cause):
     handoff = await scene.paused()
@@ -159,6 +165,7 @@ async def test_an_unbound_source_needs_a_cause_or_its_pause(scene, peers):
     assert (await with_pause.commit())["was_forced"] is False
 
 
+@pytest.mark.req("HND-27")
 async def test_a_lost_source_is_handed_over_by_its_cause(scene, peers):
     """Its messages come again: the flow was lost, which is their cause; nothing was forced."""
     target = await scene.target()
@@ -178,6 +185,7 @@ def is_bound(scene):
 # ---- forced -------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("HND-20", "HND-21", "HND-22", "HND-25", "HND-27", "HND-30")
 async def test_a_forced_commit_cuts_the_source_off(scene):
     """Only the lowest message can have been in hand: only it counts as delivered again."""
     target = await scene.target()
@@ -194,6 +202,7 @@ async def test_a_forced_commit_cuts_the_source_off(scene):
     assert (await scene.running.state())["cursor"] == 1
 
 
+@pytest.mark.req("HND-11")
 async def test_a_drain_that_is_over_by_time_is_answered(scene):
     handoff = await scene.paused(drain_ms=50)
     result = await handoff.drain()

@@ -1,5 +1,7 @@
 """What a client, a person and a scraper ask of a broker."""
 
+import pytest
+
 from partq.embedded.provision import provision
 from partq.resources import parse_resources
 from partq.store.keys import Keys
@@ -53,6 +55,7 @@ async def test_the_layout_tells_clients_where_everything_is(running, peers, star
     }
 
 
+@pytest.mark.req("SOL-11", "SOL-30", "SOL-32")
 async def test_the_status_shows_every_partition_and_group(scene):
     """By the records, and the states that only this broker knows."""
     await scene.producer.publish("d", partition=1)
@@ -75,6 +78,7 @@ async def test_the_status_shows_every_partition_and_group(scene):
     ]
 
 
+@pytest.mark.req("SOL-11")
 async def test_metrics_are_there_for_everything_that_flows(scene):
     assert await scene.source.ack(scene.held, 1) == ""
     url = f"{scene.running.url}/metrics"
@@ -94,6 +98,7 @@ async def test_metrics_are_there_for_everything_that_flows(scene):
     assert values[f"partq_partitions_owned{{{queue}}}"] == "4.0"
 
 
+@pytest.mark.req("SOL-31")
 async def test_the_state_for_the_coordinator(scene):
     _, state = await scene.running.call("GET", "/admin/v1/queues/orders/state")
     assert (state["broker"], set(state["partitions"])) == ("orders-0", {"1.0", "1.1", "1.2", "1.3"})
@@ -146,6 +151,7 @@ spec:
 """
 
 
+@pytest.mark.req("SOL-U12")
 async def test_a_queue_that_is_deleted_is_served_no_more(running, peers, store, key_prefix):
     """Its flows end, its partitions are given up, and every call says why."""
     await running.assign("m", [0])

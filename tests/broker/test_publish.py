@@ -89,6 +89,7 @@ async def test_a_partition_that_is_elsewhere_is_answered_with_its_broker(
 # ---- the chain ----------------------------------------------------------------------------------
 
 
+@pytest.mark.req("SOL-03")
 async def test_batches_of_many_producers_at_once_land_once_and_in_order(running, peers):
     """Each producer's in its order, whatever calls the chain makes of them."""
     await running.assign("m", [0])
@@ -184,6 +185,7 @@ async def delivered(running, peers, number):
     return messages
 
 
+@pytest.mark.req("SOL-02", "SOL-18")
 async def test_one_message_by_plain_http(running, peers):
     key = peers.key_of(3)
     status, answer = await post(

@@ -58,6 +58,7 @@ async def producer(running, peers):
     return await peers.open_producer(running)
 
 
+@pytest.mark.req("SOL-35")
 async def test_pull_then_ack(member, producer, running):
     """Everything about a message, then its end, stored."""
     await producer.publish("a", "b", "c")

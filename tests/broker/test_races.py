@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from partq.core.model import Cause, MemberId
 from partq.errors import StoreUnavailableError
 from partq.wire import frames
@@ -63,6 +65,7 @@ async def test_a_commit_under_way_is_neither_cancelled_nor_overtaken(scene, peer
     assert (await call)["code"] == ""
 
 
+@pytest.mark.req("HND-16")
 async def test_a_target_that_binds_during_the_commit_gets_it_once(scene, peers):
     handoff = await drained(scene)
     gate, call = await commit_held(scene, peers, handoff)
@@ -77,6 +80,7 @@ async def test_a_target_that_binds_during_the_commit_gets_it_once(scene, peers):
     assert (await scene.running.state())["epoch"] == assigned.epoch
 
 
+@pytest.mark.req("HND-16")
 async def test_a_source_that_binds_again_during_the_commit_gets_nothing(scene, peers):
     handoff = await drained(scene)
     gate, call = await commit_held(scene, peers, handoff)

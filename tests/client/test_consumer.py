@@ -16,6 +16,7 @@ from partq.wire import frames
 from tests.client.member import P0, WAIT_S, Member, assigned, bound, deliver
 
 
+@pytest.mark.req("SOL-18", "SOL-19", "HND-26")
 async def test_a_message_carries_its_token_and_its_times(peer, member, stored_batch):
     flow = await peer.flow()
     assert (flow.first.member, flow.first.credit, flow.first.held) == ("m", 10_000, [])

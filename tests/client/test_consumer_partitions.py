@@ -24,6 +24,7 @@ async def test_frames_of_an_older_token_are_dropped(peer, member, stored_batch):
     assert member.told == [("assigned", P0), ("BROKER_CHANGE", P0), ("assigned", P0)]
 
 
+@pytest.mark.req("HND-26")
 async def test_a_revoked_partition_hands_nothing_out(peer, member, stored_batch):
     flow = await bound(peer, stored_batch, b"a", b"b")
     message = await member.next()
@@ -69,6 +70,7 @@ async def test_moved_ends_the_token(peer, member, stored_batch):
 # ---- losing and finding ----
 
 
+@pytest.mark.req("SOL-36", "HND-28")
 async def test_a_lost_flow_is_opened_anew_with_what_was_held(peer, member, stored_batch):
     flow = await bound(peer, stored_batch, b"a", b"b")
     message = await member.next()

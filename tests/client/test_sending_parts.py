@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -136,6 +137,16 @@ def test_messages_without_a_key_avoid_partitions_without_an_owner(policy):
     chooser = slots(policy, {PartitionId(1, 2)})
     used = Counter(LAYOUT.partition_of(chooser.keyless()).index for _ in range(300))
     assert set(used) == {0, 1, 3}
+
+
+@pytest.mark.req("SOL-12", "SOL-U01")
+def test_messages_without_a_key_spread_evenly_by_chance():
+    """Chi-square with 3 degrees of freedom: 11.3 is what chance exceeds once in a hundred."""
+    chooser = slots("Random")
+    order = [LAYOUT.partition_of(chooser.keyless()).index for _ in range(4000)]
+    counts = Counter(order)
+    assert sum((counts[index] - 1000) ** 2 / 1000 for index in range(4)) < 11.3
+    assert len(set(pairwise(order))) == 16, "no turns are taken"
 
 
 def test_round_robin_takes_turns():

@@ -39,12 +39,16 @@ async def eventually(condition, what="the condition"):
 
 @dataclass
 class Clock:
-    """Real seconds, and those that a test skips."""
+    """Real seconds, and those that a test skips; once stopped, those alone."""
 
     skipped_s: float = 0.0
+    stopped_at: float | None = None
 
     def __call__(self):
-        return time.monotonic() + self.skipped_s
+        return (self.stopped_at or time.monotonic()) + self.skipped_s
+
+    def stop(self):
+        self.stopped_at = time.monotonic()
 
 
 @dataclass

@@ -1,10 +1,13 @@
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from partq.core.model import PartitionId
 from partq.core.records import HandoffRecord
 
 P0 = PartitionId(1, 0)
+GROUP = "workers"
 
 
 async def looks(coordinator, count=3):
@@ -25,6 +28,7 @@ async def test_what_is_vacant_is_shared_out_without_a_pause(system, until):
     assert {forced for _, forced in system.said("committed")} == {"unassigned"}
 
 
+@pytest.mark.req("SOL-27", "HND-01")
 async def test_a_handoff_is_on_record_before_its_first_call_and_until_it_is_copied(system, until):
     system.own("a", "a", "a", "a")
     system.brokers.bind("a")
@@ -88,6 +92,7 @@ async def test_no_plan_before_every_living_broker_was_seen_once(system):
     await coordinator.close()
 
 
+@pytest.mark.req("SOL-37", "SOL-U03")
 async def test_a_lost_member_gets_everything_back_in_time(system, until):
     system.own("a", "a", "b", "b")
     system.brokers.bind("a")
@@ -103,6 +108,7 @@ async def test_a_lost_member_gets_everything_back_in_time(system, until):
     assert system.said("record") == []
 
 
+@pytest.mark.req("SOL-41")
 async def test_past_the_delay_the_partitions_of_a_lost_member_are_taken(system, until):
     system.own("a", "a", "b", "b")
     system.brokers.bind("a")
@@ -119,6 +125,7 @@ async def test_past_the_delay_the_partitions_of_a_lost_member_are_taken(system, 
     assert rebalance.longest_pause_ms >= 5_000
 
 
+@pytest.mark.req("HND-11", "HND-20")
 async def test_a_drain_that_takes_too_long_is_cut(system, until):
     system.own("a", "a", "b", "b")
     for record in system.brokers.records.values():
@@ -131,6 +138,34 @@ async def test_a_drain_that_takes_too_long_is_cut(system, until):
         system.clock.skipped_s += 3.0
         await until(lambda: len(system.said("committed")) == 2)
     assert {forced for _, forced in system.said("committed")} == {"drain_timeout"}
+
+
+@pytest.mark.req("HND-22")
+async def test_without_time_to_drain_nothing_is_waited_for(system, until):
+    """maxHandoffSeconds is 0: the source is paused, and cut off with what it has in hand."""
+    system.clock.stop()
+    system.store.groups[GROUP].spec["rebalance"] = {"maxHandoffSeconds": 0}
+    system.own("a", "a", "b", "b")
+    for record in system.brokers.records.values():
+        record.in_flight = 1
+    system.brokers.bind("a")
+    system.brokers.bind("b", leaving=True)
+    async with system.running():
+        await until(lambda: len(system.said("committed")) == 2)
+    assert len({index for index, _ in system.said("pause")}) == 2
+    assert {forced for _, forced in system.said("committed")} == {"drain_timeout"}
+
+
+@pytest.mark.req("HND-22")
+async def test_without_a_delay_a_lost_member_is_not_waited_for(system, until):
+    system.clock.stop()
+    system.store.groups[GROUP].spec["rebalance"] = {"delaySeconds": 0}
+    system.own("a", "a", "b", "b")
+    system.brokers.bind("a")
+    system.brokers.lose("b")
+    async with system.running():
+        await until(lambda: set(system.brokers.owners().values()) == {"a"})
+    assert {forced for _, forced in system.said("committed")} == {"source_lost"}
 
 
 async def test_a_source_that_is_lost_while_it_drains_is_not_waited_for(system, until):

@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import AsyncExitStack
 
+import pytest
+
 from partq import Consumer
 from partq.store.connection import Store
 from partq.store.keys import Keys
@@ -31,6 +33,7 @@ async def rebalance(history, trigger, *, moved):
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.req("SOL-22", "SOL-23", "SOL-24")
 async def test_members_come_and_go_and_the_coordinator_with_them(until):
     def sizes():
         return sorted(len(each.partitions) for each in members)

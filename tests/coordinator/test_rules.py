@@ -12,6 +12,7 @@ QUEUE = {
 }
 
 
+@pytest.mark.req("SOL-42")
 def test_a_group_overrides_its_queue():
     rules = group_rules(QUEUE, {"rebalance": {"delaySeconds": 0.5, "maxHandoffSeconds": None}})
     assert rules.membership.delay_ms == 500
@@ -19,6 +20,7 @@ def test_a_group_overrides_its_queue():
     assert (rules.type, rules.strategy) == (GroupType.PARTITIONED, "sticky")
 
 
+@pytest.mark.req("SOL-U03", "SOL-U04")
 def test_defaults_are_those_of_the_resources():
     rules = group_rules({}, {})
     assert (rules.membership.delay_ms, rules.drain_ms) == (5_000, 3_000)

@@ -43,6 +43,7 @@ def sizes(target, members):
     return [counts[member] for member in members]
 
 
+@pytest.mark.req("SOL-05", "SOL-06")
 @STRATEGIES
 @given(inputs())
 def test_every_partition_has_one_owner_who_is_a_member(strategy, given_):
@@ -52,6 +53,7 @@ def test_every_partition_has_one_owner_who_is_a_member(strategy, given_):
     assert set(target.values()) <= members
 
 
+@pytest.mark.req("SOL-22", "SOL-U02")
 @STRATEGIES
 @given(inputs())
 def test_sizes_differ_by_at_most_one(strategy, given_):
@@ -81,6 +83,7 @@ def test_the_input_is_left_as_it_was(strategy, given_):
     assert (partitions, members, previous) == copies
 
 
+@pytest.mark.req("HND-01")
 @given(inputs(max_partitions=6, max_members=3))
 def test_sticky_moves_as_few_as_any_even_assignment(given_):
     partitions, members, previous = given_
@@ -102,6 +105,7 @@ def test_sticky_repeated_moves_nothing(given_):
     assert sticky(partitions, members, target) == target
 
 
+@pytest.mark.req("SOL-25")
 @given(st.integers(1, 10), st.integers(0, 5))
 def test_sticky_moves_nothing_when_another_standby_joins(partition_count, standby_count):
     partitions = partitions_of(partition_count)

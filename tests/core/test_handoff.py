@@ -63,6 +63,7 @@ def seen(member=A, epoch=3, broker_epoch=7, closed=3):
     return Seen(BrokerEpoch(broker_epoch), member, Epoch(epoch), closed)
 
 
+@pytest.mark.req("HND-16")
 @pytest.mark.parametrize(
     ("state", "event", "later_ms", "after", "effects"),
     [
@@ -243,6 +244,7 @@ class Record:
         return Seen(BrokerEpoch(7), self.member, Epoch(self.epoch), self.closed)
 
 
+@pytest.mark.req("SOL-05", "HND-16")
 @given(st.lists(st.integers(0, 7), max_size=60), st.randoms(use_true_random=False))
 def test_never_two_owners_whatever_is_lost_delayed_or_repeated(choices, random):
     record, state, drawn = Record(), OWNED, 3

@@ -1,5 +1,6 @@
 """Hashing never changes once released: golden values, and laws that hold for every input."""
 
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -44,7 +45,7 @@ def murmur3(data: bytes) -> int:
     return state ^ state >> 16
 
 
-@pytest.mark.req("PUL-U03")
+@pytest.mark.req("PUL-U03", "SOL-01", "SOL-U01")
 @pytest.mark.parametrize(("key", "hashed", "slot"), [
     pytest.param("Order-3459134", 3112179635, 6067, id="PUL-U03, first"),
     pytest.param("orders-aggregator-pod-2345-consumer1", 1003084738, 56258, id="PUL-U03, second"),
@@ -57,6 +58,7 @@ def test_golden(key, hashed, slot):
     assert (key_hash(key), slot_of(key)) == (hashed, slot)
 
 
+@pytest.mark.req("SOL-01")
 @given(st.text(max_size=256))
 def test_hash_is_murmur3_of_the_utf8_bytes(key):
     assert key_hash(key) == murmur3(key.encode())
@@ -102,6 +104,14 @@ def test_golden_ranges():
         range(21846), range(21846, 43691), range(43691, 65536),
     ]  # fmt: skip
     assert slot_range(5, 16) == range(5 * 4096, 6 * 4096)
+
+
+@pytest.mark.req("SOL-11")
+@pytest.mark.parametrize("kind", ["order-{}", "{:08x}", "customer/{}/cart"])
+def test_many_keys_spread_evenly(kind):
+    """Chi-square with 15 degrees of freedom: 30.6 is what chance exceeds once in a hundred."""
+    counts = Counter(partition_index(slot_of(kind.format(n)), 16) for n in range(16 * 200))
+    assert sum((counts[index] - 200) ** 2 / 200 for index in range(16)) < 30.6
 
 
 @given(PARTITIONS, BROKERS, st.randoms(use_true_random=False))

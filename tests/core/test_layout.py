@@ -17,6 +17,7 @@ def test_each_slot_is_in_the_partition_that_lookup_names(partition_count, slot):
     assert slot in layout.slots(layout.partition_of(slot))
 
 
+@pytest.mark.req("SOL-U06")
 @pytest.mark.parametrize("partition_count", [1, 3, 16, 65_536])
 def test_partitions_cover_all_slots_once(partition_count):
     layout = Layout.first(partition_count)
@@ -30,7 +31,7 @@ def test_a_new_queue_has_generation_1():
     assert (layout.generation, layout.partition_count) == (1, 2)
 
 
-@pytest.mark.req("PUL-U03")
+@pytest.mark.req("PUL-U03", "SOL-U01")
 def test_a_key_lies_where_its_slot_does():
     assert Layout.first(16).partition_for("Order-3459134") == PartitionId(1, 6067 * 16 >> 16)
     with pytest.raises(BadRequestError):

@@ -49,6 +49,7 @@ def sight(*seats, **more):
     return Sight(seats={each.partition: each for each in seats}, **more)
 
 
+@pytest.mark.req("SOL-26", "SOL-U08")
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
@@ -156,6 +157,7 @@ def test_what_a_member_is(seen, expected):
     assert judge(seen, RULES).standings[A] is expected
 
 
+@pytest.mark.req("SOL-37", "SOL-U03")
 def test_a_member_that_binds_again_in_time_has_lost_nothing():
     lost = sight(seat(), losses=[loss(4_000)], lost_ms={A: 4_000}, listed=[A])
     back = sight(seat(bound=True), flows=[flow(age_ms=10)], lost_ms={A: 4_100}, listed=[A])

@@ -94,6 +94,7 @@ def test_joins_wait_for_each_other():
     assert len(moves_of(group([A] * 4, bound=[A], joined={B: 500}))) == 2
 
 
+@pytest.mark.req("SOL-24", "HND-01")
 def test_a_join_moves_what_balance_asks_for_and_no_more():
     seen = group([A, B] * 8, bound=[A, B], joined={C: 700, D: 600})
     moves = moves_of(seen)
@@ -102,12 +103,14 @@ def test_a_join_moves_what_balance_asks_for_and_no_more():
     assert {(move.trigger, move.forced) for move in moves} == {(Trigger.MEMBER_JOINED, None)}
 
 
+@pytest.mark.req("SOL-25")
 @pytest.mark.parametrize("strategy", ["sticky", "range", "modulo"])
 def test_with_a_member_for_each_partition_another_join_moves_nothing(strategy):
     seen = group([B, C], bound=[B, C], joined={A: LONG})
     assert moves_of(seen, GroupRules(strategy=strategy)) == []
 
 
+@pytest.mark.req("SOL-29", "SOL-U07")
 @pytest.mark.parametrize("strategy", ["sticky", "range", "modulo"])
 def test_a_standby_takes_over_one_for_one(strategy):
     rules = GroupRules(strategy=strategy)
@@ -122,11 +125,13 @@ def test_a_standby_takes_over_one_for_one(strategy):
         assert (move.seat.member, move.target, move.forced) == (B, D, forced)
 
 
+@pytest.mark.req("SOL-26", "SOL-38")
 def test_a_lost_member_waits_out_its_delay_and_nothing_else_moves():
     seen = group([A, B] * 4, bound=[A], joined={C: LONG}, lost={B: 4_999})
     assert moves_of(seen) == []
 
 
+@pytest.mark.req("SOL-26", "SOL-41")
 def test_past_the_delay_only_the_unbound_partitions_move():
     seen = group([A, B, C, D] * 4, bound=[A, B, C], lost={D: 5_000})
     moves = moves_of(seen)
@@ -137,6 +142,7 @@ def test_past_the_delay_only_the_unbound_partitions_move():
     assert sorted(sizes(seen, moves).values()) == [5, 5, 6]
 
 
+@pytest.mark.req("SOL-U08")
 def test_a_leaving_member_hands_over_at_once_and_gracefully():
     seen = group([A, B] * 4, bound=[A, B], leaving=[B])
     moves = moves_of(seen)
@@ -235,6 +241,7 @@ def sights(draw):
 strategies = st.sampled_from(["sticky", "range", "modulo", "failover"])
 
 
+@pytest.mark.req("HND-02")
 @given(sights(), strategies, st.sampled_from(GroupType))
 def test_every_plan_is_sound(seen, strategy, group_type):
     rules = GroupRules(strategy=strategy, type=group_type)

@@ -165,6 +165,7 @@ def test_durability(durability, status, reason):
     assert findings[ConditionType.READY].is_true is True, "it is told, and stops nothing"
 
 
+@pytest.mark.req("SOL-U09")
 @pytest.mark.parametrize(
     ("facts", "phase", "ready", "reconciling", "stalled"),
     [

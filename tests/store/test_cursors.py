@@ -26,6 +26,7 @@ async def test_every_bind_raises_the_epoch(partitions, partition, broker_epoch, 
     assert (record.member, record.incarnation, record.epoch) == (member, "y", epochs[-1])
 
 
+@pytest.mark.req("SOL-05")
 @pytest.mark.parametrize("stranger", ["m-1", ""])
 async def test_only_the_member_on_record_binds(
     partitions, partition, broker_epoch, member, stranger

@@ -87,12 +87,12 @@ class Subscription:
 
     @property
     def state(self) -> PartitionState:
-        """The partition's state for this group."""
+        """The partition's state for this group; a pause of nobody's flow pauses nothing."""
         if self.member is None:
             return PartitionState.UNASSIGNED
-        if self.pause is not None:
-            return PartitionState.PAUSED
-        return PartitionState.READY if self.flow is not None else PartitionState.UNBOUND
+        if self.flow is None:
+            return PartitionState.UNBOUND
+        return PartitionState.READY if self.pause is None else PartitionState.PAUSED
 
     @property
     def is_open(self) -> bool:

@@ -89,6 +89,7 @@ def test_consumers_may_be_there_before_their_group(stage, brokers, group):
     stage.wait_for_shares(QUEUE, group, pod)
 
 
+@pytest.mark.req("SOL-23", "SOL-27")
 def test_scaling_hands_partitions_over(stage, brokers, group):
     stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)
@@ -135,6 +136,7 @@ def test_only_pods_that_match_and_are_ready_are_members(stage, brokers, group):
     stage.wait_for_shares(QUEUE, group, member, unready)
 
 
+@pytest.mark.req("SOL-26")
 def test_a_pod_that_ends_hands_over_before_it_is_gone(stage, brokers, group):
     """The pod is terminating, its process has not heard of it yet: a handoff, no delay."""
     stage.apply_group(group, QUEUE)
@@ -149,6 +151,7 @@ def test_a_pod_that_ends_hands_over_before_it_is_gone(stage, brokers, group):
     leave.end()
 
 
+@pytest.mark.req("SOL-41")
 def test_a_pod_that_is_gone_for_good_is_not_waited_for(stage, brokers, group):
     stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)
@@ -200,6 +203,7 @@ def test_the_next_pod_of_a_stateful_set_gets_the_partitions_of_the_last(stage, b
     assert stage.assignment(QUEUE, group) == before
 
 
+@pytest.mark.req("SOL-37")
 def test_a_container_that_is_restarted_in_time_keeps_its_partitions(stage, brokers, group):
     stage.apply_group(group, QUEUE)
     owner = stage.owner(group, group)
@@ -240,6 +244,7 @@ def test_a_rollout_moves_each_partition_once(stage, brokers, group):
     )
 
 
+@pytest.mark.req("SOL-29")
 def test_more_pods_than_partitions_stand_by(stage, brokers, group):
     stage.apply_group(group, QUEUE, type="Exclusive")
     owner = stage.owner(group, group)
