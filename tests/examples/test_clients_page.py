@@ -1,0 +1,95 @@
+"""docs/clients.md: every name in its table is there, and every command does what the page says."""
+
+import asyncio
+import inspect
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from aiohttp import web
+
+import partq
+from partq import Producer
+from partq.broker.routes import messages, pull
+from partq.cli.commands import cli
+from partq.testing.local_broker import LocalBroker
+from partq.wire.bodies import PublishBody, PullBody
+
+PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
+WAIT_S = 30.0
+
+
+def column(number):
+    """Return the names in one column of the table."""
+    rows = [line.split("|")[1:-1] for line in PAGE.splitlines() if line.startswith("|")]
+    names = [name for row in rows[2:] for name in re.findall(r"`([^`]+)`", row[number])]
+    assert names
+    return names
+
+
+@pytest.mark.req("SOL-09", "SOL-16")
+@pytest.mark.parametrize("name", column(1))
+def test_names_of_python_are_there(name):
+    path, _, argument = name.rstrip("=)").partition("(")
+    found = partq
+    for part in path.split("."):
+        found = getattr(found, part)
+    assert not argument or argument in inspect.signature(found).parameters
+
+
+@pytest.mark.req("SOL-09", "SOL-16")
+@pytest.mark.parametrize("name", column(2))
+def test_names_of_plain_http_are_there(name):
+    routes = {
+        f"{each.method} {each.path}"
+        for each in (*messages.routes, *pull.routes)
+        if isinstance(each, web.RouteDef)
+    }
+    bodies = {body.__name__: body.__struct_fields__ for body in (PublishBody, PullBody)}
+    fields = {f"{body}.{field}" for body, names in bodies.items() for field in names}
+    in_messages = {'"key"'}
+    assert name in routes | fields | set(messages.KEY_HEADERS) | in_messages
+
+
+@pytest.mark.req("SOL-09", "SOL-16")
+@pytest.mark.parametrize("name", column(3))
+def test_names_of_the_command_line_are_there(name):
+    program, command, *options = name.split()
+    found = cli.get_command(click.Context(cli), command)
+    known = {option for each in found.params for option in each.opts}
+    assert program == "partq"
+    assert known.issuperset(options)
+
+
+@pytest.mark.req("SOL-16")
+async def test_every_client_puts_a_key_into_the_same_partition():
+    commands = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    (call,) = re.findall(r"producer\.send\((.*?)\)\)\n", PAGE)
+    assert call == 'b"paid", key="customer-7"'
+    async with LocalBroker(groups=[]) as broker, asyncio.timeout(WAIT_S):
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        environment = os.environ | {
+            "PARTQ_URL": broker.url,
+            "PARTQ_QUEUE": "orders",
+            "PARTQ_TOKEN": broker.tokens.produce,
+            "PATH": path,
+        }
+        async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
+            stored = await (await producer.send(b"paid", key="customer-7"))
+        places = [(str(stored.partition), stored.offset)]
+        for command in commands:
+            if command.startswith("curl") and shutil.which("curl") is None:
+                continue
+            process = await asyncio.create_subprocess_shell(
+                command, env=environment, stdout=asyncio.subprocess.PIPE
+            )
+            answer, _ = await process.communicate()
+            assert process.returncode == 0, answer
+            places.append((json.loads(answer)["partition"], json.loads(answer)["offset"]))
+    assert places == [(places[0][0], number) for number in range(len(places))]
+    assert len(places) >= 2

@@ -1,0 +1,248 @@
+"""The patterns for handoffs: what comes out is right, and wrong as soon as one is left out."""
+
+import asyncio
+import importlib.util
+import json
+import sqlite3
+import sys
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from partq import Consumer, Message, Producer
+from partq.testing.local_broker import LocalBroker
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ORDERS = [f"order-{number}" for number in range(12)]
+LINES = 6
+HALF = LINES // 2
+CENTS = 100
+WAIT_S = 60.0
+
+
+@pytest.fixture
+async def broker():
+    """Two groups, and a lease so long that no busy machine outlasts it."""
+    async with LocalBroker(
+        groups=["with", "without"],
+        partitions=2,
+        spec={"rebalance": {"maxHandoffSeconds": 0.2}},
+        lease_ttl_s=10.0,
+    ) as local:
+        yield local
+
+
+async def start(name, *arguments):
+    """Start an example as a reader would."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, str(EXAMPLES / name), *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+
+
+async def publish(broker, lines):
+    """Publish some of the lines of every order."""
+    async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
+        for line in lines:
+            value = json.dumps({"line": line, "lines": LINES, "cents": CENTS}).encode()
+            await (await producer.send_many([Message(order, value) for order in ORDERS]))
+
+
+async def shared(broker, group):
+    """Wait until two members have a partition each."""
+    headers = {"Authorization": f"Bearer {broker.tokens.consume}"}
+    url = f"{broker.url}/v1/queues/orders/status"
+    async with ClientSession(headers=headers) as session, asyncio.timeout(WAIT_S):
+        while True:
+            async with session.get(url) as response:
+                partitions = (await response.json())["groups"][group]["partitions"].values()
+            ready = {each["member"] for each in partitions if each["state"] == "Ready"}
+            if len(ready) == 2:
+                return
+            await asyncio.sleep(0.05)
+
+
+# ---- the worked example -------------------------------------------------------------------------
+
+
+@pytest.mark.req("HND-17", "HND-03")
+async def test_a_partition_passes_in_the_middle_of_its_messages(broker):
+    tokens = broker.tokens
+    given = ("--url", broker.url, "--publish", tokens.produce, "--consume", tokens.consume)
+    process = await start("handoff.py", *given, "--group", "with")
+    async with asyncio.timeout(WAIT_S):
+        text, _ = await process.communicate()
+    assert process.returncode == 0, text.decode()
+    got = {"one": {}, "two": {}}
+    for line in text.decode().splitlines():
+        member, _, key, number = line.split(" ")  # "again" would be a part too many
+        got[member].setdefault(key, []).append(int(number))
+    (moved,) = got["two"]
+    (other,) = got["one"].keys() - {moved}
+    assert got == {"one": {moved: [1, 2], other: [1, 2, 3, 4, 5]}, "two": {moved: [3, 4, 5]}}
+
+
+# ---- state in a shared database -----------------------------------------------------------------
+
+
+class Pair:
+    """Two processes of one group, each with what it has written."""
+
+    def __init__(self, broker, group):
+        self.broker, self.group = broker, group
+        self.processes = []
+        self.lines = []
+
+    async def start(self, database):
+        """Start one of them."""
+        given = ("--url", self.broker.url, "--token", self.broker.tokens.consume)
+        process = await start(
+            "shared_state.py", *given, "--group", self.group, "--database", str(database)
+        )
+        lines = []
+        self.processes.append((process, asyncio.create_task(self._read(process, lines))))
+        self.lines.append(lines)
+
+    async def _read(self, process, lines):
+        async for line in process.stdout:
+            lines.append(line.decode().strip())
+
+    async def have_written(self, count):
+        """Wait until both have told of so many messages, without those that came again."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                told = [line for lines in self.lines for line in lines if "known" not in line]
+                if sum(line.startswith("order-") for line in told) >= count:
+                    return
+                await asyncio.sleep(0.02)
+
+    async def stop(self):
+        """End them, as Kubernetes would."""
+        for process, _ in self.processes:
+            process.terminate()
+        for process, reading in self.processes:
+            async with asyncio.timeout(WAIT_S):
+                await asyncio.gather(process.wait(), reading)
+            assert process.returncode == 0
+
+
+def complete(database):
+    """Return the sums of the orders that are complete."""
+    with closing(sqlite3.connect(database)) as connection:
+        return dict(connection.execute("SELECT id, cents FROM orders WHERE is_complete"))
+
+
+@pytest.mark.req("HND-23", "HND-03", "HND-29")
+async def test_sums_go_on_where_the_last_owner_has_left_them(broker, tmp_path):
+    """With one database for both. With one for each, the second cannot go on with anything."""
+    one, two, own = (tmp_path / f"{name}.db" for name in ("one", "two", "own"))
+    pairs = [Pair(broker, "with"), Pair(broker, "without")]
+    databases = {"with": (one, one), "without": (own, two)}
+    await publish(broker, range(HALF))
+    for pair in pairs:
+        await pair.start(databases[pair.group][0])
+    for pair in pairs:
+        await pair.have_written(HALF * len(ORDERS))
+        await pair.start(databases[pair.group][1])
+    for pair in pairs:
+        await shared(broker, pair.group)
+    await publish(broker, range(HALF, LINES))
+    for pair in pairs:
+        await pair.have_written(LINES * len(ORDERS))
+        await pair.stop()
+
+    assert complete(one) == dict.fromkeys(ORDERS, LINES * CENTS)
+    assert pairs[0].lines[1], "some orders were moved in the middle"
+    moved = {line.partition(":")[0] for line in pairs[1].lines[1]}
+    assert complete(own).keys() == set(ORDERS) - moved
+    assert complete(two) == {}
+    assert f"{min(moved)}: refused: line 0 is missing" in pairs[1].lines[1]
+
+
+# ---- ack last -----------------------------------------------------------------------------------
+
+
+def load(name):
+    """Import an example."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ack_last = load("ack_last")
+
+
+def ack_each():
+    """Return the same without the pattern: every line is acknowledged as it comes."""
+
+    class AckEach(ack_last.Orders):
+        def add(self, message):
+            super().add(message)
+            return [message]
+
+    return AckEach()
+
+
+async def in_halves(broker, group, kind, is_over):
+    """Have two consumers process all orders; the second one joins in the middle of each."""
+    both = [kind(), kind()]
+    async with AsyncExitStack() as stack:
+        tasks = []
+
+        async def join(orders):
+            consumer = Consumer(
+                broker.url, queue="orders", group=group, token=broker.tokens.consume,
+                on_revoked=orders.forget, handle_sigterm=False, leave_timeout_s=0.1,
+            )  # fmt: skip
+            await stack.enter_async_context(consumer)
+            tasks.append(asyncio.create_task(ack_last.process(consumer, orders)))
+
+        async def until(condition):
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    if condition():
+                        return
+                    await asyncio.sleep(0.02)
+
+        def gathered():
+            return [len(lines) for some in both[0].open.values() for lines in some.values()]
+
+        await publish(broker, range(HALF))
+        await join(both[0])
+        await until(lambda: gathered() == [HALF] * len(ORDERS))
+        await join(both[1])
+        await shared(broker, group)
+        await publish(broker, range(HALF, LINES))
+        await until(lambda: is_over(both))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return both
+
+
+@pytest.mark.req("HND-24", "HND-03")
+async def test_an_order_comes_again_complete_when_it_is_acknowledged_last(broker):
+    def is_over(both):
+        return sum(len(orders.complete) for orders in both) >= len(ORDERS)
+
+    first, second = await in_halves(broker, "with", ack_last.Orders, is_over)
+    assert sorted(first.complete + second.complete) == sorted(ORDERS)
+    assert second.complete, "some orders were moved in the middle"
+    assert first.headless + second.headless == []
+
+
+@pytest.mark.req("HND-24", "HND-26", "HND-29")
+async def test_an_order_without_its_first_lines_is_noticed(broker):
+    """The pattern left out: what the first consumer had in memory is lost with its partition."""
+
+    def is_over(both):
+        complete = sum(len(orders.complete) for orders in both)
+        return complete + len({key for orders in both for key in orders.headless}) == len(ORDERS)
+
+    first, second = await in_halves(broker, "without", ack_each, is_over)
+    assert second.complete == []
+    assert set(second.headless) == set(ORDERS) - set(first.complete)
+    assert second.headless
