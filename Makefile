@@ -20,7 +20,7 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kubernetes test e2e manifests check format chaos bench clean
+.PHONY: help demo demo-kubernetes test e2e manifests conformance check format chaos bench clean
 
 help: ## what there is
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 24
@@ -47,6 +47,10 @@ e2e: ## the stories on a real cluster; see e2e/README.md
 manifests: ## dist/install.yaml, for `kubectl apply -f` without helm
 	@scripts/setup.sh cli
 	@KUBE=$(KUBE) scripts/manifests.sh
+
+conformance: ## docs/conformance.md, from the rows and the marks of the tests
+	@scripts/setup.sh dev,embedded
+	@$(BIN)/python -m tests.conformance
 
 check: ## formatting, lint, types, import rules
 	@scripts/setup.sh dev,embedded
