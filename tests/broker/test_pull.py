@@ -143,6 +143,7 @@ async def test_a_silent_member_is_lost_after_its_lease(member, producer, clock, 
     await peers.eventually(lambda: running.broker.binder.find("workers", "m") is None, "lost")
     status, answer = await member.ack({**token_of(message), "upto": 1})
     assert (status, answer["error"]["code"]) == (409, "fenced")
+    await peers.eventually(lambda: running.broker.lease.is_valid, "the lease is renewed")
     (again,) = await member.messages()
     assert (again["cause"], again["redeliveries"]) == ("flow_lost", 1)
 
