@@ -6,12 +6,13 @@ from partq.kube.errors import KubernetesError
 
 
 class FakeApi:
-    """Objects by path; what is in `broken` has no answer."""
+    """Objects by path; what is in `broken` has no answer, what is in `refused` gets that status."""
 
     def __init__(self):
         self.objects = {}
         self.calls = []
         self.broken = set()
+        self.refused = {}
         self._version = 10
 
     async def get(self, path, **query):
@@ -50,6 +51,8 @@ class FakeApi:
         self.calls.append((method, path))
         if path in self.broken or "*" in self.broken:
             raise KubernetesError(f"{method} {path}: no answer")
+        if status := self.refused.get(path):
+            raise KubernetesError(f"{method} {path}: {status}: refused", status=status)
 
     def _is_latest(self, path, body):
         if path not in self.objects:

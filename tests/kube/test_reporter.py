@@ -4,15 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from partq.kube.api import group_path, queue_path
-from partq.kube.errors import KubernetesError
+from partq.kube.api import queue_path
 from partq.kube.names import QueueKey
 from partq.kube.render import QueueFacts
-from partq.kube.reporter import WRITES_AT_ONCE, Reporter
+from partq.kube.reporter import Reporter
 from partq.metrics import OperatorMetrics
-from tests.kube.bodies import group_body, queue_body
+from tests.kube.bodies import queue_body
 from tests.kube.fake_api import FakeApi
-from tests.kube.test_render import NOW, group_facts, queue_facts, queue_view
+from tests.kube.test_render import NOW, queue_facts, queue_view
 
 KEY = QueueKey("shop", "orders")
 PATH = queue_path(*KEY, "/status")
@@ -42,8 +41,9 @@ def reporter(api, told):
 
 async def test_nothing_is_written_twice(api, reporter):
     body = queue_body()
-    ready = await reporter.queue(body, queue_facts())
-    assert ready.is_true
+    await reporter.queue(body, queue_facts())
+    conditions = api.objects[PATH]["status"]["conditions"]
+    assert {each["type"]: each["status"] for each in conditions}["Ready"] == "True"
     for _ in range(3):  # the watch is late: the body is still the one before the writing
         await reporter.queue(body, queue_facts())
     assert api.calls == [("MERGE", PATH)]
@@ -78,20 +78,6 @@ async def test_a_new_life_of_the_name_is_told_of_from_the_start(api, reporter, t
     await reporter.queue(again, away)
     assert [uid for uid, _ in told[len(first) :]] == ["ffff", "ffff"]
     assert api.objects[PATH]["status"]["observedGeneration"] == 3
-
-
-async def test_a_status_that_is_refused_holds_up_no_other(api, reporter):
-    names = [f"group-{number:02}" for number in range(2 * WRITES_AT_ONCE)]
-    bodies = {}
-    for number, name in enumerate(names):
-        body = bodies[name] = group_body(name)
-        body["metadata"]["uid"] = f"{number:08}-1111-4222-8333-123456789abc"
-        api.objects[group_path("shop", name, "/status")] = body
-    paths = [group_path("shop", name, "/status") for name in names]
-    api.broken.add(paths[0])
-    with pytest.raises(KubernetesError):
-        await reporter.groups(bodies, {name: group_facts() for name in names})
-    assert [path for path in paths if "status" not in api.objects[path]] == [paths[0]]
 
 
 async def test_a_resource_that_is_gone_is_no_trouble(api, reporter):

@@ -17,6 +17,7 @@ from partq.kube.ports import QueueStore
 from partq.kube.runtime import KubernetesRuntime
 from partq.resources import ConsumerGroup, PartitionedQueue, effective_group, effective_queue
 from partq.resources.models import RebalancePolicy
+from partq.resources.status import MAX_MESSAGE_CHARS
 
 MAX_DOUBTFUL = 20
 """How many pods one look verifies."""
@@ -110,6 +111,7 @@ class Groups:
             done = self.hurried.get(name) or (body.get("status") or {}).get("rebalanceNow")
             if value is None:
                 continue
+            value = value[:MAX_MESSAGE_CHARS]  # status has room for no more
             if value == done or rebalance_now(name):
                 self.hurried[name] = value
 

@@ -22,15 +22,16 @@ from partq.kube.broker_pods import BrokerPlan, objects
 from partq.kube.cluster import Body
 from partq.kube.conditions import Finding, bad
 from partq.kube.context import Context
-from partq.kube.errors import KubernetesError, reason_of, sentence
+from partq.kube.errors import reason_of, sentence
 from partq.kube.groups import Groups
 from partq.kube.names import ConditionType, EventReason, QueueKey, Reason
 from partq.kube.news import Note
 from partq.kube.ports import QueueStore
-from partq.kube.render import Durability, GroupFacts, QueueFacts
+from partq.kube.render import Durability, QueueFacts
 from partq.kube.reporter import Reporter
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.serving import Serving
+from partq.kube.status_loop import StatusLoop
 from partq.resources import PartitionedQueue
 
 RESYNC_S = 5.0
@@ -38,8 +39,6 @@ RESYNC_S = 5.0
 LIMIT_S = 90.0
 """How long one look may take; each of its calls has its own time-out."""
 MIN_GAP_S = 0.2
-REPORT_GAP_S = 0.5
-"""How far two writings of status are apart, at least."""
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
 ACCESS_S = 30.0
@@ -58,7 +57,6 @@ class QueueWorker:
         self.key = key
         self._context = context
         self._wake = asyncio.Event()
-        self._news = asyncio.Event()
         self._runtime = KubernetesRuntime(
             context.cluster, key.namespace, policy_of=lambda group: self._groups.policy_of(group)
         )
@@ -67,6 +65,9 @@ class QueueWorker:
             context, key, self._runtime, on_view=self._take_view, on_rebalance=self._count
         )
         self._reporter = Reporter(context, key, self._runtime)
+        self._statuses = StatusLoop(
+            context, key, reporter=self._reporter, groups=self._groups, facts_of=self._facts
+        )
         self._applier = Applier(context.api, context.clock)
         self._deletion: deletion.Deletion | None = None
         self._model: PartitionedQueue | None = None
@@ -90,7 +91,7 @@ class QueueWorker:
     def notice(self) -> None:
         """Look again soon."""
         self._wake.set()
-        self._news.set()
+        self._statuses.wake()
         self._serving.wake()
 
     async def run(self) -> None:
@@ -98,7 +99,7 @@ class QueueWorker:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._work(), name=f"work {self.key}")
-                tasks.create_task(self._report(), name=f"report {self.key}")
+                tasks.create_task(self._statuses.run(), name=f"statuses {self.key}")
         finally:
             await self._serving.close()
 
@@ -111,7 +112,7 @@ class QueueWorker:
             began = self._context.clock()
             is_done = await self.look()
             self._context.metrics.reconciled(self._context.clock() - began, is_done=is_done)
-            self._news.set()
+            self._statuses.wake()
             await asyncio.sleep(MIN_GAP_S if is_done else FIRST_BACKOFF_S)
             wait_s = RESYNC_S if is_done else backoff_s
             backoff_s = FIRST_BACKOFF_S if is_done else min(2 * backoff_s, MAX_BACKOFF_S)
@@ -301,48 +302,9 @@ class QueueWorker:
     def _take_view(self, view: QueueView) -> None:
         if view != self._view:
             self._view = view
-            self._news.set()
+            self._statuses.wake()
 
-    async def _report(self) -> None:
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            try:
-                await self._write_status()
-            except KubernetesError as error:
-                _log.warning("status of %s: %s", self.key, error)
-                self._news.set()
-                await asyncio.sleep(FIRST_BACKOFF_S)
-            await asyncio.sleep(REPORT_GAP_S)
-
-    async def _write_status(self) -> None:
-        cluster = self._context.cluster
-        body = cluster.queue(self.key)
-        bodies = cluster.groups(self.key)
-        self._reporter.keep_only([*bodies.values(), *([body] if body is not None else [])])
-        ready = None
-        if body is not None:
-            ready = await self._reporter.queue(body, self._facts(body, len(bodies)))
-        is_paused = body is not None and parse.is_on(body, names.PAUSE)
-        is_rebalance_paused = body is not None and parse.is_on(body, names.PAUSE_REBALANCE)
-        views = self._view.groups if self._view is not None else {}
-        facts = {
-            name: GroupFacts(
-                generation=int(group["metadata"].get("generation", 0)),
-                problem=self._groups.problem(name, group),
-                queue_ready=ready,
-                view=views.get(name),
-                lag=self._groups.lag.get(name),
-                is_paused=is_paused,
-                is_rebalance_paused=is_rebalance_paused
-                or parse.is_on(group, names.PAUSE_REBALANCE),
-                rebalance_now=self._groups.hurried.get(name),
-            )
-            for name, group in bodies.items()
-        }
-        await self._reporter.groups(bodies, facts)
-
-    def _facts(self, body: Body, group_count: int) -> QueueFacts:
+    def _facts(self, body: Body) -> QueueFacts:
         troubles = {each.type: each for each in self._troubles.values()}
         if parse.is_deleting(body):
             text = "brokers and data are being removed"
@@ -359,7 +321,7 @@ class QueueWorker:
             ready_pods=sum(pod.is_ready and not pod.is_terminating for pod in pods),
             durability=self._durability,
             view=self._view,
-            group_count=group_count,
+            group_count=len(self._context.cluster.groups(self.key)),
             is_paused=parse.is_on(body, names.PAUSE),
             is_rebalance_paused=parse.is_on(body, names.PAUSE_REBALANCE),
             tokens_secret=self._access.tokens_secret if self._access else None,

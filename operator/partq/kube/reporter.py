@@ -1,6 +1,5 @@
 """Writes the status of a queue and its groups where it differs, and tells what is news."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,9 +16,6 @@ from partq.kube.news import Note
 from partq.kube.render import GroupFacts, QueueFacts
 from partq.kube.runtime import KubernetesRuntime
 
-WRITES_AT_ONCE = 8
-"""How many statuses of a queue's groups are under way; one after the other takes too long."""
-
 
 class Reporter:
     """What one queue's worker tells the world. Nothing is written that is there already."""
@@ -33,8 +29,8 @@ class Reporter:
         self._written: dict[str, Body] = {}
         """Bodies as the last writing left them, by uid: a watch may not have shown them yet."""
 
-    async def queue(self, body: Body, facts: QueueFacts) -> Finding:
-        """Write the queue's status, and return its Ready.
+    async def queue(self, body: Body, facts: QueueFacts) -> None:
+        """Write the queue's status.
 
         Raises:
             KubernetesError: not written; the next call tries again.
@@ -46,27 +42,14 @@ class Reporter:
         self._tell(subject, news.of_conditions(self._findings.get(subject.uid, ()), findings))
         self._findings[subject.uid] = findings
         ready = next(each for each in findings if each.type is ConditionType.READY)
-        is_ready = ready.is_true is True
-        self._context.metrics.observe_queue(*self._key, is_ready=is_ready)
-        return ready
+        self._context.metrics.observe_queue(*self._key, is_ready=ready.is_true is True)
 
-    async def groups(self, bodies: Mapping[str, Body], facts: Mapping[str, GroupFacts]) -> None:
-        """Write the status of each group, by name; what one of them lacks is not the others'.
+    async def group(self, name: str, body: Body, facts: GroupFacts) -> None:
+        """Write a group's status.
 
         Raises:
-            KubernetesError: some are not written; the next call tries again.
+            KubernetesError: not written; the next call tries again.
         """
-        slots = asyncio.Semaphore(WRITES_AT_ONCE)
-
-        async def write(name: str) -> None:
-            async with slots:
-                await self._group(name, bodies[name], facts[name])
-
-        results = await asyncio.gather(*map(write, bodies), return_exceptions=True)
-        for error in filter(None, results):
-            raise error
-
-    async def _group(self, name: str, body: Body, facts: GroupFacts) -> None:
         before = self._status(body)
         status, findings = render.group_status(facts, before, self._context.now(), self.pod_name)
         status["queue"] = self._key.name if facts.queue_ready is not None else before.get("queue")
