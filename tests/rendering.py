@@ -30,6 +30,8 @@ VALUES: dict[str, dict[str, Any]] = {
         "crds": {"keep": False},
         "operator": {
             "replicas": 3,
+            "leaseName": "queues",
+            "keyPrefix": "queues-2",
             "logLevel": "debug",
             "nodeSelector": {"disk": "fast"},
             "tolerations": [{"key": "only", "operator": "Equal", "value": "queues"}],
@@ -108,7 +110,12 @@ def helm(*arguments: str, values: dict[str, Any], folder: Path) -> str:
 
 
 def render(
-    values: dict[str, Any], version: tuple[int, int], folder: Path, *, namespace: str = "default"
+    values: dict[str, Any],
+    version: tuple[int, int],
+    folder: Path,
+    *,
+    release: str = "partq",
+    namespace: str = "default",
 ) -> list[dict[str, Any]]:
     """Return what the chart makes of these values for a version of Kubernetes.
 
@@ -118,7 +125,7 @@ def render(
     if version >= (1, 21):
         kinds.append("policy/v1/PodDisruptionBudget")
     text = helm(
-        *("template", "partq", str(CHART), "--namespace", namespace),
+        *("template", release, str(CHART), "--namespace", namespace),
         *("--kube-version", f"{version[0]}.{version[1]}.0"),
         *(option for kind in kinds for option in ("--api-versions", kind)),
         values=values,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from partq.settings import OperatorSettings
 from tests.rendering import render
 
 VERSION = (1, 31)
@@ -24,9 +25,10 @@ def test_the_chart_has_no_other_kinds():
     assert sorted(path.name for path in chart.iterdir()) == KINDS
 
 
-def rendered(folder, values, kind, name=None, version=VERSION):
+def rendered(folder, values, kind, name=None, *, version=VERSION, release="partq"):
     """Return the objects of a kind, or the one of a name."""
-    found = [body for body in render(values, version, folder) if body["kind"] == kind]
+    bodies = render(values, version, folder, release=release)
+    found = [body for body in bodies if body["kind"] == kind]
     if name is None:
         return found
     (one,) = [body for body in found if body["metadata"]["name"] == name]
@@ -75,3 +77,20 @@ def test_a_secret_of_ones_own_is_not_looked_into(tmp_path):
     assert "annotations" not in pod_template(tmp_path, values)["metadata"]
     values["operator"] = {"podAnnotations": {"example.org/owner": "us"}}
     assert pod_template(tmp_path, values)["metadata"]["annotations"] == {"example.org/owner": "us"}
+
+
+def settings(folder, values, release="partq"):
+    """Return what the operator reads of its container's environment."""
+    (deployment,) = rendered(folder, values, "Deployment", release=release)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each.get("value", "") for each in container["env"]}
+    pod = {"PARTQ_POD_NAME": "operator-0", "PARTQ_POD_NAMESPACE": "default"}
+    return OperatorSettings.from_env({**env, **pod})
+
+
+def test_two_releases_of_a_namespace_have_a_lease_each(tmp_path):
+    one, other = (settings(tmp_path, {}, release) for release in ("partq", "second"))
+    assert (one.lease_name, one.key_prefix) == ("partq-operator", "partq")
+    assert other.lease_name == "second-partq-operator"
+    named = settings(tmp_path, {"operator": {"leaseName": "mine", "keyPrefix": "mine-2"}})
+    assert (named.lease_name, named.key_prefix) == ("mine", "mine-2")
