@@ -154,11 +154,23 @@ async def test_a_stateful_set_that_cannot_be_removed_holds_it_up_for_a_while_onl
     assert api.objects[PATH]["metadata"]["finalizers"] == ["other"]
 
 
-async def test_the_finalizer_of_a_resource_that_has_changed_stays_for_now(api):
+async def test_a_queue_that_has_changed_since_it_was_read_is_held_as_it_is_now(api):
     body = queue_body()
     body["metadata"]["resourceVersion"] = "older"
-    assert await deletion.hold(api, body) is False
+    api.objects[PATH]["metadata"]["finalizers"] = ["other"]
+    assert await deletion.hold(api, body) is True
     assert api.objects[PATH]["metadata"]["finalizers"] == ["other", FINALIZER], "not overwritten"
+
+
+@pytest.mark.parametrize(
+    "change", [{"uid": "the next life"}, {"deletionTimestamp": "2026-11-20T11:00:00Z"}]
+)
+async def test_a_queue_that_goes_is_not_held(api, change):
+    body = queue_body()
+    body["metadata"]["resourceVersion"] = "older"
+    api.objects[PATH]["metadata"] |= {"finalizers": ["other"], **change}
+    assert await deletion.hold(api, body) is False
+    assert api.objects[PATH]["metadata"]["finalizers"] == ["other"]
 
 
 async def test_the_next_life_of_a_name_keeps_its_finalizer(api):

@@ -21,6 +21,8 @@ STORE_LIMIT_S = 60.0
 """How long the store may keep the resource from going."""
 PODS_LIMIT_S = 45.0
 """How long broker pods, and the removal of their StatefulSet, may; above their grace period."""
+HOLD_TRIES = 3
+"""How often the finalizer is written to a queue that changes meanwhile."""
 
 _log = logging.getLogger(__name__)
 
@@ -124,15 +126,26 @@ class Deletion:
 
 
 async def hold(api: KubeApi, body: Body) -> bool:
-    """Put the finalizer at a queue; False: the queue has changed or is gone, look again.
+    """Put the finalizer at a queue; False: the queue is going or gone, or changes all the time.
 
     Raises:
         KubernetesError: no answer, or a refusal.
     """
-    finalizers = list(body["metadata"].get("finalizers") or ())
-    if names.FINALIZER in finalizers:
-        return True
-    return await _write(api, body, [*finalizers, names.FINALIZER])
+    metadata = body["metadata"]
+    for _ in range(HOLD_TRIES):
+        finalizers = list(metadata.get("finalizers") or ())
+        if names.FINALIZER in finalizers:
+            return True
+        if await _write(api, body, [*finalizers, names.FINALIZER]):
+            return True
+        # It has changed since it was read, if only by its status.
+        latest = await api.get(queue_path(metadata["namespace"], metadata["name"]))
+        if latest is None or latest["metadata"]["uid"] != metadata["uid"]:
+            return False
+        if latest["metadata"].get("deletionTimestamp"):
+            return False
+        body, metadata = latest, latest["metadata"]
+    return False
 
 
 async def release(api: KubeApi, body: Body) -> None:
