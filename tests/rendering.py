@@ -50,6 +50,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "podAnnotations": {"example.org/owner": "us"},
             "podLabels": {"tier": "data"},
         },
+        "broker": {"pullPolicy": "Always", "logLevel": "warning"},
         "redis": {
             "builtIn": {
                 "maxMemory": "3gb",

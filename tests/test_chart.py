@@ -94,3 +94,15 @@ def test_two_releases_of_a_namespace_have_a_lease_each(tmp_path):
     assert other.lease_name == "second-partq-operator"
     named = settings(tmp_path, {"operator": {"leaseName": "mine", "keyPrefix": "mine-2"}})
     assert (named.lease_name, named.key_prefix) == ("mine", "mine-2")
+
+
+def test_what_is_the_operators_alone_restarts_no_broker(tmp_path):
+    """Both would be in the template of every broker pod."""
+    found = settings(
+        tmp_path, {"image": {"pullPolicy": "Always"}, "operator": {"logLevel": "debug"}}
+    )
+    assert (found.broker_image_pull_policy, found.broker_log_level) == ("IfNotPresent", "info")
+    assert found.log_level == "debug"
+    found = settings(tmp_path, {"broker": {"pullPolicy": "Never", "logLevel": "debug"}})
+    assert (found.broker_image_pull_policy, found.broker_log_level) == ("Never", "debug")
+    assert found.log_level == "info"

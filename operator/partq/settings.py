@@ -248,6 +248,9 @@ class OperatorSettings(LoggingSettings):
     )
     """When nodes pull that image."""
 
+    broker_log_level: Annotated[str, Choice(LOG_LEVELS)] = "info"
+    """The brokers' log level: apart from the operator's, as a change restarts every broker."""
+
     pod_name: Annotated[str, Text(r"[0-9A-Za-z.-]{1,253}", "the name of a pod")]
     """Who this replica is among those of the operator."""
 

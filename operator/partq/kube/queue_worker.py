@@ -219,7 +219,7 @@ class QueueWorker:
             image=settings.broker_image,
             image_pull_policy=settings.broker_image_pull_policy,
             key_prefix=settings.key_prefix,
-            log_level=settings.log_level,
+            log_level=settings.broker_log_level,
             server_version=self._context.server_version,
         )
         if await self._applier.apply(objects(plan), uid):
