@@ -86,8 +86,14 @@ def test_conditions(before, after, reasons):
         pytest.param(
             WAITING,
             replace(CALM, members={}, rebalances=(DONE,)),
-            ["RebalanceCompleted"],
-            id="late, between two looks",
+            ["RebalanceStarted", "RebalanceCompleted"],
+            id="late, and all of it between two looks",
+        ),
+        pytest.param(
+            CALM,
+            replace(CALM, moving_count=3, rebalances=(DONE,)),
+            ["RebalanceStarted", "RebalanceCompleted"],
+            id="one over, the next under way",
         ),
     ],
 )
@@ -102,7 +108,8 @@ def test_a_note_names_a_bounded_number_of_members():
 
 
 def test_what_a_rebalance_did_is_told():
-    (note,) = news.of_group(CALM, replace(CALM, rebalances=(DONE,)), str)
-    assert note.text == (
+    started, completed = news.of_group(CALM, replace(CALM, rebalances=(DONE,)), str)
+    assert started.text == "3 partitions are handed over"
+    assert completed.text == (
         "member_joined: 2 partitions moved, 1 assigned in 250 ms; longest pause 40 ms"
     )

@@ -67,14 +67,17 @@ def of_group(
     if after.is_waiting and not before.is_waiting:
         text = "a member's connection is lost; its partitions wait for it"
         notes.append(Note(EventReason.REBALANCE_SCHEDULED, text))
+    done = _new(before, after)
     is_calm = not after.is_waiting and not after.moving_count and not before.moving_count
-    if before.is_waiting and is_calm and not _new(before, after):
+    if before.is_waiting and is_calm and not done:
         text = "the member is back; nothing has moved"
         notes.append(Note(EventReason.REBALANCE_CANCELLED, text))
-    if after.moving_count and not before.moving_count:
-        text = f"{after.moving_count} partitions are handed over"
+    # One that began and ended between two looks has begun all the same.
+    count = after.moving_count or sum(each.moved + each.assigned for each in done)
+    if count and not before.moving_count:
+        text = f"{count} partitions are handed over"
         notes.append(Note(EventReason.REBALANCE_STARTED, text))
-    for rebalance in _new(before, after):
+    for rebalance in done:
         notes.append(_completed(rebalance))
         if rebalance.timed_out:
             text = (

@@ -196,6 +196,8 @@ class Brokers:
         self.urls: list[str] = []
         self.tokens: dict[str, str] = {}
         """By role, once the brokers run."""
+        self.tokens_file = folder / f"{namespace}-{queue}-tokens.json"
+        """What would be mounted in each pod."""
 
     def start(self) -> None:
         """Wait for the StatefulSet, and have as many pods as it wants."""
@@ -243,7 +245,7 @@ class Brokers:
             "PARTQ_LISTEN_HOST": HOST,
             "PARTQ_LISTEN_PORT": url.rpartition(":")[2],
             "PARTQ_ADVERTISED_URL": url,
-            "PARTQ_TOKENS_FILE": str(self._tokens_file(template["spec"]["volumes"])),
+            "PARTQ_TOKENS_FILE": str(self._mounted_tokens(template["spec"]["volumes"])),
             "PARTQ_LEASE_TTL_S": "1",
         }
         log = self._folder / f"{self._namespace}-{name}.log"
@@ -267,13 +269,12 @@ class Brokers:
                     raise AssertionError(f"a variable that this play does not know: {entry}")
         return found
 
-    def _tokens_file(self, volumes: list[Body]) -> Path:
+    def _mounted_tokens(self, volumes: list[Body]) -> Path:
         (secret,) = (each["secret"] for each in volumes if each["name"] == "tokens")
         (item,) = secret["items"]
-        path = self._folder / f"{self._namespace}-{self._queue}-{item['path']}"
         self.tokens = self._secret(secret["secretName"])
-        path.write_text(self.tokens[item["key"]])
-        return path
+        self.tokens_file.write_text(self.tokens[item["key"]])
+        return self.tokens_file
 
     def _secret(self, name: str) -> dict[str, str]:
         secret = self._kube.get("Secret", self._namespace, name)

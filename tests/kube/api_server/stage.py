@@ -3,7 +3,7 @@
 import json
 import re
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -115,31 +115,48 @@ class Stage:
         self.wait_for("PartitionedQueue", queue, "Ready", "True")
         return brokers
 
-    def start_consumer(self, pod: PlayedPod, queue: str, group: str, brokers: Brokers) -> PlayedPod:
+    def start_consumer(
+        self, pod: PlayedPod, queue: str, group: str, brokers: Brokers, *options: str
+    ) -> PlayedPod:
         """Let `partq consume` play a pod; its member id is the pod's uid."""
         env = {"PARTQ_MEMBER": pod.uid}
-        self.start_consumer_as(pod, queue, group, brokers, env)
+        self.start_consumer_as(pod, queue, group, brokers, env, *options)
         return pod
 
     def start_consumer_as(
-        self, pod: PlayedPod, queue: str, group: str, brokers: Brokers, env: Mapping[str, str]
+        self,
+        pod: PlayedPod,
+        queue: str,
+        group: str,
+        brokers: Brokers,
+        env: Mapping[str, str],
+        *options: str,
     ) -> None:
         """Let `partq consume` play a pod, under a member id in `env`."""
         log = self.folder / f"{self.namespace}-{pod.name}.log"
-        argv: list[str | Path] = [
-            *(PARTQ, "consume", "--json", "--queue", queue, "--namespace", self.namespace),
-            *(
-                "--group",
-                group,
-                "--url",
-                ",".join(brokers.urls),
-                "--token",
-                brokers.tokens["consume"],
-            ),
-        ]
-        process = Process(argv, log=log, env=env)
+        argv = ["consume", "--json", "--group", group, *options]
+        process = Process(
+            [PARTQ, *argv], log=log, env={**self._at(queue, brokers, "consume"), **env}
+        )
         self._consumers.append(process)
         pod.start(process)
+
+    def publish(self, queue: str, brokers: Brokers, values: Sequence[str]) -> None:
+        """Store messages that may go to any partition."""
+        log = self.folder / f"{self.namespace}-publish.log"
+        env = self._at(queue, brokers, "produce")
+        process = Process([PARTQ, "publish", *values], log=log, env=env)
+        process.start()
+        assert process.wait() == 0, process.output()
+
+    def _at(self, queue: str, brokers: Brokers, role: str) -> dict[str, str]:
+        """Return the environment by which a command finds a queue."""
+        return {
+            "PARTQ_URL": ",".join(brokers.urls),
+            "PARTQ_QUEUE": queue,
+            "PARTQ_NAMESPACE": self.namespace,
+            "PARTQ_TOKEN": brokers.tokens[role],
+        }
 
     @contextmanager
     def consumers(self) -> Iterator[None]:

@@ -114,9 +114,29 @@ def test_scaling_hands_partitions_over(stage, brokers, group):
     for pod in (third, fourth):
         pod.end()
     stage.wait_for_shares(QUEUE, group, first, second)
+    stage.wait_for_event("ConsumerGroup", group, "RebalanceStarted")
     stage.wait_for_event("ConsumerGroup", group, "RebalanceCompleted")
     # Four; one more when the third has left before the fourth is told to.
     eventually(lambda: moves(stage, group, "member_left") in (4, 5), "the way back in status")
+
+
+def test_a_handoff_that_runs_out_of_time_is_told(stage, brokers, group):
+    """The first member takes every message and is never done with any."""
+    stage.apply_group(group, QUEUE)
+    owner = stage.owner(group, group)
+    first = stage.start_consumer(owner.make_pod(), QUEUE, group, brokers, "--no-ack")
+    first.report(is_ready=True)
+    stage.wait_for_shares(QUEUE, group, first)
+    stage.publish(QUEUE, brokers, [f"message {number}" for number in range(64)])
+    eventually(lambda: first.process.output().count('"value"') >= 64, "all are in its hands")
+
+    second = start(stage, brokers, owner, group)
+    stage.wait_for_shares(QUEUE, group, first, second)
+    stage.wait_for_event("ConsumerGroup", group, "PartitionHandoffTimedOut")
+    eventually(
+        lambda: stage.status("ConsumerGroup", group)["rebalances"][-1]["timedOut"] > 0,
+        "the count in status",
+    )
 
 
 def test_only_pods_that_match_and_are_ready_are_members(stage, brokers, group):

@@ -1,5 +1,7 @@
 """What goes wrong is told by a condition and an Event, and mended without a restart."""
 
+import json
+
 import pytest
 import redis
 
@@ -184,3 +186,29 @@ def test_brokers_that_do_not_answer(stage):
         pod.restart()
     stage.wait_for("PartitionedQueue", "mute", "Ready", "True")
     stage.wait_for_event("PartitionedQueue", "mute", "Recovered")
+
+
+def test_a_broker_that_does_not_answer_the_operator(stage):
+    """It serves consumers and producers, but has lost the operator's token."""
+    stage.apply_queue("deaf")
+    brokers = stage.serve("deaf")
+    text = brokers.tokens_file.read_text()
+    grants = [grant for grant in json.loads(text) if grant["role"] != "admin"]
+    put_into(brokers.tokens_file, json.dumps(grants))
+    wait_for_trouble(
+        stage,
+        "PartitionedQueue",
+        "deaf",
+        "BrokerUnreachable",
+        is_stalled=False,
+        sentence="deaf-broker-0",
+    )
+    put_into(brokers.tokens_file, text)
+    stage.wait_for("PartitionedQueue", "deaf", "Ready", "True")
+
+
+def put_into(file, text):
+    """Replace a mounted file in one step, as the kubelet does."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
