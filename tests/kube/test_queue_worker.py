@@ -9,7 +9,7 @@ import pytest
 from partq.kube import queue_worker
 from partq.kube.api import queue_path
 from partq.kube.cluster import Cluster, GroupKey
-from partq.kube.names import FINALIZER, QueueKey
+from partq.kube.names import FINALIZER, PAUSE, QueueKey
 from partq.kube.queue_worker import QueueWorker
 from partq.metrics import OperatorMetrics
 from partq.settings import OperatorSettings
@@ -109,6 +109,13 @@ class Stage:
     def drop_group(self, name="workers"):
         self.cluster.drop_group(GroupKey("shop", name))
 
+    async def status(self, worker):
+        """Return the queue's status as the worker writes it now."""
+        path = queue_path(*KEY, "/status")
+        self.api.objects.setdefault(path, self.api.objects[queue_path(*KEY)])
+        await worker.statuses.write()
+        return self.api.objects[path]["status"]
+
     def applied(self):
         """Return the broker's StatefulSet, if it was applied since the last time of asking."""
         is_applied = ("APPLY", STATEFUL_SET) in self.api.calls
@@ -138,6 +145,12 @@ def troubles(worker):
     return [str(finding.reason) for finding in worker.troubles]
 
 
+def condition(status, type_):
+    """Return status and reason of a condition."""
+    found = {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+    return found[type_]
+
+
 async def test_a_queue_that_is_new(stage):
     stage.put_queue(partitions=4)
     stage.put_group()
@@ -147,6 +160,25 @@ async def test_a_queue_that_is_new(stage):
     assert stage.store.layout.partition_count == 4
     assert stage.store.groups["workers"].spec["type"] == "Partitioned"
     assert stage.applied() is not None
+    status = await stage.status(worker)
+    assert status["observedGeneration"] == 1
+    assert condition(status, "ObjectsApplied") == ("True", "AsSpecified")
+
+
+async def test_a_spec_that_nobody_looked_at_is_not_called_observed(stage):
+    stage.put_queue(partitions=4)
+    worker, _ = stage.operator()
+    await worker.look()
+    stage.put_queue(partitions=4, limits={"maxMessageBytes": 1})
+    assert (await stage.status(worker))["observedGeneration"] == 1
+    stage.put_queue(partitions=4, limits={"maxMessageBytes": 1}, annotations={PAUSE: "true"})
+    await worker.look()
+    assert (await stage.status(worker))["observedGeneration"] == 1, "paused: nobody looks"
+    stage.put_queue(partitions=4, limits={"maxMessageBytes": 1})
+    await worker.look()
+    status = await stage.status(worker)
+    assert status["observedGeneration"] == 4
+    assert condition(status, "Ready") == ("False", "InvalidSpec")
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
@@ -240,6 +272,11 @@ async def test_nothing_is_made_of_a_spec_that_was_never_valid(stage):
     assert not serving.is_coordinating
     assert stage.store.writes == []
     assert list(stage.api.objects) == [queue_path(*KEY)]
+
+    status = await stage.status(worker)
+    assert status["observedGeneration"] == 1
+    assert condition(status, "SpecValid") == ("False", "InvalidSpec")
+    assert condition(status, "ObjectsApplied") == ("Unknown", "Pending")
 
 
 async def test_the_last_spec_that_was_valid_is_still_repaired(stage):

@@ -34,6 +34,7 @@ def queue_facts(**changes):
     facts = {
         "key": KEY,
         "generation": 3,
+        "is_applied": True,
         "is_provisioned": True,
         "partition_count": 4,
         "desired_brokers": 2,
@@ -79,7 +80,7 @@ CALM = (False, "AsSpecified")
     [
         pytest.param(queue_facts(), (True, "AsSpecified"), CALM, CALM, id="as specified"),
         pytest.param(
-            queue_facts(view=None, is_provisioned=False, store_uid=None),
+            queue_facts(view=None, is_provisioned=False, is_applied=False),
             (None, "Pending"),
             (True, "Pending"),
             CALM,

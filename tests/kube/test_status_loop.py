@@ -12,7 +12,7 @@ from partq.kube.cluster import Cluster
 from partq.kube.groups import Groups
 from partq.kube.names import QueueKey
 from partq.kube.reporter import Reporter
-from partq.kube.status_loop import FIRST_PAUSE_S, MAX_PAUSE_S, WRITES_AT_ONCE, StatusLoop
+from partq.kube.status_loop import FIRST_PAUSE_S, MAX_PAUSE_S, WRITES_AT_ONCE, StatusLoop, bodies_of
 from partq.metrics import OperatorMetrics
 from partq.resources.status import MAX_MESSAGE_CHARS
 from tests.kube.bodies import group_body, queue_body
@@ -26,13 +26,27 @@ GROUPS = [f"group-{number:02}" for number in range(2 * WRITES_AT_ONCE)]
 PATHS = [group_path("shop", name, "/status") for name in GROUPS]
 
 
+def facts_of(body, generation):
+    return queue_facts(generation=generation)
+
+
 class Stage:
     def __init__(self):
         self.api = FakeApi()
         self.clock = Clock()
         self.cluster = Cluster(lambda key: None)
         self.groups = Groups(self.cluster, KEY)
-        self.facts_of = lambda body: queue_facts()
+        self.facts_of = facts_of
+        self.loop = self.new_loop()
+        self.put(self.cluster.put_queue, QUEUE, queue_body())
+        for number, (name, path) in enumerate(zip(GROUPS, PATHS, strict=True)):
+            body = group_body(name)
+            body["metadata"]["uid"] = f"{number:08}-1111-4222-8333-123456789abc"
+            self.put(self.cluster.put_group, path, body)
+        self.look()
+
+    def new_loop(self):
+        """Return the loop of an operator that has just begun."""
         context = SimpleNamespace(
             api=self.api,
             clock=self.clock,
@@ -41,18 +55,16 @@ class Stage:
             metrics=OperatorMetrics(),
             now=lambda: NOW,
         )
-        self.loop = StatusLoop(
+        return StatusLoop(
             context,
             KEY,
             reporter=Reporter(context, KEY, SimpleNamespace(pod_of=lambda member: None)),
             groups=self.groups,
-            facts_of=lambda body: self.facts_of(body),
+            facts_of=lambda body, generation: self.facts_of(body, generation),
         )
-        self.put(self.cluster.put_queue, QUEUE, queue_body())
-        for number, (name, path) in enumerate(zip(GROUPS, PATHS, strict=True)):
-            body = group_body(name)
-            body["metadata"]["uid"] = f"{number:08}-1111-4222-8333-123456789abc"
-            self.put(self.cluster.put_group, path, body)
+
+    def look(self):
+        self.loop.note_look(bodies_of(self.cluster, KEY))
 
     def put(self, put, path, body):
         self.api.objects[path] = body
@@ -120,7 +132,7 @@ async def test_the_loop_goes_on_after_a_mistake_of_ours(stage, monkeypatch):
     monkeypatch.setattr("partq.kube.status_loop.FIRST_PAUSE_S", 0.001)
     looked = asyncio.Event()
 
-    def broken(body):
+    def broken(body, generation):
         looked.set()
         raise ZeroDivisionError
 
@@ -129,7 +141,7 @@ async def test_the_loop_goes_on_after_a_mistake_of_ours(stage, monkeypatch):
     stage.loop.wake()
     async with asyncio.timeout(10):
         await looked.wait()
-        stage.facts_of = lambda body: queue_facts()
+        stage.facts_of = facts_of
         while stage.without_status():  # noqa: ASYNC110 - the condition is about what a task does
             await asyncio.sleep(0.005)
     task.cancel()
@@ -152,3 +164,65 @@ async def test_a_long_annotation_fits_into_the_status(stage):
     await stage.loop.write()
     status = stage.api.objects[PATHS[0]]["status"]
     assert status["rebalanceNow"] == "x" * MAX_MESSAGE_CHARS
+
+
+def later(body, *, generation, **changes):
+    """Return a body as the server has it after a change."""
+    version = str(int(body["metadata"]["resourceVersion"]) + 100)
+    metadata = {**body["metadata"], "generation": generation, "resourceVersion": version}
+    return {**body, "metadata": metadata, **changes}
+
+
+def observed(stage, path):
+    """Return the generations that a status names."""
+    status = stage.api.objects[path]["status"]
+    return {status["observedGeneration"]} | {
+        each["observedGeneration"] for each in status["conditions"]
+    }
+
+
+async def test_a_status_names_the_generation_that_was_looked_at(stage):
+    await stage.loop.write()
+    assert observed(stage, QUEUE) == observed(stage, PATHS[0]) == {1}
+
+    stage.cluster.put_queue(later(stage.cluster.queue(KEY), generation=2))
+    group = stage.cluster.groups(KEY)[GROUPS[0]]
+    broken = later(group, generation=5, spec={**group["spec"], "strategy": "?"})
+    stage.cluster.put_group(broken)
+    await stage.loop.write()
+    assert observed(stage, QUEUE) == observed(stage, PATHS[0]) == {1}
+    assert condition(stage, PATHS[0], "SpecValid") == "True", "of the generation that it names"
+
+    stage.look()
+    await stage.loop.write()
+    assert observed(stage, QUEUE) == {2}
+    assert observed(stage, PATHS[0]) == {5}
+    assert observed(stage, PATHS[1]) == {1}
+    assert condition(stage, PATHS[0], "SpecValid") == "False"
+
+
+async def test_nothing_is_written_before_the_first_look(stage):
+    stage.loop = stage.new_loop()
+    assert await stage.loop.write()
+    assert stage.api.calls == []
+
+
+async def test_a_queue_that_was_paused_when_the_operator_began(stage):
+    """No look is about its spec, nor its groups'; that it is paused is told all the same."""
+    stage.loop = stage.new_loop()
+    queue = stage.cluster.queue(KEY)
+    queue["metadata"]["annotations"] = {names.PAUSE: "true"}
+    stage.facts_of = lambda body, generation: queue_facts(generation=generation, is_paused=True)
+    status = {"observedGeneration": 3, "conditions": []}
+    stage.put(stage.cluster.put_queue, QUEUE, later(queue, generation=4, status=status))
+    group = stage.cluster.groups(KEY)[GROUPS[0]]
+    stage.put(stage.cluster.put_group, PATHS[0], later(group, generation=4, status=status))
+    stage.loop.note_look([])
+    await stage.loop.write()
+    assert observed(stage, QUEUE) == observed(stage, PATHS[0]) == {3}
+    assert condition(stage, QUEUE, "Paused") == condition(stage, PATHS[0], "Paused") == "True"
+
+
+def condition(stage, path, type_):
+    conditions = stage.api.objects[path]["status"]["conditions"]
+    return next(each["status"] for each in conditions if each["type"] == type_)

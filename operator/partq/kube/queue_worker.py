@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from partq.coordinator.provision import PartitionsFixedError
 from partq.coordinator.view import QueueView
@@ -31,7 +31,7 @@ from partq.kube.render import Durability, QueueFacts
 from partq.kube.reporter import Reporter
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.serving import Serving
-from partq.kube.status_loop import StatusLoop
+from partq.kube.status_loop import StatusLoop, bodies_of
 from partq.resources import PartitionedQueue
 
 RESYNC_S = 5.0
@@ -65,7 +65,7 @@ class QueueWorker:
             context, key, self._runtime, on_view=self._take_view, on_rebalance=self._count
         )
         self._reporter = Reporter(context, key, self._runtime)
-        self._statuses = StatusLoop(
+        self.statuses: Final = StatusLoop(
             context, key, reporter=self._reporter, groups=self._groups, facts_of=self._facts
         )
         self._applier = Applier(context.api, context.clock)
@@ -75,7 +75,7 @@ class QueueWorker:
         self._troubles: dict[str, Finding] = {}
         self._access: Access | None = None
         self._access_of: tuple[float, int] = (float("-inf"), 0)
-        self._is_provisioned = False
+        self._is_provisioned = self._is_applied = False
         self._partition_count: int | None = None
         self._recorded: PartitionedQueue | None = None
         """What goes on, of a queue whose spec has not been valid since this operator began."""
@@ -91,7 +91,7 @@ class QueueWorker:
     def notice(self) -> None:
         """Look again soon."""
         self._wake.set()
-        self._statuses.wake()
+        self.statuses.wake()
         self._serving.wake()
 
     async def run(self) -> None:
@@ -99,7 +99,7 @@ class QueueWorker:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._work(), name=f"work {self.key}")
-                tasks.create_task(self._statuses.run(), name=f"statuses {self.key}")
+                tasks.create_task(self.statuses.run(), name=f"statuses {self.key}")
         finally:
             await self._serving.close()
 
@@ -112,7 +112,6 @@ class QueueWorker:
             began = self._context.clock()
             is_done = await self.look()
             self._context.metrics.reconciled(self._context.clock() - began, is_done=is_done)
-            self._statuses.wake()
             await asyncio.sleep(MIN_GAP_S if is_done else FIRST_BACKOFF_S)
             wait_s = RESYNC_S if is_done else backoff_s
             backoff_s = FIRST_BACKOFF_S if is_done else min(2 * backoff_s, MAX_BACKOFF_S)
@@ -122,9 +121,11 @@ class QueueWorker:
 
     async def look(self) -> bool:
         """Look at everything once; False: something did not succeed."""
+        judged: Collection[Body] = bodies_of(self._context.cluster, self.key)
         try:
             async with asyncio.timeout(LIMIT_S):
-                await self._reconcile()
+                if not await self._reconcile():
+                    judged = ()
         except (PartqError, TimeoutError) as error:
             self._note("look", error)
         except Exception as error:  # noqa: BLE001 - one queue's mistake must not end the others'
@@ -132,22 +133,29 @@ class QueueWorker:
             self._note("look", error)
         else:
             self._troubles.pop("look", None)
+        self.statuses.note_look(judged)
         return not self._troubles
 
-    async def _reconcile(self) -> None:
+    async def _reconcile(self) -> bool:
+        """Do what the resources ask for; False: it was not asked what they say."""
         body = self._context.cluster.queue(self.key)
         if body is None:
             await self._forget()
-            return
-        if parse.is_deleting(body):
+        elif parse.is_deleting(body):
             await self._delete(body)
-            return
-        self._deletion = None
-        if parse.is_on(body, names.PAUSE):
+        elif parse.is_on(body, names.PAUSE):
+            self._deletion = None
             await self._serving.pause()
-            return
-        if not await self._step("finalizer", lambda: deletion.hold(self._context.api, body)):
-            return  # a queue that goes without it leaves what is made, and its name
+            return False
+        else:
+            self._deletion = None
+            held = await self._step("finalizer", lambda: deletion.hold(self._context.api, body))
+            if not held:  # a queue that goes without it leaves what is made, and its name
+                return held is None
+            await self._serve(body)
+        return True
+
+    async def _serve(self, body: Body) -> None:
         self._model = await self._step("spec", lambda: self._read(body)) or self._model
         known = self._model or (parse.whereabouts(body) if parse.was_served(body) else None)
         if known is None:
@@ -222,7 +230,9 @@ class QueueWorker:
             log_level=settings.broker_log_level,
             server_version=self._context.server_version,
         )
-        if await self._applier.apply(objects(plan), uid):
+        is_new = await self._applier.apply(objects(plan), uid)
+        self._is_applied = True
+        if is_new:
             note = Note(EventReason.UPDATED, "brokers, Services and policies are as specified")
             self._reporter.tell(body, "PartitionedQueue", note)
 
@@ -293,7 +303,7 @@ class QueueWorker:
     async def _forget(self) -> None:
         await self._serving.close()
         self._model = self._recorded = self._access = self._view = self._durability = None
-        self._partition_count, self._is_provisioned = None, False
+        self._partition_count, self._is_provisioned, self._is_applied = None, False, False
         self._troubles.clear()
         self._context.metrics.forget(*self.key)
 
@@ -302,9 +312,9 @@ class QueueWorker:
     def _take_view(self, view: QueueView) -> None:
         if view != self._view:
             self._view = view
-            self._statuses.wake()
+            self.statuses.wake()
 
-    def _facts(self, body: Body) -> QueueFacts:
+    def _facts(self, body: Body, generation: int) -> QueueFacts:
         troubles = {each.type: each for each in self._troubles.values()}
         if parse.is_deleting(body):
             text = "brokers and data are being removed"
@@ -313,8 +323,9 @@ class QueueWorker:
         pods, model = self._context.cluster.brokers(self.key), self._model or self._recorded
         return QueueFacts(
             key=self.key,
-            generation=int(body["metadata"].get("generation", 0)),
+            generation=generation,
             troubles=troubles,
+            is_applied=self._is_applied,
             is_provisioned=self._is_provisioned,
             partition_count=self._partition_count,
             desired_brokers=model.spec.brokers.replicas if model else 0,

@@ -35,6 +35,8 @@ class QueueFacts:
     generation: int
     troubles: Mapping[ConditionType, Finding] = field(default_factory=dict)
     """What went wrong last in each part of the work, and is not mended yet."""
+    is_applied: bool = False
+    """Its objects were applied, if not for the latest spec."""
     is_provisioned: bool = False
     """The queue's records are in the store."""
     partition_count: int | None = None
@@ -97,7 +99,7 @@ def queue_findings(facts: QueueFacts) -> list[Finding]:
     brokers = _brokers(facts)
     needed = [
         _part(facts, ConditionType.SPEC_VALID, is_done=True),
-        _part(facts, ConditionType.OBJECTS_APPLIED, is_done=facts.store_uid is not None),
+        _part(facts, ConditionType.OBJECTS_APPLIED, is_done=facts.is_applied),
         _part(facts, ConditionType.STORE_REACHABLE, is_done=facts.is_provisioned),
         _served(facts),
     ]

@@ -7,12 +7,12 @@ wait, for a few seconds at most: what is true must be there soon after the API s
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from partq.kube import names, parse
-from partq.kube.cluster import Body
+from partq.kube.cluster import Body, Cluster
 from partq.kube.conditions import Finding
 from partq.kube.context import Context
 from partq.kube.errors import KubernetesError
@@ -53,7 +53,7 @@ class StatusLoop:
         *,
         reporter: Reporter,
         groups: Groups,
-        facts_of: Callable[[Body], QueueFacts],
+        facts_of: Callable[[Body, int], QueueFacts],
     ) -> None:
         self._context = context
         self._key = key
@@ -61,10 +61,17 @@ class StatusLoop:
         self._groups = groups
         self._facts_of = facts_of
         self._news = asyncio.Event()
+        self._judged: dict[str, Body] = {}
+        """What the last look at each queue and group was about, by uid."""
         self._refusals: dict[str, _Refusal] = {}
 
     def wake(self) -> None:
         """Write soon what has changed."""
+        self._news.set()
+
+    def note_look(self, judged: Collection[Body]) -> None:
+        """Write soon what a look has found; `judged`: those whose specs it was about."""
+        self._judged |= {_uid(body): body for body in judged}
         self._news.set()
 
     async def run(self) -> None:
@@ -89,17 +96,19 @@ class StatusLoop:
                 silence_s = min(2 * silence_s, MAX_SILENCE_S)
 
     async def write(self) -> bool:
-        """Write every status that differs; False: the API server does not answer."""
+        """Write every status that differs; False: the API server does not answer.
+
+        Nothing is written of what no look was about yet, except that its queue is paused.
+        """
         cluster = self._context.cluster
         body, groups = cluster.queue(self._key), cluster.groups(self._key)
-        bodies = [*groups.values(), *([body] if body is not None else [])]
-        self._reporter.keep_only(bodies)
-        uids = {each["metadata"]["uid"] for each in bodies}
-        self._refusals = {uid: each for uid, each in self._refusals.items() if uid in uids}
+        self._keep_only(bodies_of(cluster, self._key))
+        is_paused = body is not None and parse.is_on(body, names.PAUSE)
         facts = None
         if body is not None:
-            facts = self._facts_of(body)
-            if not await self._try(body, partial(self._reporter.queue, body, facts)):
+            facts = self._facts_of(body, self._generation(body))
+            is_due = is_paused or _uid(body) in self._judged
+            if is_due and not await self._try(body, partial(self._reporter.queue, body, facts)):
                 return False
         slots = asyncio.Semaphore(WRITES_AT_ONCE)
         is_silent = False
@@ -112,7 +121,8 @@ class StatusLoop:
                 if not await self._try(group, partial(self._write_group, name, group, body, facts)):
                     is_silent = True
 
-        await asyncio.gather(*(write(*each) for each in groups.items()))
+        due = [each for each in groups.items() if is_paused or _uid(each[1]) in self._judged]
+        await asyncio.gather(*(write(*each) for each in due))
         return not is_silent
 
     async def _write_group(
@@ -123,8 +133,8 @@ class StatusLoop:
             parse.is_on(each, names.PAUSE_REBALANCE) for each in (queue, body) if each is not None
         )
         facts = GroupFacts(
-            generation=int(body["metadata"].get("generation", 0)),
-            problem=self._groups.problem(name, body),
+            generation=self._generation(body),
+            problem=self._groups.problem(name, self._judged.get(_uid(body), body)),
             queue_ready=_ready(queue_facts) if queue_facts is not None else None,
             view=view.groups.get(name) if view is not None else None,
             lag=self._groups.lag.get(name),
@@ -136,7 +146,7 @@ class StatusLoop:
 
     async def _try(self, body: Body, write: Callable[[], Awaitable[None]]) -> bool:
         """Write one status, unless it was refused a moment ago; False: no answer."""
-        uid, now = body["metadata"]["uid"], self._context.clock()
+        uid, now = _uid(body), self._context.clock()
         before = self._refusals.get(uid)
         if before is not None and now < before.retry_at:
             return True
@@ -154,6 +164,19 @@ class StatusLoop:
             self._refusals.pop(uid, None)
         return True
 
+    def _generation(self, body: Body) -> int:
+        """Return the generation that what is known is about: that of the last look at its spec."""
+        judged = self._judged.get(_uid(body))
+        if judged is not None:
+            return int(judged["metadata"].get("generation", 0))
+        return int((body.get("status") or {}).get("observedGeneration", 0))
+
+    def _keep_only(self, bodies: Sequence[Body]) -> None:
+        self._reporter.keep_only(bodies)
+        uids = {_uid(body) for body in bodies}
+        self._judged = {uid: each for uid, each in self._judged.items() if uid in uids}
+        self._refusals = {uid: each for uid, each in self._refusals.items() if uid in uids}
+
     def _retry_s(self) -> float | None:
         """Return how long to wait for news before what was refused is tried again."""
         if not self._refusals:
@@ -164,3 +187,13 @@ class StatusLoop:
 
 def _ready(facts: QueueFacts) -> Finding:
     return next(each for each in queue_findings(facts) if each.type is ConditionType.READY)
+
+
+def bodies_of(cluster: Cluster, key: QueueKey) -> list[Body]:
+    """Return the bodies of a queue, if it is there, and of its groups."""
+    queue = cluster.queue(key)
+    return [*([queue] if queue is not None else []), *cluster.groups(key).values()]
+
+
+def _uid(body: Body) -> str:
+    return str(body["metadata"]["uid"])
