@@ -39,6 +39,11 @@ class BrokerMetrics:
         self._in_flight = self._gauge("partq_in_flight", "Messages sent, not acked.", by_group)
         self._flows = self._gauge("partq_flows", "Bound flows.", (*scope, "group"))
         self._owned = self._gauge("partq_partitions_owned", "Partitions of this broker.", scope)
+        self._certificate_refused = self._gauge(
+            "partq_certificate_refused",
+            "1: the certificate's files hold what cannot be used; the one from before goes on.",
+            scope,
+        )
 
     def render(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
@@ -60,6 +65,10 @@ class BrokerMetrics:
     def acked(self, group: str, messages: int) -> None:
         """Count acknowledged messages."""
         self._acked.labels(*self._names, group).inc(messages)
+
+    def observe_certificate(self, *, is_refused: bool) -> None:
+        """Set what has become of the last change of the certificate; only with TLS."""
+        self._certificate_refused.labels(*self._names).set(int(is_refused))
 
     def observe(
         self,

@@ -202,7 +202,17 @@ class BrokerSettings(QueueSettings):
     """The TCP port that the server listens on; 0: one that is free."""
 
     advertised_url: Annotated[str | None, Url(("http", "https"))] = None
-    """Where clients and other brokers reach this one. None: `http://LISTEN_HOST:PORT`."""
+    """Where clients and other brokers reach this one.
+
+    None: `http://LISTEN_HOST:PORT`, or `https://` with TLS.
+    """
+
+    tls_dir: Annotated[Path | None, File()] = None
+    """A folder with `tls.crt`, `tls.key` and, unless the system's CAs signed it, `ca.crt`.
+
+    The broker serves HTTPS with it, reads it again when it changes, and checks the other brokers
+    with `ca.crt`. None: plain HTTP.
+    """
 
     tokens_file: Annotated[Path, File()]
     """JSON list of `{"token", "queue", "role", "groups"?}`: who may call, and for what."""
@@ -221,6 +231,9 @@ class CoordinatorSettings(QueueSettings):
 
     token_file: Annotated[Path, File()]
     """A file with one line: the token with the role `admin` that the brokers take."""
+
+    ca_file: Annotated[Path | None, File()] = None
+    """Certificates of those who may sign the brokers' certificates. None: the system's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,20 +74,52 @@ def test_the_disruption_budget_is_of_a_version_that_the_server_knows(version, ex
     assert budget.path.startswith(f"/apis/{expected}/")
 
 
-def test_brokers_can_read_their_settings():
-    """The environment of the container is what `partq broker` takes."""
-    container = template(plan())["spec"]["containers"][0]
+def broker_settings(plan):
+    """Return what `partq broker` makes of the environment of the container."""
+    container = template(plan)["spec"]["containers"][0]
     env = {each["name"]: each.get("value", "") for each in container["env"]}
     env["PARTQ_BROKER_ID"] = "orders-broker-0"
     env["PARTQ_REDIS_URL"] = "redis://redis:6379"
     env["PARTQ_ADVERTISED_URL"] = env["PARTQ_ADVERTISED_URL"].replace(
         "$(PARTQ_BROKER_ID)", env["PARTQ_BROKER_ID"]
     )
-    settings = BrokerSettings.from_env(env)
+    return BrokerSettings.from_env(env), [each["mountPath"] for each in container["volumeMounts"]]
+
+
+def test_brokers_can_read_their_settings():
+    settings, mounts = broker_settings(plan())
     assert settings.advertised_url == "http://orders-broker-0.orders-brokers.shop.svc:7411"
     assert (settings.queue, settings.queue_uid) == ("orders", UID[:8])
-    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert [str(settings.tokens_file.parent)] == mounts
+    assert settings.tls_dir is None
+
+
+TLS = queue_body(tls={"secretName": "orders-tls"})
+
+
+def test_with_tls_brokers_read_their_certificate_and_send_callers_to_https():
+    settings, mounts = broker_settings(plan(queue=TLS))
+    assert settings.advertised_url == "https://orders-broker-0.orders-brokers.shop.svc:7411"
+    assert [str(settings.tokens_file.parent), str(settings.tls_dir)] == mounts
+    (volume,) = [v for v in template(plan(queue=TLS))["spec"]["volumes"] if v["name"] == "tls"]
+    # All of it, and no `items`: a CA that comes later comes into the running pods, too.
+    assert volume["secret"] == {"secretName": "orders-tls"}
+
+
+def test_with_tls_whoever_calls_knows_it_by_the_name_of_the_port():
+    container = template(plan(queue=TLS))["spec"]["containers"][0]
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+        assert container[probe]["httpGet"]["port"] == container["ports"][0]["name"] == "https"
+    services = [body for _, body in objects(plan(queue=TLS)) if body["kind"] == "Service"]
+    assert [body["spec"]["ports"][0]["name"] for body in services] == ["https", "https"]
+
+
+def test_a_service_serves_brokers_before_and_after_their_change_to_tls():
+    """Its port leads to a number: names of ports change pod by pod."""
+    for queue in (queue_body(), TLS):
+        services = [body for _, body in objects(plan(queue=queue)) if body["kind"] == "Service"]
+        assert {body["spec"]["ports"][0]["targetPort"] for body in services} == {7411}
 
 
 def test_the_password_is_in_the_secret_alone():
@@ -101,6 +133,7 @@ def test_the_password_is_in_the_secret_alone():
 RESTARTS = [
     pytest.param({"redis_url": "redis://other"}, True, id="another Redis"),
     pytest.param({"image": "partq:2"}, True, id="another image"),
+    pytest.param({"queue": {"tls": {"secretName": "orders-tls"}}}, True, id="TLS"),
     pytest.param({"queue": {"brokers": {"replicas": 5}}}, False, id="more brokers"),
     pytest.param({"queue": {"limits": {"maxMessageBytes": 2048}}}, False, id="limits"),
     pytest.param({"queue": {"rebalance": {"delaySeconds": 9}}}, False, id="rebalance"),
@@ -217,6 +250,7 @@ def test_every_version_of_kubernetes_knows_the_objects(version):
         "priorityClassName": "high",
         "imagePullSecrets": ["registry"],
     }
-    full = plan(queue=queue_body(brokers=brokers), server_version=version)
+    queue = queue_body(brokers=brokers, tls={"secretName": "orders-tls"})
+    full = plan(queue=queue, server_version=version)
     for made in (*objects(full), broker_pods.tokens_secret(KEY, UID)):
         assert_valid(made.body, version)

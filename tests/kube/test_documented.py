@@ -1,10 +1,17 @@
 """What people look up: every reason, condition, annotation and Event has its line."""
 
+import re
+import ssl
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
-from partq.kube import names
+from partq.broker.tls import Tls
+from partq.kube import names, parse
+from partq.wire.tls import trust
+from tests.authority import Authority, Connection, mount
 
 PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 
@@ -21,3 +28,25 @@ PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 def test_words_are_explained(words):
     text = PAGE.read_text(encoding="utf-8")
     assert [str(word) for word in words if f"`{word}`" not in text] == []
+
+
+def test_the_certificate_of_the_page_is_for_every_address(tmp_path):
+    """Whoever copies it is not refused: not by clients, nor by brokers and operator."""
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (example,) = [block for block in blocks if "kind: Certificate" in block]
+    certificate, body = yaml.safe_load_all(example)
+    assert body["spec"]["tls"]["secretName"] == certificate["spec"]["secretName"]
+    queue = parse.queue(body)
+    key = names.QueueKey(*queue.key)
+    authority = Authority()
+    folder = mount(tmp_path, authority.issue(*certificate["spec"]["dnsNames"]))
+    served = Tls(folder, clock=lambda: 0.0).server
+    trusted = trust(ca_pem=authority.pem.decode())
+    for host in (
+        urlsplit(names.client_url(key, "https")).hostname,
+        names.client_service(key.name),
+        *(f"orders-broker-{n}.{names.headless_service(key.name)}.shop.svc" for n in (0, 63)),
+    ):
+        assert Connection(served, trusted, host).serial
+    with pytest.raises(ssl.SSLCertVerificationError):
+        Connection(served, trusted, f"other-partq.{key.namespace}.svc")

@@ -10,6 +10,7 @@ from partq.kube.apply import REPAIR_S, Applier
 from partq.kube.broker_pods import KubeObject, _encoded
 from partq.kube.errors import KubernetesError, NameTakenError, SecretMissingError
 from partq.kube.events import SERIES_S, UPDATE_GAP_S, EventRecorder, Subject
+from tests.authority import Authority
 from tests.kube.bodies import UID, queue_body
 from tests.kube.fake_api import FakeApi
 from tests.kube.test_leader import Clock
@@ -69,16 +70,34 @@ async def test_tokens_and_url_of_ones_own(api):
         ({"auth": {"secretName": "other"}}, SecretMissingError, "no token of the role admin"),
         ({"redis": {"secretRef": {"name": "empty"}}}, SecretMissingError, "it has no entry url"),
         ({"redis": {"secretRef": {"name": "odd"}}}, SecretMissingError, "one that is not shown"),
+        ({"tls": {"secretName": "mine"}}, SecretMissingError, "shop/mine: it is not there"),
+        ({"tls": {"secretName": "pending"}}, SecretMissingError, "it has no entry tls.crt"),
+        ({"tls": {"secretName": "keyless"}}, SecretMissingError, "it has no entry tls.key"),
+        ({"tls": {"secretName": "garbled"}}, SecretMissingError, "garbled, entry ca.crt: CA cert"),
     ],
 )
 async def test_secrets_that_are_not_there(api, spec, error, sentence):
     secret(api, "empty", {})
     secret(api, "other", {"tokens.json": "[]"})
     secret(api, "odd", {"url": "http://:hunter2@redis"})
+    secret(api, "pending", {"tls.crt": "", "tls.key": ""})
+    secret(api, "keyless", {"tls.crt": "c"})
+    secret(api, "garbled", {"tls.crt": "c", "tls.key": "k", "ca.crt": "hunter2"})
     with pytest.raises(error) as caught:
         await read(api, **spec)
     assert sentence in caught.value.message
     assert "hunter2" not in caught.value.message
+
+
+async def test_who_may_sign_the_brokers_certificates(api):
+    pem = Authority().pem.decode()
+    secret(api, "private", {"tls.crt": "c", "tls.key": "k", "ca.crt": pem})
+    secret(api, "public", {"tls.crt": "c", "tls.key": "k"})
+    secret(api, "empty", {"tls.crt": "c", "tls.key": "k", "ca.crt": "\n"})
+    assert (await read(api, tls={"secretName": "private"})).ca_pem == pem.strip()
+    for name in ("public", "empty"):
+        assert (await read(api, tls={"secretName": name})).ca_pem == ""
+    assert (await read(api)).ca_pem == ""
 
 
 async def test_no_redis_at_all(api):

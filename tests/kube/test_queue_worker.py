@@ -34,7 +34,7 @@ class FakeServing:
     async def store(self, url, uid):
         return await self._context.open_store(url, self._key, uid)
 
-    async def coordinate(self, token):
+    async def coordinate(self, token, ca_pem):
         self.is_coordinating = True
 
     def rebalance_now(self, group):

@@ -46,6 +46,12 @@ def queue_facts(**changes):
     return QueueFacts(**(facts | changes))
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_url_says_how_brokers_are_called(scheme):
+    status, _ = render.queue_status(queue_facts(scheme=scheme), {}, NOW)
+    assert status["url"] == f"{scheme}://orders-partq.shop.svc:7411"
+
+
 def group_view(states="RRRR", *, moving=0, waiting=False, members=None, unseen=0, rebalances=()):
     names = {"R": "Ready", "P": "Paused", "U": "Unbound", "-": "Unassigned"}
     return GroupView(

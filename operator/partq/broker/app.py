@@ -12,10 +12,11 @@ from aiohttp import ClientSession, web
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
 from partq.broker.frame_socket import SOCKETS, close_all
-from partq.broker.keys import BROKER, PEERS, PULLS, TOKENS
+from partq.broker.keys import BROKER, PEERS, PULLS, TLS, TOKENS
 from partq.broker.middlewares import errors_as_json
 from partq.broker.pull import Pulls
 from partq.broker.routes import admin, flow, info, messages, publish, pull
+from partq.broker.tls import Tls
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.settings import BrokerSettings, QueueSettings
 from partq.store.connection import Store
@@ -29,13 +30,17 @@ SHUTDOWN_TIMEOUT_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-def make_app(broker: Broker, tokens: Tokens, peers: ClientSession) -> web.Application:
+def make_app(
+    broker: Broker, tokens: Tokens, peers: ClientSession, tls: Tls | None = None
+) -> web.Application:
     """Return the application that serves a broker."""
     app = web.Application(middlewares=[errors_as_json], client_max_size=MAX_BODY_BYTES)
     app[BROKER] = broker
     app[TOKENS] = tokens
     app[PULLS] = Pulls(broker)
     app[PEERS] = peers
+    if tls is not None:
+        app[TLS] = tls
     app[SOCKETS] = set()
     app.on_shutdown.append(close_all)
     for part in (publish, flow, messages, pull, info, admin):
@@ -63,6 +68,22 @@ async def open_store(settings: QueueSettings) -> Store:
             await asyncio.sleep(OPEN_GAP_S)
 
 
+def open_tls(settings: BrokerSettings, *, clock: Callable[[], float]) -> Tls | None:
+    """Read the broker's certificate; None: it serves plain HTTP.
+
+    Raises:
+        SettingsError: it cannot be used, or the broker would send its callers to plain HTTP.
+    """
+    if settings.tls_dir is None:
+        return None
+    url = settings.advertised_url
+    if url is not None and not url.startswith("https://"):
+        raise SettingsError(
+            f"PARTQ_ADVERTISED_URL: got {url!r}, expected https://, because PARTQ_TLS_DIR is set"
+        )
+    return Tls(settings.tls_dir, clock=clock)
+
+
 async def serve(settings: BrokerSettings) -> None:
     """Run one broker until SIGTERM or SIGINT.
 
@@ -75,6 +96,7 @@ async def serve(settings: BrokerSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     tokens = Tokens(settings.tokens_file, clock=loop.time)
+    tls = open_tls(settings, clock=loop.time)
     opening = asyncio.create_task(open_store(settings))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -83,7 +105,7 @@ async def serve(settings: BrokerSettings) -> None:
         return
     store = opening.result()
     try:
-        await _serve(settings, store, tokens, stop.wait)
+        await _serve(settings, store, tokens, tls, stop.wait)
     finally:
         stopping.cancel()
         await store.close()
@@ -93,21 +115,23 @@ async def _serve(
     settings: BrokerSettings,
     store: Store,
     tokens: Tokens,
+    tls: Tls | None,
     stopped: Callable[[], Coroutine[Any, Any, Any]],
 ) -> None:
     async with ClientSession() as peers:
         # The socket is bound first: with port 0 its number is known only then.
         server = _socket(settings)
         host, port = server.getsockname()[:2]
-        url = settings.advertised_url or f"http://{host}:{port}"
+        scheme = "http" if tls is None else "https"
+        url = settings.advertised_url or f"{scheme}://{host}:{port}"
         broker = Broker(settings, store, url=url)
         runner = web.AppRunner(
-            make_app(broker, tokens, peers),
+            make_app(broker, tokens, peers, tls),
             access_log=None,
             shutdown_timeout=SHUTDOWN_TIMEOUT_S,
         )
         await runner.setup()
-        await web.SockSite(runner, server).start()
+        await web.SockSite(runner, server, ssl_context=tls.server if tls else None).start()
         broker.start()
         _log.info("broker %s serves %s at %s", broker.id, settings.queue, url)
         waiting = asyncio.create_task(stopped())

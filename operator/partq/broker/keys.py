@@ -5,9 +5,12 @@ from aiohttp import ClientSession, web
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
 from partq.broker.pull import Pulls
+from partq.broker.tls import Tls
 
 BROKER = web.AppKey("broker", Broker)
 TOKENS = web.AppKey("tokens", Tokens)
 PULLS = web.AppKey("pulls", Pulls)
 PEERS = web.AppKey("peers", ClientSession)
 """For forwarding to the broker that owns a partition."""
+TLS = web.AppKey("tls", Tls)
+"""Not there when the broker serves plain HTTP."""

@@ -23,6 +23,7 @@ class Connection:
     queue: str
     namespace: str
     token: str
+    ca_file: Path | None = None
     groups: tuple[str, ...] = ()
     """The queue's groups as far as they are known."""
 
@@ -50,6 +51,13 @@ def connection_options(command: Command) -> Command:
             envvar="PARTQ_TOKEN",
             show_envvar=True,
             help="Bearer token; better given by the environment, which others cannot list.",
+        ),
+        click.option(
+            "--ca-file",
+            envvar="PARTQ_CA_FILE",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            show_envvar=True,
+            help="Certificates of who may sign the brokers' (https). Default: the system's.",
         ),
         data_dir_option,
     ]
@@ -88,6 +96,7 @@ def find_connection(
     namespace: str,
     url: str | None,
     token: str | None,
+    ca_file: Path | None,
     data_dir: Path,
 ) -> Connection:
     """Return the connection that the options name.
@@ -101,7 +110,7 @@ def find_connection(
         if queue is None or token is None:
             missing = "--queue (PARTQ_QUEUE)" if queue is None else "--token (PARTQ_TOKEN)"
             raise SettingsError(f"--url is given without {missing}; give both")
-        return Connection(url, queue, namespace, token)
+        return Connection(url, queue, namespace, token, ca_file)
 
     # Only here: the other road needs none of what the runtime needs.
     from partq.embedded.data_dir import read_state
@@ -119,4 +128,4 @@ def find_connection(
     if found is None:
         raise SettingsError(f"queue {queue!r}: got no such queue in {data_dir}; expected {names}")
     own_token = token or getattr(found.tokens, role)
-    return Connection(found.url, found.name, namespace, own_token, found.groups)
+    return Connection(found.url, found.name, namespace, own_token, groups=found.groups)

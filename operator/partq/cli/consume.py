@@ -61,6 +61,7 @@ def consume(
     namespace: str,
     url: str | None,
     token: str | None,
+    ca_file: Path | None,
     data_dir: Path,
     wait_s: float,
     group: str | None,
@@ -72,7 +73,13 @@ def consume(
 ) -> None:
     """Print and acknowledge until told to end."""
     connection = find_connection(
-        "consume", queue=queue, namespace=namespace, url=url, token=token, data_dir=data_dir
+        "consume",
+        queue=queue,
+        namespace=namespace,
+        url=url,
+        token=token,
+        ca_file=ca_file,
+        data_dir=data_dir,
     )
     work = _consume(
         connection,
@@ -119,6 +126,7 @@ async def _consume(
         group=group,
         token=connection.token,
         namespace=connection.namespace,
+        ca_file=connection.ca_file,
         member=member,
         connect_timeout_s=wait_s,
     ) as consumer:

@@ -95,6 +95,7 @@ def publish(
     namespace: str,
     url: str | None,
     token: str | None,
+    ca_file: Path | None,
     data_dir: Path,
     wait_s: float,
     key: str | None,
@@ -106,7 +107,13 @@ def publish(
     if input_file is not None and (values or key is not None):
         raise click.UsageError("--input goes with neither VALUES nor --key: its lines name both")
     connection = find_connection(
-        "produce", queue=queue, namespace=namespace, url=url, token=token, data_dir=data_dir
+        "produce",
+        queue=queue,
+        namespace=namespace,
+        url=url,
+        token=token,
+        ca_file=ca_file,
+        data_dir=data_dir,
     )
     messages: AsyncIterator[Outgoing]
     size_bytes: int | None = None
@@ -155,6 +162,7 @@ async def _publish(
         queue=connection.queue,
         token=connection.token,
         namespace=connection.namespace,
+        ca_file=connection.ca_file,
         delivery_timeout_s=timeout_s,
         connect_timeout_s=wait_s,
     ) as producer:

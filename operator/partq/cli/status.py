@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from partq.cli.connection import Connection, connection_options, find_connection
-from partq.client.session import NOT_REACHED, Session
+from partq.client.session import NOT_REACHED, Session, why
 from partq.errors import PartqError, UnavailableError
 
 WATCH_EVERY_S = 1.0
@@ -40,13 +40,20 @@ def status(
     namespace: str,
     url: str | None,
     token: str | None,
+    ca_file: Path | None,
     data_dir: Path,
     as_json: bool,
     watch: bool,
 ) -> None:
     """Ask any broker, and show its answer."""
     connection = find_connection(
-        "admin", queue=queue, namespace=namespace, url=url, token=token, data_dir=data_dir
+        "admin",
+        queue=queue,
+        namespace=namespace,
+        url=url,
+        token=token,
+        ca_file=ca_file,
+        data_dir=data_dir,
     )
     if watch:
         asyncio.run(_watch(connection, as_json=as_json))
@@ -87,6 +94,7 @@ def _session(connection: Connection) -> Session:
         queue=connection.queue,
         token=connection.token,
         namespace=connection.namespace,
+        ca_file=connection.ca_file,
     )
 
 
@@ -101,7 +109,7 @@ async def _ask(session: Session) -> Any:
         try:
             return await session.get(seed, "/status")
         except NOT_REACHED as error:
-            reasons.append(f"{seed}: {str(error) or type(error).__name__}")
+            reasons.append(f"{seed}: {why(seed, error)}")
         except PartqError as error:
             if not error.is_retryable:
                 raise

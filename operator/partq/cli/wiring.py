@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import ssl
 
 import aiohttp
 
@@ -14,6 +15,7 @@ from partq.coordinator.loopback import LoopbackRuntime
 from partq.errors import SettingsError
 from partq.settings import CoordinatorSettings
 from partq.store.keys import Keys
+from partq.wire.tls import trust
 
 MAX_TOKEN_BYTES = 4096
 
@@ -27,7 +29,8 @@ async def coordinate(settings: CoordinatorSettings) -> None:
         SettingsError: a setting or Redis is unusable.
     """
     token = _read_token(settings)
-    working = asyncio.create_task(_coordinate(settings, token), name="coordinator")
+    trusted = trust(ca_file=settings.ca_file)
+    working = asyncio.create_task(_coordinate(settings, token, trusted), name="coordinator")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, working.cancel)
@@ -37,7 +40,7 @@ async def coordinate(settings: CoordinatorSettings) -> None:
         log.info("coordinator of %s/%s ends", settings.namespace, settings.queue)
 
 
-async def _coordinate(settings: CoordinatorSettings, token: str) -> None:
+async def _coordinate(settings: CoordinatorSettings, token: str, trusted: ssl.SSLContext) -> None:
     store = await open_store(settings)
     keys = Keys(store.prefix, settings.namespace, settings.queue, settings.queue_uid)
     try:
@@ -46,7 +49,7 @@ async def _coordinate(settings: CoordinatorSettings, token: str) -> None:
                 namespace=settings.namespace,
                 queue=settings.queue,
                 store=store_ports(store, keys),
-                brokers=HttpBrokerAdmin(session, queue=settings.queue, token=token),
+                brokers=HttpBrokerAdmin(session, queue=settings.queue, token=token, trust=trusted),
                 runtime=LoopbackRuntime(),
             )
             log.info("coordinator of %s/%s begins", settings.namespace, settings.queue)

@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -52,6 +53,7 @@ class Consumer:
         group: name of the consumer group.
         token: bearer token with the role `consume` for the group.
         namespace: of the queue; None: the broker's.
+        ca_file: PEM of who may sign the certificates of `https://` URLs; None: the system's CAs.
         member: name in the group, the same after a restart if partitions shall come back to it.
             None: the environment's PARTQ_MEMBER, else made of host name, pid and chance.
         on_assigned: called with a partition before its first message.
@@ -79,6 +81,7 @@ class Consumer:
         group: str,
         token: str | None = None,
         namespace: str | None = None,
+        ca_file: str | Path | None = None,
         member: str | None = None,
         on_assigned: OnAssigned | None = None,
         on_revoked: OnRevoked | None = None,
@@ -100,7 +103,7 @@ class Consumer:
         self.member = member
         self._queue = queue
         self._group = group
-        self._session = Session(url, queue=queue, token=token, namespace=namespace)
+        self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
         self._wake = asyncio.Event()
         self._membership = Membership(
             member,

@@ -9,7 +9,7 @@ import aiohttp
 
 from partq.client import tasks
 from partq.client.liveness import Backoff, Clock, Lease
-from partq.client.session import CALL_TIMEOUT_S, NOT_REACHED, Session, is_final
+from partq.client.session import CALL_TIMEOUT_S, NOT_REACHED, Session, is_final, why
 from partq.errors import (
     BadFrameError,
     InternalError,
@@ -110,7 +110,7 @@ class Link:
                 advice_s = error.retry_after_s
                 log.info("%s%s: %s", self.url, self._path, error)
             except NOT_REACHED as error:
-                log.info("%s%s: %s", self.url, self._path, str(error) or type(error).__name__)
+                log.info("%s%s: %s", self.url, self._path, why(self.url, error))
             await asyncio.sleep(backoff.next_s(advice_s))
 
     async def _connect(self, backoff: Backoff) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -38,6 +39,7 @@ class Producer:
         queue: name of the queue.
         token: bearer token with the role `produce`.
         namespace: of the queue; None: the broker's.
+        ca_file: PEM of who may sign the certificates of `https://` URLs; None: the system's CAs.
         producer_id: None: a fresh one, so every message that is sent is a new one. Given: a
             *deterministic* producer, which sends the same messages in the same order after a
             restart and skips, per partition, the first `due()[partition]`.
@@ -60,6 +62,7 @@ class Producer:
         queue: str,
         token: str | None = None,
         namespace: str | None = None,
+        ca_file: str | Path | None = None,
         producer_id: str | None = None,
         linger_ms: float = 5,
         max_batch_bytes: int = 512 * 1024,
@@ -87,7 +90,7 @@ class Producer:
                 f"producer_id {producer_id[:40]!r}: expected 1 to {MAX_PRODUCER_CHARS} printable "
                 "characters"
             )
-        self._session = Session(url, queue=queue, token=token, namespace=namespace)
+        self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
         self._limits = BatchLimits(
             max_count=max_batch_count, max_bytes=max_batch_bytes, codec=CODECS[compression]
         )

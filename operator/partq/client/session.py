@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ from partq.errors import (
     UnknownGroupError,
     from_code,
 )
+from partq.wire.tls import explain, trust
 
 log = logging.getLogger("partq.client")
 
@@ -42,12 +44,29 @@ NOT_REACHED = (aiohttp.ClientError, TimeoutError, OSError)
 """What a call raises when no broker has judged it."""
 
 
-class Session:
-    """Connections to the brokers of one queue, with the caller's token."""
+class UntrustedError(UnavailableError):
+    """Brokers were reached, and none has a certificate that this client trusts."""
 
-    def __init__(self, url: str, *, queue: str, token: str | None, namespace: str | None) -> None:
+
+class Session:
+    """Connections to the brokers of one queue, with the caller's token.
+
+    Raises:
+        SettingsError: `url` is none, or `ca_file` holds no certificate.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        queue: str,
+        token: str | None,
+        namespace: str | None,
+        ca_file: str | Path | None = None,
+    ) -> None:
         self.seeds = _split(url)
         self._queue = queue
+        self._trust = trust(ca_file=ca_file) if ca_file is not None else True
         self._path = f"/v1/queues/{quote(queue, safe='')}"
         self._query = {"namespace": namespace} if namespace else {}
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -57,6 +76,7 @@ class Session:
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession(
             headers=self._headers,
+            connector=aiohttp.TCPConnector(ssl=self._trust),
             timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S),
         )
         return self
@@ -100,9 +120,11 @@ class Session:
 
         Raises:
             PartqError: a broker refuses the call for good, such as `unauthorized`.
+            UntrustedError: none answers, and each has a certificate that is refused.
             UnavailableError: none answers.
         """
         reasons = []
+        are_untrusted = []
         # Who did not answer last time is asked last: a frozen broker costs its time-out once.
         for url in sorted(urls, key=self._silent.__contains__):
             try:
@@ -112,12 +134,15 @@ class Session:
                 return view
             except NOT_REACHED as error:
                 self._silent.add(url)
-                reasons.append(f"{url}: {str(error) or type(error).__name__}")
+                reasons.append(f"{url}: {why(url, error)}")
+                are_untrusted.append(isinstance(error, aiohttp.ClientConnectorCertificateError))
             except PartqError as error:
                 if is_final(error):
                     raise
                 reasons.append(f"{url}: {error}")
-        raise UnavailableError("no broker answers: " + "; ".join(reasons))
+                are_untrusted.append(False)
+        kind = UntrustedError if all(are_untrusted) else UnavailableError
+        raise kind("no broker answers: " + "; ".join(reasons))
 
     async def first_view(self, timeout_s: float, group: str | None = None) -> QueueView:
         """Return the layout, once a broker serves the queue and has the group, if one is named.
@@ -127,6 +152,7 @@ class Session:
 
         Raises:
             PartqError: a broker refuses the call for good, such as `unauthorized`: at once.
+            UntrustedError: the brokers' certificates are refused: at once, waiting changes none.
             UnavailableError, UnknownQueueError, UnknownGroupError: what was missing to the end.
         """
         backoff = Backoff(most_s=FIRST_VIEW_BACKOFF_S)
@@ -141,6 +167,8 @@ class Session:
                     f"queue {self._queue!r} has no consumer group {group!r}; it has "
                     f"{', '.join(sorted(view.groups)) or 'none'}"
                 )
+            except UntrustedError:
+                raise
             except (UnavailableError, NotFoundError) as error:
                 wait_s = backoff.next_s(error.retry_after_s)
                 now = clock()
@@ -161,7 +189,7 @@ class Session:
             body = await self.get(url, path)
             return {PartitionId.parse(p): int(number) for p, number in body["due"].items()}
         except (*NOT_REACHED, UnavailableError) as error:
-            log.info("%s: %s", url, str(error) or type(error).__name__)
+            log.info("%s: %s", url, why(url, error))
             return {}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InternalError(f"{url}{self._path}{path}: unusable answer: {error!r}") from error
@@ -170,6 +198,17 @@ class Session:
         if self._http is None or self._http.closed:
             raise SettingsError("the client is not open; use it inside `async with`")
         return self._http
+
+
+def why(url: str, error: BaseException) -> str:
+    """Say why the broker at `url` has not judged a call."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        # Its own text names the host, which the caller has, and how it was to be checked.
+        reason = error.os_error.strerror or str(error.os_error) or type(error.os_error).__name__
+        return explain(error) or f"cannot connect: {reason}"
+    if isinstance(error, aiohttp.ServerDisconnectedError) and url.startswith("http://"):
+        return "closed without an answer; a broker with TLS has a URL that begins with https://"
+    return str(error) or type(error).__name__
 
 
 def is_final(error: PartqError) -> bool:

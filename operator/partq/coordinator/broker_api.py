@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from partq.coordinator.ports import (
 from partq.core.handoff import Attempt, AwaitDrain, Cancel, Commit, Pause
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 from partq.errors import InternalError, PartqError, UnavailableError, from_code
+from partq.wire.tls import explain
 
 CALL_TIMEOUT_S = 2.0
 """How long a call may take beside what it is asked to wait."""
@@ -26,10 +28,21 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class HttpBrokerAdmin:
-    """Calls the brokers of one queue; the session stays its owner's."""
+    """Calls the brokers of one queue; the session stays its owner's.
 
-    def __init__(self, session: aiohttp.ClientSession, *, queue: str, token: str) -> None:
+    `trust`: how their certificates are checked; None: by the system's CAs.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        queue: str,
+        token: str,
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
         self._session = session
+        self._trust = trust
         self._path = f"/admin/v1/queues/{queue}"
         self._headers = {"Authorization": f"Bearer {token}"}
 
@@ -119,12 +132,18 @@ class HttpBrokerAdmin:
             async with (
                 asyncio.timeout(timeout_s),
                 self._session.request(
-                    method, url + self._path + path, json=body, headers=self._headers
+                    method,
+                    url + self._path + path,
+                    json=body,
+                    headers=self._headers,
+                    ssl=True if self._trust is None else self._trust,
                 ) as response,
             ):
                 text = await _read(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnavailableError(f"broker {url}{path}: {error!r}") from error
+            raise UnavailableError(
+                f"broker {url}{path}: {explain(error) or repr(error)}"
+            ) from error
         try:
             answer = json.loads(text)
         except ValueError:

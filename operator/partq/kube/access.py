@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from partq.errors import SettingsError
-from partq.kube import broker_pods, names
+from partq.kube import broker_pods, broker_tls, names
 from partq.kube.api import KubeApi, secret_path
 from partq.kube.errors import NameTakenError, SecretMissingError
 from partq.kube.names import QueueKey
 from partq.resources import PartitionedQueue
+from partq.wire.tls import trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,8 @@ class Access:
     redis_url: str
     admin_token: str
     tokens_secret: str
+    ca_pem: str = ""
+    """Who may sign the brokers' certificates; empty: the system's CAs, or plain HTTP."""
 
 
 async def read_access(
@@ -50,7 +53,8 @@ async def read_access(
     except SettingsError as error:
         raise SecretMissingError(error.message) from None
     url = await read_redis_url(api, queue, default_url)
-    return Access(redis_url=url, admin_token=token, tokens_secret=name)
+    ca_pem = await _read_ca(api, queue)
+    return Access(redis_url=url, admin_token=token, tokens_secret=name, ca_pem=ca_pem)
 
 
 async def read_redis_url(api: KubeApi, queue: PartitionedQueue, default_url: str | None) -> str:
@@ -74,6 +78,25 @@ def is_owned(body: Mapping[str, Any], owner_uid: str) -> bool:
     return any(owner.get("uid") == owner_uid for owner in owners)
 
 
+async def _read_ca(api: KubeApi, queue: PartitionedQueue) -> str:
+    """Return who may sign the brokers' certificates, once all is there that the brokers need."""
+    if queue.spec.tls is None:
+        return ""
+    namespace, name = queue.metadata.namespace, queue.spec.tls.secret_name
+    secret = await api.get(secret_path(namespace, name))
+    for entry in broker_tls.NEEDED_ENTRIES:
+        _entry(secret, namespace, name, entry)
+    # Some who write such Secrets leave an empty entry where there is no CA to name.
+    ca_pem = broker_pods.secret_entries(secret or {}).get(broker_tls.CA_ENTRY, "").strip()
+    if ca_pem:
+        try:
+            trust(ca_pem=ca_pem)
+        except SettingsError as error:
+            where = f"Secret {namespace}/{name}, entry {broker_tls.CA_ENTRY}"
+            raise SecretMissingError(f"{where}: {error.message}") from None
+    return ca_pem
+
+
 async def _redis_url(api: KubeApi, queue: PartitionedQueue, default_url: str | None) -> str:
     redis = queue.spec.redis
     if redis is not None and redis.url is not None:
@@ -93,6 +116,6 @@ def _entry(secret: Mapping[str, Any] | None, namespace: str, name: str, entry: s
     if secret is None:
         raise SecretMissingError(f"Secret {namespace}/{name}: it is not there")
     text = broker_pods.secret_entries(secret).get(entry)
-    if text is None:
+    if not text:
         raise SecretMissingError(f"Secret {namespace}/{name}: it has no entry {entry}")
     return text

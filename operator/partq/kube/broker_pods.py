@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from partq.errors import SettingsError
-from partq.kube import names
+from partq.kube import broker_tls, names
 from partq.kube.names import QueueKey
 from partq.resources import API_VERSION, PartitionedQueue
 from partq.settings import Url
@@ -75,7 +75,7 @@ def objects(plan: BrokerPlan) -> list[KubeObject]:
                     # Brokers find each other before they are ready.
                     "publishNotReadyAddresses": True,
                     "selector": names.selector(queue),
-                    "ports": [_port()],
+                    "ports": [broker_tls.service_port(plan.queue)],
                 }
             },
         ),
@@ -85,7 +85,12 @@ def objects(plan: BrokerPlan) -> list[KubeObject]:
             "services",
             "Service",
             names.client_service(queue),
-            {"spec": {"selector": names.selector(queue), "ports": [_port()]}},
+            {
+                "spec": {
+                    "selector": names.selector(queue),
+                    "ports": [broker_tls.service_port(plan.queue)],
+                }
+            },
         ),
         _object(
             plan,
@@ -223,7 +228,8 @@ def _pod_spec(plan: BrokerPlan) -> dict[str, Any]:
                     "secretName": plan.tokens_secret,
                     "items": [{"key": names.TOKENS_ENTRY, "path": names.TOKENS_ENTRY}],
                 },
-            }
+            },
+            *broker_tls.volumes(plan.queue),
         ],
     }
     if brokers.node_selector:
@@ -240,27 +246,30 @@ def _pod_spec(plan: BrokerPlan) -> dict[str, Any]:
 
 
 def _container(plan: BrokerPlan) -> dict[str, Any]:
-    probe = {"httpGet": {"path": "/readyz", "port": "http"}, "timeoutSeconds": 3}
+    queue = plan.queue
     return {
         "name": names.BROKER_CONTAINER,
         "image": plan.image,
         "imagePullPolicy": plan.image_pull_policy,
         "args": ["broker"],
         "env": _environment(plan),
-        "ports": [{"name": "http", "containerPort": names.BROKER_PORT, "protocol": "TCP"}],
-        "readinessProbe": {**probe, "periodSeconds": 2, "failureThreshold": 2},
-        "livenessProbe": {
-            "httpGet": {"path": "/healthz", "port": "http"},
-            "timeoutSeconds": 5,
-            "periodSeconds": 10,
-            "initialDelaySeconds": 10,
-            "failureThreshold": 3,
-        },
+        "ports": [broker_tls.container_port(queue)],
+        "readinessProbe": broker_tls.probe(
+            queue, "/readyz", timeoutSeconds=3, periodSeconds=2, failureThreshold=2
+        ),
+        "livenessProbe": broker_tls.probe(
+            queue,
+            "/healthz",
+            timeoutSeconds=5,
+            periodSeconds=10,
+            initialDelaySeconds=10,
+            failureThreshold=3,
+        ),
         "resources": {
             kind: {name: str(quantity) for name, quantity in found.items()}
             for kind, found in (
-                ("requests", plan.queue.spec.brokers.resources.requests),
-                ("limits", plan.queue.spec.brokers.resources.limits),
+                ("requests", queue.spec.brokers.resources.requests),
+                ("limits", queue.spec.brokers.resources.limits),
             )
             if found
         },
@@ -269,7 +278,10 @@ def _container(plan: BrokerPlan) -> dict[str, Any]:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [{"name": "tokens", "mountPath": _TOKENS_DIR, "readOnly": True}],
+        "volumeMounts": [
+            {"name": "tokens", "mountPath": _TOKENS_DIR, "readOnly": True},
+            *broker_tls.mounts(queue),
+        ],
     }
 
 
@@ -283,9 +295,10 @@ def _environment(plan: BrokerPlan) -> list[dict[str, Any]]:
         "PARTQ_KEY_PREFIX": plan.key_prefix,
         "PARTQ_LISTEN_HOST": "0.0.0.0",  # noqa: S104 - a pod's own network
         "PARTQ_LISTEN_PORT": str(names.BROKER_PORT),
-        "PARTQ_ADVERTISED_URL": f"http://{host}:{names.BROKER_PORT}",
+        "PARTQ_ADVERTISED_URL": f"{broker_tls.scheme(plan.queue)}://{host}:{names.BROKER_PORT}",
         "PARTQ_TOKENS_FILE": f"{_TOKENS_DIR}/{names.TOKENS_ENTRY}",
         "PARTQ_LOG_LEVEL": plan.log_level,
+        **broker_tls.environment(plan.queue),
     }
     secret = {"name": names.config_secret(key.name), "key": names.REDIS_ENTRY}
     return [
@@ -330,11 +343,6 @@ def _network_policy(plan: BrokerPlan) -> dict[str, Any]:
 
 def _allow(port: int) -> dict[str, Any]:
     return {"protocol": "TCP", "port": port}
-
-
-def _port() -> dict[str, Any]:
-    port = names.BROKER_PORT
-    return {"name": "http", "port": port, "targetPort": "http", "protocol": "TCP"}
 
 
 def _config(plan: BrokerPlan) -> dict[str, Any]:

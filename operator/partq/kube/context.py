@@ -1,6 +1,7 @@
 """What all workers of an operator share."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,9 +53,10 @@ class LeadersBrokerAdmin(HttpBrokerAdmin):
         *,
         queue: str,
         token: str,
+        trust: ssl.SSLContext | None,
         is_leading: Callable[[], bool],
     ) -> None:
-        super().__init__(session, queue=queue, token=token)
+        super().__init__(session, queue=queue, token=token, trust=trust)
         self._is_leading = is_leading
 
     async def commit(

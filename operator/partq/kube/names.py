@@ -82,9 +82,9 @@ def config_secret(queue: str) -> str:
     return f"{queue}-broker-config"
 
 
-def client_url(key: QueueKey) -> str:
-    """Return where clients in the cluster reach a queue."""
-    return f"http://{client_service(key.name)}.{key.namespace}.svc:{BROKER_PORT}"
+def client_url(key: QueueKey, scheme: str) -> str:
+    """Return where clients in the cluster reach a queue; `scheme`: `http` or `https`."""
+    return f"{scheme}://{client_service(key.name)}.{key.namespace}.svc:{BROKER_PORT}"
 
 
 class ConditionType(StrEnum):

@@ -14,7 +14,7 @@ from partq.coordinator.provision import PartitionsFixedError
 from partq.coordinator.view import QueueView
 from partq.core.records import Rebalance
 from partq.errors import PartqError, StoreUnavailableError
-from partq.kube import deletion, names, parse
+from partq.kube import broker_tls, deletion, names, parse
 from partq.kube.access import Access, read_access, read_redis_url
 from partq.kube.api import pod_path
 from partq.kube.apply import Applier
@@ -170,7 +170,7 @@ class QueueWorker:
         if (model := self._model) is not None:
             await self._step("objects", lambda: self._apply(model, body, access))
         if store is not None and self._is_provisioned:
-            await self._serving.coordinate(access.admin_token)
+            await self._serving.coordinate(access.admin_token, access.ca_pem)
             self._groups.hurry(self._serving.rebalance_now)
             await self._step("measure", lambda: self._measure(store))
             await self._step("pods", self._verify_pods)
@@ -333,6 +333,7 @@ class QueueWorker:
             durability=self._durability,
             view=self._view,
             group_count=len(self._context.cluster.groups(self.key)),
+            scheme=broker_tls.scheme(self._model) if self._model else "http",
             is_paused=parse.is_on(body, names.PAUSE),
             is_rebalance_paused=parse.is_on(body, names.PAUSE_REBALANCE),
             tokens_secret=self._access.tokens_secret if self._access else None,

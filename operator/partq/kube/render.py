@@ -45,6 +45,8 @@ class QueueFacts:
     durability: Durability | None = None
     view: QueueView | None = None
     group_count: int = 0
+    scheme: str = "http"
+    """How the brokers of the spec are called."""
     is_paused: bool = False
     is_rebalance_paused: bool = False
     tokens_secret: str | None = None
@@ -84,7 +86,7 @@ def queue_status(
         ),
         "brokers": {"desired": facts.desired_brokers, "ready": min(answering, facts.ready_pods)},
         "groups": facts.group_count,
-        "url": client_url(facts.key),
+        "url": client_url(facts.key, facts.scheme),
         "partitions": {"configured": facts.partition_count, "ready": owned}
         if facts.partition_count is not None
         else None,

@@ -9,6 +9,7 @@ from partq.kube.context import Context, LeadersBrokerAdmin, end
 from partq.kube.names import QueueKey
 from partq.kube.ports import QueueStore
 from partq.kube.runtime import KubernetesRuntime
+from partq.wire.tls import trust
 
 RESTART_S = 5.0
 """How long to wait after a coordinator has ended by a mistake of ours."""
@@ -37,7 +38,7 @@ class Serving:
         self._opened_with: tuple[str, str] | None = None
         self._coordinator: Coordinator | None = None
         self._task: asyncio.Task[None] | None = None
-        self._token = ""
+        self._calls_with = ("", "")
 
     async def store(self, url: str, uid: str) -> QueueStore:
         """Return the open store at a URL.
@@ -53,15 +54,18 @@ class Serving:
             self._opened_with = (url, uid)
         return self._store
 
-    async def coordinate(self, token: str) -> None:
-        """Have a coordinator run over the open store, calling the brokers with this token."""
+    async def coordinate(self, token: str, ca_pem: str) -> None:
+        """Have a coordinator run over the open store, calling the brokers with this token.
+
+        `ca_pem`: who may sign their certificates; empty: the system's CAs.
+        """
         if self._store is None:
             return
-        if self._token != token:
+        if self._calls_with != (token, ca_pem):
             await self.pause()
         if self._task is None or self._task.done():
-            self._token = token
-            self._coordinator = self._make(self._store, token)
+            self._calls_with = (token, ca_pem)
+            self._coordinator = self._make(self._store, token, ca_pem)
             name = f"coordinator {self._key}"
             self._task = asyncio.create_task(self._run(self._coordinator), name=name)
 
@@ -91,14 +95,18 @@ class Serving:
             await self._store.close()
         self._store = self._opened_with = None
 
-    def _make(self, store: QueueStore, token: str) -> Coordinator:
+    def _make(self, store: QueueStore, token: str, ca_pem: str) -> Coordinator:
         context = self._context
         return Coordinator(
             namespace=self._key.namespace,
             queue=self._key.name,
             store=store.ports,
             brokers=LeadersBrokerAdmin(
-                context.session, queue=self._key.name, token=token, is_leading=context.is_leading
+                context.session,
+                queue=self._key.name,
+                token=token,
+                trust=trust(ca_pem=ca_pem) if ca_pem else None,
+                is_leading=context.is_leading,
             ),
             runtime=self._runtime,
             on_rebalance=self._on_rebalance,

@@ -202,6 +202,15 @@ class Auth(Model):
     out: the operator makes `NAME-tokens` with one token per role."""
 
 
+class Tls(Model):
+    """HTTPS at the brokers."""
+
+    secret_name: ObjectName
+    """A Secret of the queue's namespace with the entries `tls.crt`, `tls.key` and, unless public
+    CAs signed it, `ca.crt`, as cert-manager writes it. The certificate is for the names of the
+    client Service and of each broker."""
+
+
 class PartitionedQueueSpec(Model):
     """What a queue shall be."""
 
@@ -224,6 +233,8 @@ class PartitionedQueueSpec(Model):
     change its messages stay where they are. The embedded runtime has its own Redis."""
     auth: Auth = Auth()
     """Who may call the brokers."""
+    tls: Tls | None = None
+    """HTTPS at the brokers, in the place of HTTP; left out: HTTP. The embedded runtime has HTTP."""
     deletion_policy: DeletionPolicy = "Delete"
     """Delete: the messages go with the resource. Retain: they stay in Redis."""
 

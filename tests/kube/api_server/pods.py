@@ -5,6 +5,7 @@ with their owner, Ready with an address, deletionTimestamp, the end of their con
 """
 
 import json
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -14,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from partq.wire.tls import trust
+from tests.authority import mount
 from tests.kube.api_server.api_server import HOST, free_port
 from tests.kube.api_server.client import Body, Kube
 from tests.kube.api_server.processes import Process, eventually
@@ -194,6 +197,8 @@ class Brokers:
         self._folder = folder
         self.pods: list[PlayedPod] = []
         self.urls: list[str] = []
+        self.tls_dir = folder / f"{namespace}-{queue}-tls"
+        """Where the certificate is mounted, when the queue has one."""
         self.tokens: dict[str, str] = {}
         """By role, once the brokers run."""
         self.tokens_file = folder / f"{namespace}-{queue}-tokens.json"
@@ -211,7 +216,8 @@ class Brokers:
             self.pods.append(pod)
             started.append((pod, self.urls[number]))
         for pod, url in started:
-            eventually(partial(_answers, pod, f"{url}/readyz"), f"{pod.name} is ready")
+            trusted = trust(ca_file=self.tls_dir / "ca.crt") if url.startswith("https") else None
+            eventually(partial(_answers, pod, f"{url}/readyz", trusted), f"{pod.name} is ready")
             pod.report(is_ready=True)
 
     def stop(self) -> None:
@@ -238,9 +244,11 @@ class Brokers:
             },
         )
         (container,) = template["spec"]["containers"]
-        url = f"http://{HOST}:{free_port()}"
+        scheme = container["ports"][0]["name"]
+        url = f"{scheme}://{HOST}:{free_port()}"
         env = {
             **self._environment(container["env"], name),
+            **self._tls(template["spec"]["volumes"]),
             # What differs from a pod: one network for all of them, and no mounted files.
             "PARTQ_LISTEN_HOST": HOST,
             "PARTQ_LISTEN_PORT": url.rpartition(":")[2],
@@ -276,6 +284,15 @@ class Brokers:
         self.tokens_file.write_text(self.tokens[item["key"]])
         return self.tokens_file
 
+    def _tls(self, volumes: list[Body]) -> dict[str, str]:
+        """Mount the Secret of the certificate, if there is one."""
+        for volume in volumes:
+            if volume["name"] == "tls":
+                entries = self._secret(volume["secret"]["secretName"])
+                mount(self.tls_dir, {name: text.encode() for name, text in entries.items()})
+                return {"PARTQ_TLS_DIR": str(self.tls_dir)}
+        return {}
+
     def _secret(self, name: str) -> dict[str, str]:
         secret = self._kube.get("Secret", self._namespace, name)
         assert secret is not None, f"no Secret {name}"
@@ -305,11 +322,11 @@ def _on_node(spec: Mapping[str, Any]) -> Body:
     return {**spec, "nodeName": NODE}
 
 
-def _answers(pod: PlayedPod, url: str) -> bool:
+def _answers(pod: PlayedPod, url: str, trusted: ssl.SSLContext | None) -> bool:
     assert pod.process is not None
     pod.process.require()
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=2, context=trusted) as answer:
             return bool(json.load(answer))
     except (OSError, urllib.error.URLError):
         return False

@@ -52,6 +52,8 @@ def test_defaults_are_filled_in(stage):
         ("redis", {}),
         ("redis", {"url": "redis://redis:6379", "secretRef": {"name": "redis"}}),
         ("auth.secretName", "No Name"),
+        ("tls", {}),
+        ("tls.secretName", "No Name"),
         ("deletionPolicy", "Keep"),
     ],
 )

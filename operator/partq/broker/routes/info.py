@@ -5,7 +5,7 @@ import asyncio
 from aiohttp import web
 
 from partq.broker.auth import Role
-from partq.broker.keys import BROKER
+from partq.broker.keys import BROKER, TLS
 from partq.broker.middlewares import json_response
 from partq.broker.routes.access import EVERY_ROLE, enter
 from partq.broker.status import read_status
@@ -35,7 +35,10 @@ async def ready(request: web.Request) -> web.Response:
 @routes.get("/metrics")
 async def metrics(request: web.Request) -> web.Response:
     """Show all metrics in Prometheus's text format."""
-    body = request.app[BROKER].render_metrics()
+    broker, tls = request.app[BROKER], request.app.get(TLS)
+    if tls is not None:
+        broker.metrics.observe_certificate(is_refused=tls.is_refused)
+    body = broker.render_metrics()
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 

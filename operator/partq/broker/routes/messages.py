@@ -11,7 +11,7 @@ from aiohttp import ClientConnectorError, ClientError, ClientTimeout, web
 
 from partq.broker.auth import Role
 from partq.broker.broker import Broker
-from partq.broker.keys import PEERS
+from partq.broker.keys import PEERS, TLS
 from partq.broker.middlewares import error_body, error_response, json_response
 from partq.broker.routes.access import enter, settle
 from partq.core.hashing import slot_of
@@ -213,11 +213,13 @@ async def _forward(
     ]
     url = f"{owner[1]}/v1/queues/{broker.settings.queue}/messages"
     headers = {"Authorization": request.headers["Authorization"], FORWARDED: broker.id}
+    tls = request.app.get(TLS)
     try:
         async with request.app[PEERS].post(
             url,
             json=bodies,
             headers=headers,
+            ssl=tls.trusted if tls is not None else True,
             timeout=ClientTimeout(total=FORWARD_TIMEOUT_S, sock_connect=2.0),
         ) as response:
             answer = await response.json()
