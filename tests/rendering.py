@@ -17,11 +17,13 @@ TEAMS = ("team-a", "team-b")
 
 VALUES: dict[str, dict[str, Any]] = {
     "defaults": {},
+    "two namespaces": {"operator": {"namespaces": list(TEAMS)}},
     "shared cluster": {
         "crds": {"create": False},
         "operator": {"namespaces": list(TEAMS)},
         "redis": {"existingSecret": "redis-of-the-company", "existingSecretKey": "address"},
         "serviceAccount": {"create": False, "name": "queues"},
+        "rbac": {"namespaceDeletion": False},
         "networkPolicy": {"enabled": False},
     },
     "everything": {

@@ -54,6 +54,7 @@ def test_values_bring_what_they_say(tmp_path):
         for name, values in VALUES.items()
     }
     assert {"CustomResourceDefinition", "ClusterRole", "NetworkPolicy"} <= kinds["defaults"]
+    assert {"ClusterRole", "Role"} <= kinds["two namespaces"]
     assert {"ServiceMonitor", "PodMonitor", "PodDisruptionBudget"} <= kinds["everything"]
     not_shared = {"CustomResourceDefinition", "ClusterRole", "StatefulSet", "ServiceAccount"}
     assert not kinds["shared cluster"] & not_shared
