@@ -12,6 +12,12 @@ from partq.resources import (
     effective_queue,
     parse_resources,
 )
+from partq.resources.status import (
+    ConsumerGroupStatus,
+    PartitionedQueueStatus,
+    PodAssignment,
+    RebalanceStatus,
+)
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "queue.yaml"
 
@@ -213,8 +219,15 @@ def test_every_field_is_documented():
             )
 
     text = (EXAMPLE.parents[1] / "docs" / "resources.md").read_text(encoding="utf-8")
-    for spec in (PartitionedQueueSpec, ConsumerGroupSpec):
-        schema = spec.model_json_schema()
+    for part in (
+        PartitionedQueueSpec,
+        ConsumerGroupSpec,
+        PartitionedQueueStatus,
+        ConsumerGroupStatus,
+        PodAssignment,
+        RebalanceStatus,
+    ):
+        schema = part.model_json_schema()
         undocumented = [
             name for name in leaves(schema, [], schema.get("$defs", {})) if f"`{name}`" not in text
         ]

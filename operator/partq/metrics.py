@@ -185,10 +185,15 @@ class OperatorMetrics:
         if lag is not None:
             self._lag.labels(*group).set(lag)
 
-    def forget(self, namespace: str, queue: str) -> None:
-        """Drop what is shown of a queue that is gone, and of its groups."""
-        for gauge in (self._ready, self._members, self._partitions, self._lag):
-            gauge.remove_by_labels({"namespace": namespace, "queue": queue})
+    def forget(self, namespace: str, queue: str, group: str | None = None) -> None:
+        """Drop what is shown of a queue that is gone and of its groups, or of one of these."""
+        labels = {"namespace": namespace, "queue": queue}
+        if group is None:
+            self._ready.remove_by_labels(labels)
+        else:
+            labels["group"] = group
+        for gauge in (self._members, self._partitions, self._lag):
+            gauge.remove_by_labels(labels)
 
     def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Gauge:
         return Gauge(name, text, labels, registry=self.registry)

@@ -10,6 +10,7 @@ import yaml
 
 from partq.broker.tls import Tls
 from partq.kube import names, parse
+from partq.metrics import BrokerMetrics, OperatorMetrics
 from partq.wire.tls import trust
 from tests.authority import Authority, Connection, mount
 
@@ -50,3 +51,11 @@ def test_the_certificate_of_the_page_is_for_every_address(tmp_path):
         assert Connection(served, trusted, host).serial
     with pytest.raises(ssl.SSLCertVerificationError):
         Connection(served, trusted, f"other-partq.{key.namespace}.svc")
+
+
+@pytest.mark.parametrize("metrics", [BrokerMetrics("orders", "shop"), OperatorMetrics()])
+def test_metrics_are_explained(metrics):
+    text = PAGE.read_text(encoding="utf-8")
+    names_of_all = [metric.name for metric in metrics.registry.collect()]
+    assert len(names_of_all) >= 10
+    assert [name for name in names_of_all if f"`{name}`" not in text] == []

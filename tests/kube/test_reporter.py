@@ -4,14 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from partq.kube.api import queue_path
+from partq.kube.api import group_path, queue_path
 from partq.kube.names import QueueKey
 from partq.kube.render import QueueFacts
 from partq.kube.reporter import Reporter
 from partq.metrics import OperatorMetrics
-from tests.kube.bodies import queue_body
+from tests.kube.bodies import group_body, queue_body
 from tests.kube.fake_api import FakeApi
-from tests.kube.test_render import NOW, queue_facts, queue_view
+from tests.kube.test_render import NOW, group_facts, queue_facts, queue_view
 
 KEY = QueueKey("shop", "orders")
 PATH = queue_path(*KEY, "/status")
@@ -30,11 +30,16 @@ def told():
 
 
 @pytest.fixture
-def reporter(api, told):
+def metrics():
+    return OperatorMetrics()
+
+
+@pytest.fixture
+def reporter(api, told, metrics):
     events = SimpleNamespace(
         emit=lambda subject, reason, note, is_warning: told.append((subject.uid[:4], reason))
     )
-    context = SimpleNamespace(api=api, events=events, metrics=OperatorMetrics(), now=lambda: NOW)
+    context = SimpleNamespace(api=api, events=events, metrics=metrics, now=lambda: NOW)
     runtime = SimpleNamespace(pod_of=lambda member: None)
     return Reporter(context, KEY, runtime)
 
@@ -78,6 +83,27 @@ async def test_a_new_life_of_the_name_is_told_of_from_the_start(api, reporter, t
     await reporter.queue(again, away)
     assert [uid for uid, _ in told[len(first) :]] == ["ffff", "ffff"]
     assert api.objects[PATH]["status"]["observedGeneration"] == 3
+
+
+async def test_the_metrics_of_a_group_go_with_it(api, reporter, metrics):
+    bodies = {}
+    for number, name in enumerate(("stays", "goes")):
+        body = bodies[name] = group_body(name)
+        body["metadata"]["uid"] = f"{number:08}-1111-4222-8333-123456789abc"
+        api.objects[group_path("shop", name, "/status")] = body
+        await reporter.group(name, body, group_facts(lag=7))
+    for metric in ("partq_group_members", "partq_partitions", "partq_group_lag"):
+        assert samples(metrics, metric) == {"stays", "goes"}
+
+    reporter.keep_only([bodies["stays"]])
+    for metric in ("partq_group_members", "partq_partitions", "partq_group_lag"):
+        assert samples(metrics, metric) == {"stays"}
+
+
+def samples(metrics, name):
+    """Return the groups that a metric is shown of."""
+    (found,) = [each for each in metrics.registry.collect() if each.name == name]
+    return {sample.labels["group"] for sample in found.samples}
 
 
 async def test_a_resource_that_is_gone_is_no_trouble(api, reporter):

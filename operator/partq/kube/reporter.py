@@ -28,6 +28,8 @@ class Reporter:
         self._views: dict[str, GroupView] = {}
         self._written: dict[str, Body] = {}
         """Bodies as the last writing left them, by uid: a watch may not have shown them yet."""
+        self._groups: dict[str, str] = {}
+        """The names of groups that metrics are shown of, by uid."""
 
     async def queue(self, body: Body, facts: QueueFacts) -> None:
         """Write the queue's status.
@@ -62,6 +64,7 @@ class Reporter:
             notes = news.of_group(self._views.get(subject.uid), facts.view, self.pod_name)
             self._tell(subject, notes)
             self._views[subject.uid] = facts.view
+            self._groups[subject.uid] = name
             self._context.metrics.observe_group(
                 (*self._key, name),
                 members=status["members"],
@@ -87,7 +90,9 @@ class Reporter:
     def keep_only(self, bodies: Sequence[Body]) -> None:
         """Forget what was told of resources that are gone."""
         uids = {body["metadata"]["uid"] for body in bodies}
-        for known in (self._findings, self._views, self._written):
+        for uid in self._groups.keys() - uids:
+            self._context.metrics.forget(*self._key, self._groups[uid])
+        for known in (self._findings, self._views, self._written, self._groups):
             for uid in known.keys() - uids:
                 del known[uid]
 
