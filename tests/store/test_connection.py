@@ -156,6 +156,17 @@ async def test_a_call_that_was_given_up_disturbs_no_other(store, keys):
     assert await handoffs.draw_attempt("g") > drawn[-1]
 
 
+async def test_whoever_closes_can_be_cancelled_meanwhile(redis_server, key_prefix):
+    """Else a task that closes its store on the way would live on."""
+    store = await Store.open(redis_server.url, prefix=key_prefix)
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await store.close()
+
+
 async def test_closing_fails_the_calls_without_an_answer(redis_server, key_prefix):
     store = await Store.open(redis_server.url, prefix=key_prefix)
     waiting = asyncio.create_task(

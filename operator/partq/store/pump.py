@@ -107,11 +107,13 @@ class Pump:
     async def close(self) -> None:
         """Fail every call that has no answer yet, and close the connection."""
         self._is_closed = True
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-        await self._disconnect()
+        try:
+            if (task := self._task) is not None:
+                task.cancel()
+                # Not the task itself: its cancellation would look like the caller's own.
+                await asyncio.gather(task, return_exceptions=True)
+        finally:
+            await self._disconnect()
 
     async def _serve(self) -> None:
         try:
