@@ -106,3 +106,18 @@ def test_what_is_the_operators_alone_restarts_no_broker(tmp_path):
     found = settings(tmp_path, {"broker": {"pullPolicy": "Never", "logLevel": "debug"}})
     assert (found.broker_image_pull_policy, found.broker_log_level) == ("Never", "debug")
     assert found.log_level == "info"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, "full"),
+        ({"brokerEgress": False}, "ingress"),
+        ({"enabled": False}, "none"),
+        ({"enabled": False, "brokerEgress": True}, "none"),
+    ],
+)
+def test_the_switch_of_network_policies_is_the_brokers_too(tmp_path, values, expected):
+    values = {"networkPolicy": values}
+    assert settings(tmp_path, values).broker_network_policy == expected
+    assert bool(rendered(tmp_path, values, "NetworkPolicy")) is (expected != "none")

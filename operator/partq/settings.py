@@ -133,6 +133,7 @@ class File:
 
 DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 NAME = Text(DNS_LABEL, "a DNS label: 1 to 63 of a-z, 0-9 and '-', not '-' at either end")
+NETWORK_POLICIES = ("full", "ingress", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -263,6 +264,13 @@ class OperatorSettings(LoggingSettings):
 
     broker_log_level: Annotated[str, Choice(LOG_LEVELS)] = "info"
     """The brokers' log level: apart from the operator's, as a change restarts every broker."""
+
+    broker_network_policy: Annotated[str, Choice(NETWORK_POLICIES)] = "full"
+    """What a NetworkPolicy restricts of the brokers: what comes in and goes out, or one, or none.
+
+    `full`: both; `ingress`: only what comes in, for a Redis whose pods have another port than its
+    URL; `none`: there is no policy, and one that was made before is removed.
+    """
 
     pod_name: Annotated[str, Text(r"[0-9A-Za-z.-]{1,253}", "the name of a pod")]
     """Who this replica is among those of the operator."""

@@ -30,6 +30,7 @@ def plan(*, queue=None, **changes):
         image_pull_policy="IfNotPresent",
         key_prefix="partq",
         log_level="info",
+        network_policy="full",
         server_version=(1, 30),
     )
     return replace(made, **changes)
@@ -138,6 +139,7 @@ RESTARTS = [
     pytest.param({"queue": {"limits": {"maxMessageBytes": 2048}}}, False, id="limits"),
     pytest.param({"queue": {"rebalance": {"delaySeconds": 9}}}, False, id="rebalance"),
     pytest.param({"server_version": (1, 21)}, False, id="a newer server"),
+    pytest.param({"network_policy": "none"}, False, id="no network policy"),
     pytest.param(
         {"queue": {"brokers": {"resources": {"limits": {"cpu": 1}}}}}, True, id="resources"
     ),
@@ -188,14 +190,38 @@ def test_what_the_spec_says_of_pods():
     assert resources == {"requests": {"cpu": "100m", "memory": "1024"}}
 
 
-def test_the_network_policy_lets_redis_through():
-    (policy,) = [o.body["spec"] for o in objects(plan()) if "networkpolicies" in o.path]
-    ports = [port["port"] for rule in policy["egress"] for port in rule["ports"]]
-    assert ports == [7411, 6380, 53, 53]
-    (policy,) = [
-        o.body["spec"] for o in objects(plan(redis_url="redis://r")) if "networkpolicies" in o.path
+def network_policy(plan):
+    (found,) = [each.body["spec"] for each in objects(plan) if "networkpolicies" in each.path]
+    return found
+
+
+def test_the_network_policy_lets_redis_and_the_dns_through():
+    ports = [
+        (port["protocol"], port["port"])
+        for rule in network_policy(plan())["egress"]
+        for port in rule["ports"]
     ]
-    assert policy["egress"][1]["ports"][0]["port"] == 6379
+    dns = [("TCP", 53), ("UDP", 53), ("TCP", 5353), ("UDP", 5353)]
+    assert ports == [("TCP", 7411), ("TCP", 6380), *dns]
+    default = network_policy(plan(redis_url="redis://r"))
+    assert default["egress"][1]["ports"][0]["port"] == 6379
+
+
+def test_a_network_policy_that_lets_everything_out():
+    policy = network_policy(plan(network_policy="ingress"))
+    assert policy["policyTypes"] == ["Ingress"]
+    assert "egress" not in policy
+    assert policy["ingress"] == network_policy(plan())["ingress"]
+
+
+def test_without_a_network_policy():
+    """It is unwanted, at just the place where it was."""
+    (before,) = [each.path for each in objects(plan()) if "networkpolicies" in each.path]
+    without = plan(network_policy="none")
+    assert broker_pods.unwanted(without) == [before]
+    assert before not in [each.path for each in objects(without)]
+    assert len(objects(without)) == len(objects(plan())) - 1
+    assert broker_pods.unwanted(plan()) == []
 
 
 def test_tokens_are_new_each_time_and_good_for_brokers(tmp_path):

@@ -199,3 +199,12 @@ async def test_an_event_that_cannot_be_written_is_dropped(api, recorder):
     await emit(api, recorder, ("A", "x"))
     api.broken.clear()
     assert await emit(api, recorder, ("B", "x")) == ["POST"]
+
+
+async def test_what_is_unwanted_goes_if_it_is_ours(api, clock):
+    place = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies"
+    api.objects[f"{place}/mine"] = {"metadata": {"uid": "1", "resourceVersion": "1", **OWNED}}
+    api.objects[f"{place}/theirs"] = {"metadata": {"uid": "2", "resourceVersion": "1"}}
+    unwanted = [f"{place}/{name}" for name in ("mine", "theirs", "gone")]
+    await Applier(api, clock).apply([], UID, unwanted=unwanted)
+    assert list(api.objects) == [f"{place}/theirs"]

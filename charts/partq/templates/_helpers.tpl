@@ -63,6 +63,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- derivePassword 1 "long" (include "partq.redisUrl" .) .Release.Namespace (include "partq.fullname" .) | sha256sum | trunc 16 }}
 {{- end }}
 
+{{- define "partq.brokerNetworkPolicy" -}}
+{{- if not .Values.networkPolicy.enabled }}none{{ else if .Values.networkPolicy.brokerEgress }}full{{ else }}ingress{{ end }}
+{{- end }}
+
 {{- define "partq.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532

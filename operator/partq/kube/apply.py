@@ -27,8 +27,15 @@ class Applier:
         self._applied_at = float("-inf")
         self._ours: set[str] = set()
 
-    async def apply(self, objects: Sequence[KubeObject], owner_uid: str) -> bool:
+    async def apply(
+        self, objects: Sequence[KubeObject], owner_uid: str, *, unwanted: Sequence[str] = ()
+    ) -> bool:
         """Apply the objects if need be; return whether they are others than the last time.
+
+        Args:
+            objects: in the order in which they are applied.
+            owner_uid: of the queue.
+            unwanted: paths at which nothing of the queue's is to be; what is is removed.
 
         Raises:
             NameTakenError: an object of the name belongs to somebody else; those before it in the
@@ -45,8 +52,16 @@ class Applier:
                 await self._check_owner(path, body["kind"], owner_uid)
             await self._api.apply(path, body)
             self._ours.add(path)
+        for path in unwanted:
+            await self._remove(path, owner_uid)
         self._hash, self._applied_at = digest, self._clock()
         return is_new
+
+    async def _remove(self, path: str, owner_uid: str) -> None:
+        found = await self._api.get(path)
+        if found is not None and is_owned(found, owner_uid):
+            await self._api.delete(path, found["metadata"]["uid"])
+            self._ours.discard(path)
 
     async def _check_owner(self, path: str, kind: str, owner_uid: str) -> None:
         found = await self._api.get(path)

@@ -1,4 +1,4 @@
-"""What a queue owns in Kubernetes, as JSON: brokers, Services, disruption budget, network policy.
+"""What a queue owns in Kubernetes, as JSON: brokers, Services, Secrets, and their policies.
 
 Pure, and the same for the same input. A change here that touches the pod template restarts the
 brokers of every queue at the next upgrade of the operator: the golden test says so.
@@ -12,15 +12,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
 from partq.errors import SettingsError
-from partq.kube import broker_tls, names
+from partq.kube import broker_policies, broker_tls, names
 from partq.kube.names import QueueKey
 from partq.resources import API_VERSION, PartitionedQueue
 from partq.settings import Url
 
-REDIS_PORT = 6379
 GRACE_S = 30
 """How long a broker may take to shut down: it flushes acks and yields its partitions."""
 _TOKENS_DIR = "/etc/partq/tokens"
@@ -49,6 +47,8 @@ class BrokerPlan:
     image_pull_policy: str
     key_prefix: str
     log_level: str
+    network_policy: str
+    """As `OperatorSettings.broker_network_policy`."""
     server_version: tuple[int, int]
 
     @property
@@ -60,7 +60,7 @@ class BrokerPlan:
 def objects(plan: BrokerPlan) -> list[KubeObject]:
     """Return every object of a queue, in the order in which they are to be applied."""
     queue, namespace = plan.key.name, plan.key.namespace
-    budget_version = "v1" if plan.server_version >= (1, 21) else "v1beta1"
+    budget_version, budget = broker_policies.disruption_budget(queue, plan.server_version)
     return [
         _object(plan, "v1", "secrets", "Secret", names.config_secret(queue), _config(plan)),
         _object(
@@ -94,25 +94,23 @@ def objects(plan: BrokerPlan) -> list[KubeObject]:
         ),
         _object(
             plan,
-            f"policy/{budget_version}",
+            budget_version,
             "poddisruptionbudgets",
             "PodDisruptionBudget",
             names.stateful_set(queue),
-            {"spec": {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(queue)}}},
+            {"spec": budget},
         ),
-        _object(
-            plan,
-            "networking.k8s.io/v1",
-            "networkpolicies",
-            "NetworkPolicy",
-            names.stateful_set(queue),
-            {"spec": _network_policy(plan)},
-        ),
+        *([_network_policy(plan)] if plan.network_policy != "none" else ()),
         KubeObject(
             f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{names.stateful_set(queue)}",
             stateful_set(plan),
         ),
     ]
+
+
+def unwanted(plan: BrokerPlan) -> list[str]:
+    """Return the paths of what a queue may have had from another plan, and is not to have."""
+    return [_network_policy(plan).path] if plan.network_policy == "none" else []
 
 
 def tokens_secret(plan_key: QueueKey, owner_uid: str) -> KubeObject:
@@ -323,26 +321,13 @@ def _spread(queue: str) -> dict[str, Any]:
     }
 
 
-def _network_policy(plan: BrokerPlan) -> dict[str, Any]:
-    """Allow calls from pods of the cluster; out: to other brokers, Redis and the DNS."""
-    redis_port = urlsplit(plan.redis_url).port or REDIS_PORT
-    peers = [{"podSelector": {"matchLabels": names.selector(plan.key.name)}}]
-    return {
-        "podSelector": {"matchLabels": names.selector(plan.key.name)},
-        "policyTypes": ["Ingress", "Egress"],
-        # Who may do what is the tokens' business: producers live in any namespace.
-        "ingress": [{"from": [{"namespaceSelector": {}}], "ports": [_allow(names.BROKER_PORT)]}],
-        "egress": [
-            {"to": peers, "ports": [_allow(names.BROKER_PORT)]},
-            # Redis may be outside of the cluster, at an address that is not known here.
-            {"ports": [_allow(redis_port)]},
-            {"ports": [_allow(53), {"protocol": "UDP", "port": 53}]},
-        ],
-    }
-
-
-def _allow(port: int) -> dict[str, Any]:
-    return {"protocol": "TCP", "port": port}
+def _network_policy(plan: BrokerPlan) -> KubeObject:
+    spec = broker_policies.network_policy(
+        plan.key.name, plan.redis_url, limits_egress=plan.network_policy == "full"
+    )
+    name = names.stateful_set(plan.key.name)
+    version = "networking.k8s.io/v1"
+    return _object(plan, version, "networkpolicies", "NetworkPolicy", name, {"spec": spec})
 
 
 def _config(plan: BrokerPlan) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from partq.kube import broker_tls, deletion, names, parse
 from partq.kube.access import Access, read_access, read_redis_url
 from partq.kube.api import pod_path
 from partq.kube.apply import Applier
-from partq.kube.broker_pods import BrokerPlan, objects
+from partq.kube.broker_pods import BrokerPlan, objects, unwanted
 from partq.kube.cluster import Body
 from partq.kube.conditions import Finding, bad
 from partq.kube.context import Context
@@ -228,9 +228,10 @@ class QueueWorker:
             image_pull_policy=settings.broker_image_pull_policy,
             key_prefix=settings.key_prefix,
             log_level=settings.broker_log_level,
+            network_policy=settings.broker_network_policy,
             server_version=self._context.server_version,
         )
-        is_new = await self._applier.apply(objects(plan), uid)
+        is_new = await self._applier.apply(objects(plan), uid, unwanted=unwanted(plan))
         self._is_applied = True
         if is_new:
             note = Note(EventReason.UPDATED, "brokers, Services and policies are as specified")

@@ -127,3 +127,21 @@ def test_another_number_of_partitions_is_refused_and_the_queue_goes_on(stage, or
     change = {"spec": {"partitions": 8}}
     stage.kube.patch("PartitionedQueue", stage.namespace, "orders", change)
     stage.wait_for("PartitionedQueue", "orders", "Ready", "True")
+
+
+def test_an_operator_with_other_settings_brings_the_objects_in_line(stage, operator, orders):
+    """The NetworkPolicy goes where the installation is told to do without."""
+    assert ("NetworkPolicy", "orders-broker") in owned(stage, orders)
+    operator.process.terminate()
+    operator.process.wait()
+    stage.start_operator(
+        "operator-1", PARTQ_BROKER_NETWORK_POLICY="none", PARTQ_BROKER_LOG_LEVEL="warning"
+    )
+    eventually(
+        lambda: ("NetworkPolicy", "orders-broker") not in owned(stage, orders),
+        "the NetworkPolicy is removed",
+    )
+    (container,) = owned(stage, orders)["StatefulSet", "orders-broker"]["spec"]["template"]["spec"][
+        "containers"
+    ]
+    assert {"name": "PARTQ_LOG_LEVEL", "value": "warning"} in container["env"]

@@ -1,0 +1,44 @@
+"""What protects a queue's brokers in Kubernetes: who may reach them, how many may be evicted."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from partq.kube import names
+
+REDIS_PORT = 6379
+DNS_PORTS = (53, 5353)
+"""Where DNS pods listen; OpenShift's do at the second."""
+
+
+def network_policy(queue: str, redis_url: str, *, limits_egress: bool) -> dict[str, Any]:
+    """Return a spec that allows calls from pods of the cluster; out: to brokers, Redis, the DNS.
+
+    `limits_egress`: False lets everything out. A policy counts the port that a pod behind a Service
+    has, and of a Redis in the cluster that may be another one than its URL says.
+    """
+    spec: dict[str, Any] = {
+        "podSelector": {"matchLabels": names.selector(queue)},
+        "policyTypes": ["Ingress"],
+        # Who may do what is the tokens' business: producers live in any namespace.
+        "ingress": [{"from": [{"namespaceSelector": {}}], "ports": [_port(names.BROKER_PORT)]}],
+    }
+    if limits_egress:
+        peers = [{"podSelector": {"matchLabels": names.selector(queue)}}]
+        spec["policyTypes"] = ["Ingress", "Egress"]
+        spec["egress"] = [
+            {"to": peers, "ports": [_port(names.BROKER_PORT)]},
+            # Redis may be outside of the cluster, at an address that is not known here.
+            {"ports": [_port(urlsplit(redis_url).port or REDIS_PORT)]},
+            {"ports": [_port(port, protocol) for port in DNS_PORTS for protocol in ("TCP", "UDP")]},
+        ]
+    return spec
+
+
+def disruption_budget(queue: str, server_version: tuple[int, int]) -> tuple[str, dict[str, Any]]:
+    """Return the version of the API that a server knows, and a spec: one broker away at a time."""
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(queue)}}
+    return "policy/v1" if server_version >= (1, 21) else "policy/v1beta1", spec
+
+
+def _port(port: int, protocol: str = "TCP") -> dict[str, Any]:
+    return {"protocol": protocol, "port": port}
