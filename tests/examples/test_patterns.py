@@ -7,11 +7,12 @@ import sqlite3
 import sys
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import ClientSession
 
-from partq import Consumer, Message, Producer
+from partq import Consumer, Message, Producer, Token
 from partq.testing.local_broker import LocalBroker
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,6 +33,17 @@ async def broker():
         lease_ttl_s=10.0,
     ) as local:
         yield local
+
+
+def load(name):
+    """Import an example."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+shared_state, ack_last = load("shared_state"), load("ack_last")
 
 
 async def start(name, *arguments):
@@ -161,18 +173,25 @@ async def test_sums_go_on_where_the_last_owner_has_left_them(broker, tmp_path):
     assert f"{min(moved)}: refused: line 0 is missing" in pairs[1].lines[1]
 
 
+def line(number, epoch=7):
+    """Return a message as an owner of this epoch gets it."""
+    value = json.dumps({"line": number, "lines": LINES, "cents": CENTS}).encode()
+    return SimpleNamespace(key="order-0", value=value, token=Token(1, 5, epoch, number))
+
+
+@pytest.mark.req("HND-23", "HND-29")
+def test_a_line_counts_once_and_not_for_a_former_owner(tmp_path):
+    """What comes again changes nothing, nor does a process that was taken for dead."""
+    outcomes = []
+    with closing(shared_state.open_database(tmp_path / "sums.db")) as database:
+        for message in (line(0), line(0), line(2), line(1, epoch=9), line(2), line(2, epoch=9)):
+            outcomes.append(shared_state.add(database, message).partition(":")[0])
+        sums = database.execute("SELECT next_line, cents FROM orders").fetchall()
+    assert outcomes == ["added", "known", "refused", "added", "refused", "added"]
+    assert sums == [(3, 3 * CENTS)]
+
+
 # ---- ack last -----------------------------------------------------------------------------------
-
-
-def load(name):
-    """Import an example."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-ack_last = load("ack_last")
 
 
 def ack_each():
