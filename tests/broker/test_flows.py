@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from partq.broker import binder
 from partq.broker.frame_socket import SOCKETS
 from partq.broker.routes import flow as flow_route
 from partq.core.model import Cause
@@ -65,6 +66,33 @@ async def test_no_more_is_in_flight_than_the_queue_allows(running, peers):
         got += len(values)
     await quiet(flow)
     assert (got, deliver.stop) == (400, 1400)
+
+
+@pytest.mark.req("HND-24")
+async def test_a_flow_that_the_limit_holds_up_is_told_of(running, peers, monkeypatch, caplog):
+    """Once, until something is acknowledged. A client whose room is used up is no such case."""
+    monkeypatch.setattr(binder, "STUCK_S", 0.0)
+
+    def told(member):
+        return [text for text in caplog.messages if text.startswith(f"flow of {member} in workers")]
+
+    await running.assign("m", [0])
+    await running.assign("n", [1])
+    stuck = await peers.open_flow(running, "m", credit=100_000)
+    busy = await peers.open_flow(running, "n", "j", credit=1000)
+    producer = await peers.open_producer(running)
+    for partition in (0, 1):
+        await producer.publish(*map(str, range(1500)), partition=partition)
+    assert len((await busy.deliver())[1]) == 1000
+    deliver, _ = await stuck.deliver()
+    for times in (1, 2):
+        await peers.eventually(lambda: len(told("m")) == times, "it is told")  # noqa: B023
+        running.broker.binder.expire()
+        assert len(told("m")) == times
+        assert await stuck.ack(deliver, times) == ""
+        await stuck.deliver()
+    assert "1000 messages are not acknowledged, which is the limit" in told("m")[0]
+    assert told("n") == []
 
 
 async def test_the_acknowledged_are_skipped_and_cost_no_credit(scene, peers):

@@ -33,6 +33,8 @@ PING_MISSED_S = 1.5
 """A flow without a frame for so long has missed a ping: another incarnation may take over."""
 PULL_LEASE_S = 30.0
 """A pulling member is bound for so long after its last call."""
+STUCK_S = 10.0
+"""A flow at the limit of unacknowledged messages that acknowledges none for so long is told of."""
 LISTING_WAIT_S = 1.0
 LISTING_POLL_S = 0.05
 MAX_NAME_CHARS = 253
@@ -264,13 +266,23 @@ class Binder:
         self._own(self._events.add("unbound", group=flow.group, member=flow.member))
 
     def expire(self) -> None:
-        """Lose the flows that have been silent for too long."""
+        """Lose the flows that have been silent for too long; tell of those that are stuck."""
         now = self._clock()
         for flow in list(self._flows.values()):
             limit = PULL_LEASE_S if flow.kind == "pull" else PING_LOST_S
             if now - flow.last_seen > limit:
                 _log.info("flow of %s in %s: silent, lost", flow.member, flow.group)
                 self.lose(flow)
+            elif flow.is_at_limit and not flow.is_known_stuck and now - flow.acked_at > STUCK_S:
+                flow.is_known_stuck = True
+                _log.warning(
+                    "flow of %s in %s: %d messages are not acknowledged, which is the limit "
+                    "(limits.maxUnackedPerFlow): nothing more is sent until some are; "
+                    "acknowledge earlier, or raise it",
+                    flow.member,
+                    flow.group,
+                    flow.unacked,
+                )
 
     def leave(self, flow: Flow) -> None:
         """Note that the member's process is ending."""
@@ -317,6 +329,9 @@ class Binder:
                 answer(error)
                 return
             flow.unacked -= acked
+            if acked:
+                flow.acked_at = self._clock()
+                flow.is_known_stuck = False
             self._metrics.acked(flow.group, acked)
             flow.notice(subscription)
             self._flusher.notice(subscription, answer)

@@ -54,6 +54,10 @@ class Flow:
         self.kind = kind
         self.bound_at = now
         self.last_seen = now
+        self.acked_at = now
+        """When an ack last counted for something."""
+        self.is_known_stuck = False
+        """Whether it was told that the limit of unacknowledged messages holds it up."""
         self.is_leaving = False
         self.is_closed = False
         self.credit = credit
@@ -143,6 +147,11 @@ class Flow:
         self.wake.set()
 
     # ---- what it sends --------------------------------------------------------------------------
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether the client has room, and the limit of unacknowledged messages leaves none."""
+        return self.credit > 0 and self.unacked >= self._max_unacked()
 
     @property
     def control_count(self) -> int:
