@@ -181,12 +181,9 @@ async def open_producer(running: RunningBroker, producer: str = "p") -> Producer
 
 
 async def open_flow(
-    running: RunningBroker,
-    member: str = "m",
-    incarnation: str = "i",
-    credit: int = 1000,
+    running: RunningBroker, member: str = "m", incarnation: str = "i", credit: int = 1000,
     held: Sequence[tuple[int, int]] = (),
-) -> FlowPeer:
+) -> FlowPeer:  # fmt: skip
     """Open a member's flow; `held`: the partitions that it remembers."""
     url = f"{running.url}/v1/queues/orders/groups/workers/flow"
     peer = await frame_peers.connect(running.session, url, CONSUME, kind=FlowPeer)
@@ -202,22 +199,18 @@ CALLS = {"pause": "pauses", "drain": "drains", "commit": "commits", "cancel": "c
 class Handoff:
     """One attempt to hand a partition from m to n, called as a coordinator calls it."""
 
-    def __init__(
-        self, running: RunningBroker, state: dict[str, Any], attempt: int | None, partition: int
-    ) -> None:
+    def __init__(self, running: RunningBroker, token: dict[str, Any]) -> None:
         self.running = running
-        self.token = {
-            "partition": f"1.{partition}",
-            "broker_epoch": state["broker_epoch"],
-            "epoch": state["epoch"],
-            "attempt": attempt or state["attempt"] + 1,
-        }
+        self.token = token
 
     @classmethod
     async def begin(
         cls, running: RunningBroker, attempt: int | None = None, *, partition: int = 0
     ) -> Self:
-        return cls(running, await running.state(partition), attempt, partition)
+        state = await running.state(partition)
+        token = {name: state[name] for name in ("broker_epoch", "epoch")}
+        token |= {"partition": f"1.{partition}", "attempt": attempt or state["attempt"] + 1}
+        return cls(running, token)
 
     async def call(self, name: str, body: dict[str, Any], changes: dict[str, Any]) -> Any:
         items = [{**self.token, **changes}]
@@ -310,6 +303,12 @@ def clock() -> MovableClock:
     return MovableClock()
 
 
+@pytest.fixture
+def lease_ttl_s() -> float:
+    """How long the lease of a broker lasts, unless its test says otherwise."""
+    return LEASE_S
+
+
 StartBroker = Callable[..., Awaitable[RunningBroker]]
 
 
@@ -321,6 +320,7 @@ async def start_broker(
     tokens_file: Path,
     resources: Resources,
     clock: MovableClock,
+    lease_ttl_s: float,
 ) -> AsyncIterator[StartBroker]:
     """Start brokers of the queue, each with a store of its own; members m and n are listed."""
     queue = resources.queues[0]
@@ -341,7 +341,7 @@ async def start_broker(
             key_prefix=key_prefix,
             broker_id=name,
             tokens_file=tokens_file,
-            **{"lease_ttl_s": LEASE_S, **overrides},
+            **{"lease_ttl_s": lease_ttl_s, **overrides},
         )
         broker = await RunningBroker(settings, own, clock).start()
         running.append(broker)

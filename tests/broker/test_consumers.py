@@ -22,6 +22,12 @@ def resources(partitions):
     return parse_resources(YAML.replace("partitions: 4", f"partitions: {partitions}"))
 
 
+@pytest.fixture
+def lease_ttl_s():
+    """Nothing here is about leases: none shall be over on a busy machine."""
+    return 30.0
+
+
 @pytest.mark.req("SOL-17", "SOL-21", "SOL-U05")
 async def test_consuming_code_is_the_same_for_any_number_of_partitions(running, peers, partitions):
     """Bind to the queue, get messages in a callback: a queue in order is one with one partition."""

@@ -11,6 +11,12 @@ PULL = "/v1/queues/orders/groups/workers/pull"
 UNASSIGNED, READY, PAUSED, UNBOUND = "Unassigned", "Ready", "Paused", "Unbound"
 
 
+@pytest.fixture
+def lease_ttl_s():
+    """Nothing here is about leases: none shall be over on a busy machine."""
+    return 30.0
+
+
 async def quiet(flow):
     """Wait until the broker has handled all that came before; fail if anything was sent."""
     await flow.send(frames.Ping(7))

@@ -30,7 +30,7 @@ async def by_producer(local):
 async def by_http(local, url):
     """Publish a message of each key at one broker, which forwards those of the other.
 
-    What is certainly not stored, because nobody is known to serve its partition, is sent again.
+    What is not stored, because nobody is known to serve its partition, is sent again.
     """
     found = {}
     headers = {"Authorization": f"Bearer {local.tokens.produce}"}
@@ -43,7 +43,7 @@ async def by_http(local, url):
                 if "partition" in result:
                     found[key] = result["partition"]
                 else:
-                    assert result["error"]["code"] == "not_stored", result
+                    assert result["error"]["code"] in {"not_stored", "outcome_unknown"}, result
             await asyncio.sleep(0.05)
     return [found[key] for key in KEYS]
 
@@ -58,7 +58,7 @@ async def consume(local, count):
                 found[delivery.key].add(str(delivery.partition))
                 places.add((delivery.partition, delivery.offset))
             consumer.ack_nowait(batch)
-            if len(places) == count:
+            if len(places) >= count:
                 return found
     return found
 

@@ -71,7 +71,7 @@ async def test_every_client_puts_a_key_into_the_same_partition():
     commands = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
     (call,) = re.findall(r"producer\.send\((.*?)\)\)\n", PAGE)
     assert call == 'b"paid", key="customer-7"'
-    async with LocalBroker(groups=[]) as broker, asyncio.timeout(WAIT_S):
+    async with LocalBroker(groups=[], lease_ttl_s=10.0) as broker, asyncio.timeout(WAIT_S):
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         environment = os.environ | {
             "PARTQ_URL": broker.url,
