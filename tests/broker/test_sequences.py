@@ -50,7 +50,8 @@ async def quiet(flow):
     await flow.expect(frames.Pong)
 
 
-@pytest.mark.req("HND-17", "HND-07", "HND-04", "HND-10", "HND-15")
+@pytest.mark.req("HND-17", "HND-04", "HND-07", "HND-08", "HND-09", "HND-10")
+@pytest.mark.req("HND-13", "HND-14", "HND-15")
 async def test_the_worked_example(running, peers):
     """Key A in p0 and key B in p1 at one consumer; p1 passes to another."""
     await running.assign("m", [0, 1])
