@@ -6,10 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 namespace=partq-system
-api_versions=()
-if [[ $(printf '%s\n' "1.21" "${KUBE:?usage: KUBE=1.30.0 scripts/manifests.sh}" | sort -V | head -n 1) == 1.21 ]]; then
-  api_versions+=(--api-versions policy/v1/PodDisruptionBudget)
-fi
+: "${KUBE:?usage: KUBE=1.30.0 scripts/manifests.sh}"
 helm=$(command -v helm || .venv/bin/python -c "from e2e.cluster import binaries; print(binaries.helm())")
 
 mkdir -p dist
@@ -17,7 +14,7 @@ partial=$(mktemp dist/install.XXXXXX)
 trap 'rm -f "$partial"' EXIT
 printf 'apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n' "$namespace" >"$partial"
 "$helm" template partq charts/partq --namespace "$namespace" --no-hooks \
-  --kube-version "$KUBE" "${api_versions[@]}" >>"$partial"
+  --kube-version "$KUBE" >>"$partial"
 chmod 644 "$partial"
 mv "$partial" dist/install.yaml
 echo "dist/install.yaml: for Kubernetes $KUBE"

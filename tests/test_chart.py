@@ -121,3 +121,20 @@ def test_the_switch_of_network_policies_is_the_brokers_too(tmp_path, values, exp
     values = {"networkPolicy": values}
     assert settings(tmp_path, values).broker_network_policy == expected
     assert bool(rendered(tmp_path, values, "NetworkPolicy")) is (expected != "none")
+
+
+@pytest.mark.parametrize(
+    ("version", "expected", "evicts_unready"),
+    [
+        ((1, 20), "policy/v1beta1", None),
+        ((1, 21), "policy/v1", None),
+        ((1, 27), "policy/v1", "AlwaysAllow"),
+        ((1, 31), "policy/v1", "AlwaysAllow"),
+    ],
+)
+def test_the_disruption_budget_is_of_the_version(tmp_path, version, expected, evicts_unready):
+    """Also where no cluster is asked which kinds it has."""
+    values = {"operator": {"replicas": 2}}
+    (budget,) = rendered(tmp_path, values, "PodDisruptionBudget", version=version)
+    assert budget["apiVersion"] == expected
+    assert budget["spec"].get("unhealthyPodEvictionPolicy") == evicts_unready

@@ -67,12 +67,21 @@ def test_the_longest_name_fits():
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"), [((1, 20), "policy/v1beta1"), ((1, 21), "policy/v1")]
+    ("version", "expected", "evicts_unready"),
+    [
+        ((1, 20), "policy/v1beta1", None),
+        ((1, 21), "policy/v1", None),
+        ((1, 26), "policy/v1", None),
+        ((1, 27), "policy/v1", "AlwaysAllow"),
+    ],
 )
-def test_the_disruption_budget_is_of_a_version_that_the_server_knows(version, expected):
+def test_the_disruption_budget_is_of_a_version_that_the_server_knows(
+    version, expected, evicts_unready
+):
     (budget,) = [o for o in objects(plan(server_version=version)) if "poddisruption" in o.path]
     assert budget.body["apiVersion"] == expected
     assert budget.path.startswith(f"/apis/{expected}/")
+    assert budget.body["spec"].get("unhealthyPodEvictionPolicy") == evicts_unready
 
 
 def broker_settings(plan):

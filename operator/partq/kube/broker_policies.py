@@ -36,7 +36,13 @@ def network_policy(queue: str, redis_url: str, *, limits_egress: bool) -> dict[s
 
 def disruption_budget(queue: str, server_version: tuple[int, int]) -> tuple[str, dict[str, Any]]:
     """Return the version of the API that a server knows, and a spec: one broker away at a time."""
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(queue)}}
+    spec: dict[str, Any] = {
+        "maxUnavailable": 1,
+        "selector": {"matchLabels": names.selector(queue)},
+    }
+    if server_version >= (1, 27):
+        # Brokers that serve nothing anyway, as without Redis, keep no node from being drained.
+        spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
     return "policy/v1" if server_version >= (1, 21) else "policy/v1beta1", spec
 
 
