@@ -13,7 +13,7 @@ from partq.embedded.runtime import EmbeddedRuntime
 from partq.resources import API_VERSION, parse_resources
 
 PARTQ = (sys.executable, "-m", "partq.cli.main")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 """Below the default of --wait: a command that ends within it has not waited for that."""
 QUEUE = f"""
 apiVersion: {API_VERSION}

@@ -76,9 +76,20 @@ async def test_a_group_is_waited_for(peer, caplog):
 
 async def test_the_log_says_once_what_is_missing(peer, caplog):
     peer.groups = []
-    with pytest.raises(UnknownGroupError, match="it has none"):
-        await consumer_of(peer.url, connect_timeout_s=0.5).__aenter__()
+    entering = asyncio.create_task(consumer_of(peer.url).__aenter__())
+    async with asyncio.timeout(WAIT_S):
+        for _ in range(4):
+            peer.was_asked.clear()
+            await peer.was_asked.wait()
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
     assert len(caplog.messages) == 1
+
+
+async def test_waiting_for_a_group_ends(peer):
+    with pytest.raises(UnknownGroupError, match="it has workers"):
+        await consumer_of(peer.url, group="others", connect_timeout_s=0.1).__aenter__()
 
 
 @pytest.mark.parametrize(
