@@ -138,3 +138,18 @@ def test_the_disruption_budget_is_of_the_version(tmp_path, version, expected, ev
     (budget,) = rendered(tmp_path, values, "PodDisruptionBudget", version=version)
     assert budget["apiVersion"] == expected
     assert budget["spec"].get("unhealthyPodEvictionPolicy") == evicts_unready
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "complaint"),
+    [
+        (["team-a", "team-a"], "unique"),
+        (["Team-A"], "pattern"),
+        ([""], "pattern"),
+        (["team-a,team-b"], "pattern"),
+        (["a" * 64], "pattern"),
+    ],
+)
+def test_namespaces_that_could_not_be_served_are_refused(tmp_path, namespaces, complaint):
+    with pytest.raises(AssertionError, match=complaint):
+        render({"operator": {"namespaces": namespaces}}, VERSION, tmp_path)
