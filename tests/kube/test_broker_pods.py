@@ -16,7 +16,7 @@ from tests.kube.bodies import UID, queue_body
 from tests.schemas import VERSIONS, assert_valid
 
 KEY = QueueKey("shop", "orders")
-TEMPLATE_DIGEST = "3ac8"
+TEMPLATE_DIGEST = "8111"
 
 
 def plan(*, queue=None, **changes):
@@ -138,6 +138,15 @@ def test_the_password_is_in_the_secret_alone():
         names.REDIS_ENTRY: "redis://:secret@redis.shop.svc:6380/0"
     }
     assert "secret@" not in json.dumps([body for _, body in others])
+
+
+def test_the_hash_of_a_password_is_one_queues_alone():
+    """It is in sight of whoever reads pods; of two queues nothing can be compared."""
+    one, other = (broker_pods.config_hash(plan(owner_uid=uid)) for uid in (UID, f"{UID[:-1]}d"))
+    assert one != other
+    plain = hashlib.sha256(plan().redis_url.encode()).hexdigest()
+    assert not plain.startswith(one)
+    assert one == broker_pods.config_hash(plan())
 
 
 RESTARTS = [
