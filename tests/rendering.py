@@ -52,6 +52,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "podAnnotations": {"example.org/owner": "us"},
             "podLabels": {"tier": "data"},
         },
+        "podSecurity": {"user": "assigned"},
         "broker": {"pullPolicy": "Always", "logLevel": "warning"},
         "redis": {
             "builtIn": {

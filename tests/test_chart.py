@@ -153,3 +153,18 @@ def test_the_disruption_budget_is_of_the_version(tmp_path, version, expected, ev
 def test_namespaces_that_could_not_be_served_are_refused(tmp_path, namespaces, complaint):
     with pytest.raises(AssertionError, match=complaint):
         render({"operator": {"namespaces": namespaces}}, VERSION, tmp_path)
+
+
+@pytest.mark.parametrize("user", ["fixed", "assigned"])
+def test_the_user_of_every_pod(tmp_path, user):
+    values = {"podSecurity": {"user": user}}
+    assert settings(tmp_path, values).broker_user == user
+    found = [body for body in render(values, VERSION, tmp_path) if "spec" in body]
+    templates = [body["spec"]["template"] for body in found if "template" in body["spec"]]
+    pods = [*templates, *(body for body in found if body["kind"] == "Pod")]
+    contexts = [pod["spec"]["securityContext"] for pod in pods]
+    assert len(contexts) == 3, "operator, Redis, and what helm test runs"
+    for context in contexts:
+        assert context["runAsNonRoot"] is True
+        assert context.get("runAsUser") == (65532 if user == "fixed" else None)
+        assert context.get("fsGroup") == context.get("runAsUser")

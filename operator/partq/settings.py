@@ -265,6 +265,9 @@ class OperatorSettings(LoggingSettings):
     broker_log_level: Annotated[str, Choice(LOG_LEVELS)] = "info"
     """The brokers' log level: apart from the operator's, as a change restarts every broker."""
 
+    broker_user: Annotated[str, Choice(("fixed", "assigned"))] = "fixed"
+    """Who broker pods run as: `fixed`: 65532, the image's user; `assigned`: the cluster chooses."""
+
     broker_network_policy: Annotated[str, Choice(NETWORK_POLICIES)] = "full"
     """What a NetworkPolicy restricts of the brokers: what comes in and goes out, or one, or none.
 

@@ -30,6 +30,7 @@ def plan(*, queue=None, **changes):
         image_pull_policy="IfNotPresent",
         key_prefix="partq",
         log_level="info",
+        has_fixed_user=True,
         network_policy="full",
         server_version=(1, 30),
     )
@@ -189,6 +190,16 @@ def test_pods_are_restricted():
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
+
+
+def test_a_user_that_the_cluster_assigns():
+    """A cluster that insists on its own refuses pods that name one."""
+    fixed, assigned = (
+        template(plan(has_fixed_user=is_fixed))["spec"]["securityContext"]
+        for is_fixed in (True, False)
+    )
+    assert set(fixed) - set(assigned) == {"runAsUser", "runAsGroup", "fsGroup"}
+    assert assigned["runAsNonRoot"] is True
 
 
 def test_what_the_spec_says_of_pods():

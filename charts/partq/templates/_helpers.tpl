@@ -69,9 +69,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "partq.podSecurity" -}}
 runAsNonRoot: true
+{{- if eq .Values.podSecurity.user "fixed" }}
 runAsUser: 65532
 runAsGroup: 65532
 fsGroup: 65532
+{{- end }}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 

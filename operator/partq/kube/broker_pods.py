@@ -23,7 +23,7 @@ from partq.settings import Url
 GRACE_S = 30
 """How long a broker may take to shut down: it flushes acks and yields its partitions."""
 _TOKENS_DIR = "/etc/partq/tokens"
-_USER = 65532
+_FIXED_USER = {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}
 _ROUNDS = 10_000
 """A few milliseconds for each queue, once."""
 
@@ -50,6 +50,8 @@ class BrokerPlan:
     image_pull_policy: str
     key_prefix: str
     log_level: str
+    has_fixed_user: bool
+    """Whether pods run as the image's user; else as one that the cluster assigns."""
     network_policy: str
     """As `OperatorSettings.broker_network_policy`."""
     server_version: tuple[int, int]
@@ -222,9 +224,7 @@ def _pod_spec(plan: BrokerPlan) -> dict[str, Any]:
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
+            **(_FIXED_USER if plan.has_fixed_user else {}),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "affinity": {"podAntiAffinity": _spread(plan.key.name)},

@@ -228,6 +228,7 @@ class QueueWorker:
             image_pull_policy=settings.broker_image_pull_policy,
             key_prefix=settings.key_prefix,
             log_level=settings.broker_log_level,
+            has_fixed_user=settings.broker_user == "fixed",
             network_policy=settings.broker_network_policy,
             server_version=self._context.server_version,
         )
