@@ -132,6 +132,28 @@ async def test_objects_are_applied_when_they_are_new_and_now_and_then(api, clock
     assert len(api.calls) == 2, "what others have changed is repaired"
 
 
+def owned_object(name, **body):
+    return KubeObject(f"/x/{name}", {"kind": "X", "metadata": {"name": name, **OWNED}, **body})
+
+
+async def test_an_operator_that_begins_tells_only_what_it_has_changed(api, clock):
+    before = [owned_object("a", spec=1), owned_object("b")]
+    assert await Applier(api, clock).apply(before, UID)
+    assert not await Applier(api, clock).apply(before, UID)
+    after = [owned_object("a", spec=2), owned_object("b")]
+    assert await Applier(api, clock).apply(after, UID)
+
+
+async def test_what_was_changed_before_a_failure_is_told_after_it(api, clock):
+    await Applier(api, clock).apply([owned_object("b")], UID)
+    applier = Applier(api, clock)
+    api.broken.add("/x/b")
+    with pytest.raises(KubernetesError):
+        await applier.apply([owned_object("a"), owned_object("b")], UID)
+    api.broken.clear()
+    assert await applier.apply([owned_object("a"), owned_object("b")], UID)
+
+
 async def test_what_belongs_to_somebody_else_is_not_touched(api, clock):
     theirs = {"metadata": {"name": "b", "namespace": "shop", "uid": "u", "resourceVersion": "1"}}
     api.objects["/x/b"] = theirs

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from partq.kube.access import is_owned
 from partq.kube.api import KubeApi
 from partq.kube.broker_pods import KubeObject
+from partq.kube.cluster import Body
 from partq.kube.errors import NameTakenError
 
 REPAIR_S = 60.0
 """How long somebody else's change of an object may last."""
+_COUNTED = frozenset({"generation", "managedFields", "resourceVersion"})
 
 
 class Applier:
@@ -26,11 +28,15 @@ class Applier:
         self._hash = ""
         self._applied_at = float("-inf")
         self._ours: set[str] = set()
+        self._has_changed = False
+        """Something was changed and not told yet: what came after it in the list failed."""
 
     async def apply(
         self, objects: Sequence[KubeObject], owner_uid: str, *, unwanted: Sequence[str] = ()
     ) -> bool:
-        """Apply the objects if need be; return whether they are others than the last time.
+        """Apply the objects if need be; return whether that has changed what is asked for.
+
+        It has not when the operator before this one has applied the same.
 
         Args:
             objects: in the order in which they are applied.
@@ -48,23 +54,37 @@ class Applier:
         if not is_new and self._clock() - self._applied_at < REPAIR_S:
             return False
         for path, body in objects:
-            if path not in self._ours:
-                await self._check_owner(path, body["kind"], owner_uid)
-            await self._api.apply(path, body)
-            self._ours.add(path)
+            if path in self._ours:
+                await self._api.apply(path, body)
+                self._has_changed |= is_new and bool(self._hash)
+            else:
+                before = await self._found(path, body["kind"], owner_uid)
+                after = await self._api.apply(path, body)
+                self._has_changed |= before is None or _content(before) != _content(after)
+                self._ours.add(path)
         for path in unwanted:
             await self._remove(path, owner_uid)
+        has_changed, self._has_changed = self._has_changed, False
         self._hash, self._applied_at = digest, self._clock()
-        return is_new
+        return has_changed
 
     async def _remove(self, path: str, owner_uid: str) -> None:
         found = await self._api.get(path)
         if found is not None and is_owned(found, owner_uid):
             await self._api.delete(path, found["metadata"]["uid"])
             self._ours.discard(path)
+            self._has_changed = True
 
-    async def _check_owner(self, path: str, kind: str, owner_uid: str) -> None:
+    async def _found(self, path: str, kind: str, owner_uid: str) -> Body | None:
+        """Return an object as it is; None: it is not there."""
         found = await self._api.get(path)
         if found is not None and not is_owned(found, owner_uid):
             name = f"{found['metadata']['namespace']}/{found['metadata']['name']}"
             raise NameTakenError(f"{kind} {name}: it belongs to somebody else; rename or remove it")
+        return found
+
+
+def _content(body: Body) -> Body:
+    """Return what people and controllers ask for in an object; not what the server counts."""
+    metadata = {key: value for key, value in body["metadata"].items() if key not in _COUNTED}
+    return {**{k: v for k, v in body.items() if k != "status"}, "metadata": metadata}

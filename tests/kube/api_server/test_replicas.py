@@ -80,6 +80,8 @@ def test_absence_of_the_operator_stops_and_moves_nothing(stage, brokers, consume
     assert sum(moved) == 0 or moved == [0, 4], (
         "only the joining of the two, which may be one by one"
     )
+    told = stage.events("PartitionedQueue", QUEUE)
+    assert told.count("Updated") == 1, "what is as it was is no news to an operator that begins"
 
 
 def test_what_came_while_the_operator_was_away_is_taken_up(stage, brokers, consumers):
