@@ -288,3 +288,19 @@ async def test_the_last_spec_that_was_valid_is_still_repaired(stage):
     stage.clock.now += 3600
     assert not await worker.look()
     assert stage.applied() is not None
+
+
+@pytest.mark.parametrize("code", [400, 422])
+async def test_an_object_that_the_api_server_refuses_needs_a_person(stage, code):
+    stage.put_queue(partitions=4)
+    stage.api.refused[STATEFUL_SET] = code
+    worker, serving = stage.operator()
+    assert not await worker.look()
+    status = await stage.status(worker)
+    assert condition(status, "ObjectsApplied") == ("False", "Refused")
+    assert condition(status, "Stalled") == ("True", "Refused")
+    assert f"{code}: refused" in status["conditions"][0]["message"]
+    assert serving.is_coordinating, "what runs goes on"
+
+    stage.api.refused.clear()
+    assert await worker.look()

@@ -17,6 +17,7 @@ STALLING: frozenset[Reason] = frozenset(
         Reason.SECRET_MISSING,
         Reason.NAME_TAKEN,
         Reason.FORBIDDEN,
+        Reason.REFUSED,
         Reason.STORE_UNUSABLE,
         Reason.STORE_OWNED_BY_ANOTHER,
     }

@@ -43,6 +43,8 @@ def reason_of(error: BaseException) -> tuple[ConditionType, Reason]:
             return ConditionType.OBJECTS_APPLIED, Reason.SECRET_MISSING
         case KubernetesError(status=403):
             return ConditionType.OBJECTS_APPLIED, Reason.FORBIDDEN
+        case KubernetesError(status=400 | 422):
+            return ConditionType.OBJECTS_APPLIED, Reason.REFUSED
         case KubernetesError():
             return ConditionType.OBJECTS_APPLIED, Reason.API_UNAVAILABLE
         case PartitionsFixedError():

@@ -126,6 +126,7 @@ class Reason(StrEnum):
     SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason, no secret
     NAME_TAKEN = "NameTaken"
     FORBIDDEN = "Forbidden"
+    REFUSED = "Refused"
     API_UNAVAILABLE = "ApiUnavailable"
 
     STORE_UNREACHABLE = "StoreUnreachable"
