@@ -102,10 +102,11 @@ def _new(before: GroupView, after: GroupView) -> list[Rebalance]:
 
 
 def _completed(rebalance: Rebalance) -> Note:
-    text = (
-        f"{rebalance.trigger}: {rebalance.moved} partitions moved, {rebalance.assigned} assigned "
-        f"in {rebalance.duration_ms} ms; longest pause {rebalance.longest_pause_ms} ms"
-    )
+    """Say what is the same for rebalances that are alike: only those become one Event.
+
+    How long each took is in the group's status.
+    """
+    text = f"{rebalance.trigger}: {rebalance.moved} partitions moved, {rebalance.assigned} assigned"
     return Note(EventReason.REBALANCE_COMPLETED, text)
 
 
