@@ -135,13 +135,16 @@ def test_an_operator_with_other_settings_brings_the_objects_in_line(stage, opera
     operator.process.terminate()
     operator.process.wait()
     stage.start_operator(
-        "operator-1", PARTQ_BROKER_NETWORK_POLICY="none", PARTQ_BROKER_LOG_LEVEL="warning"
+        "operator-1",
+        PARTQ_BROKER_NETWORK_POLICY="none",
+        PARTQ_BROKER_LOG_LEVEL="warning",
+        PARTQ_BROKER_USER="assigned",
     )
     eventually(
         lambda: ("NetworkPolicy", "orders-broker") not in owned(stage, orders),
         "the NetworkPolicy is removed",
     )
-    (container,) = owned(stage, orders)["StatefulSet", "orders-broker"]["spec"]["template"]["spec"][
-        "containers"
-    ]
+    pod = owned(stage, orders)["StatefulSet", "orders-broker"]["spec"]["template"]["spec"]
+    assert "runAsUser" not in pod["securityContext"]
+    (container,) = pod["containers"]
     assert {"name": "PARTQ_LOG_LEVEL", "value": "warning"} in container["env"]
