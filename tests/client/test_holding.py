@@ -56,6 +56,19 @@ def test_a_release_starts_at_the_first_message_that_has_not_begun(holding, store
     assert second.is_done
 
 
+def test_what_was_on_its_way_at_a_release_comes_again_in_its_turn(holding, stored_batch):
+    """A pause that ends at once: more of the same delivery may come behind it."""
+    first, _ = holding.accept(deliver(0, 2), stored_batch(b"a", b"b"))
+    first.take_one()
+    release, _ = holding.release()
+    assert (release.start, release.delivery) == (1, 0)
+    assert holding.accept(deliver(2, 4), stored_batch(b"c", b"d")) == (None, 2)
+    assert holding.release() == (None, 0)
+    again, _ = holding.accept(deliver(1, 2, first=0, delivery=1), stored_batch(b"a", b"b"))
+    behind, _ = holding.accept(deliver(2, 4, delivery=1), stored_batch(b"c", b"d"))
+    assert [*again.take_all().offsets, *behind.take_all().offsets] == [1, 2, 3]
+
+
 def test_nothing_is_released_when_everything_has_begun(holding, stored_batch):
     window, _ = holding.accept(deliver(0, 2), stored_batch(b"a", b"b"))
     window.take_all()

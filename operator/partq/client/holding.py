@@ -41,6 +41,8 @@ class Holding:
         self.delivery = 0
         """Highest delivery number seen."""
         self.is_ended = False
+        self._void_upto = -1
+        """Deliveries up to this number were given back, also those that are still on their way."""
         self._stopped_from: int | None = None
         self._delivered_end = cursor
         self._windows: deque[Window] = deque()
@@ -48,10 +50,11 @@ class Holding:
     def accept(self, frame: Deliver, payload: bytes) -> "tuple[Window | None, int]":
         """Take a delivery; return the window to hand out, and how much room became free.
 
-        No window: the delivery is older than one seen before, or the partition is stopped.
+        No window: the delivery is older than one seen before, or belongs to what was given back
+        (it was on its way then, and comes again in its turn), or the partition is stopped.
         """
         size = window_size(frame)
-        if self.is_ended or frame.delivery < self.delivery:
+        if self.is_ended or frame.delivery < self.delivery or frame.delivery <= self._void_upto:
             return None, size
         freed = 0
         if frame.delivery > self.delivery:
@@ -91,6 +94,7 @@ class Holding:
         if start is None or start >= self._delivered_end:
             return None, freed
         self._delivered_end = start
+        self._void_upto = self.delivery
         generation, index = self.partition
         return Release(generation, index, *self.token, self.delivery, start), freed
 
