@@ -158,6 +158,17 @@ async def test_a_lost_member_is_lost_since_the_first_mark(store, keys, group, cl
     assert (await members.read(group)).members["m:0"].lost_at_ms is None
 
 
+async def test_a_loss_noted_before_the_clock_was_set_back_is_noted_anew(store, keys, group):
+    members = Members(store, keys)
+    await members.list_member(group, "m:0", "10.0.0.1")
+    now_ms = (await members.read(group)).now_ms
+    to_come = (1, "lost:m:0", now_ms + 60_000)
+    await store.run("write_fields", [keys.members(group), keys.group_config(group)], to_come)
+    lost_at_ms = await members.mark_lost(group, "m:0")
+    assert now_ms <= lost_at_ms < now_ms + 60_000
+    assert (await members.read(group)).members["m:0"].lost_at_ms == lost_at_ms
+
+
 async def test_handoffs_are_kept_until_removed(store, keys, group):
     handoffs = Handoffs(store, keys)
     record = HandoffRecord("m-0", None, 5, "Draining", 1_700_000_000_000)

@@ -88,10 +88,11 @@ def look(
         flows=flows,
         losses=losses,
         listed=frozenset(members.members),
+        # A time that is still to come was noted before the clock was set back: it is noted anew.
         lost_ms={
-            member: max(0, members.now_ms - listed.lost_at_ms)
+            member: members.now_ms - listed.lost_at_ms
             for member, listed in members.members.items()
-            if listed.lost_at_ms is not None
+            if listed.lost_at_ms is not None and listed.lost_at_ms <= members.now_ms
         },
         facts=facts,
         is_complete=world.is_complete,

@@ -1,4 +1,5 @@
--- Note since when a member is lost. A time that is noted already stays.
+-- Note since when a member is lost. A time that is noted already stays, unless the clock was set
+-- back behind it: then the wait begins anew, and does not last as much longer.
 --
 -- when full: passes
 --
@@ -12,5 +13,9 @@ end
 local field = "lost:" .. ARGV[1]
 local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call("HSETNX", KEYS[1], field, string.format("%.0f", now_ms))
-return tonumber(redis.call("HGET", KEYS[1], field))
+local since = tonumber(redis.call("HGET", KEYS[1], field))
+if not since or since > now_ms then
+  since = now_ms
+  redis.call("HSET", KEYS[1], field, string.format("%.0f", since))
+end
+return since
