@@ -62,7 +62,7 @@ class Flow:
         self.is_closed = False
         self.credit = credit
         self.unacked = 0
-        self.subscriptions: set[Subscription] = set()
+        self.subscriptions: dict[Subscription, None] = {}
         self.wake = asyncio.Event()
         self.on_closed: Callable[[], None] | None = None
         """Called when the flow ends from this side, by whoever holds its connection."""
@@ -82,7 +82,7 @@ class Flow:
         """Begin to deliver a partition; its epoch is the new one already."""
         subscription.flow = self
         subscription.incarnation = self.incarnation
-        self.subscriptions.add(subscription)
+        self.subscriptions[subscription] = None
         self.send(
             frames.Assigned(
                 *subscription.partition,
@@ -98,7 +98,7 @@ class Flow:
 
     def forget(self, subscription: Subscription, cause: Cause) -> None:
         """Stop delivering a partition; the client is told why."""
-        self.subscriptions.discard(subscription)
+        self.subscriptions.pop(subscription, None)
         self._ready.pop(subscription, None)
         self.unacked -= subscription.book.in_flight
         self.send(

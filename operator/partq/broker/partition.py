@@ -8,7 +8,7 @@ from partq.broker.subscription import Subscription
 from partq.broker.tail import Tail
 from partq.core.delivery import Delivery
 from partq.core.model import BrokerEpoch, Cause, PartitionId
-from partq.errors import PartqError
+from partq.errors import AppendGapError, PartqError
 from partq.store.log import Entry, Log
 from partq.store.partitions import Claim, CursorRecord
 
@@ -21,6 +21,7 @@ class OwnedPartition:
     broker_epoch: BrokerEpoch
     claimed_at: float
     tail: Tail
+    on_lost: Callable[["OwnedPartition", PartqError], None]
     chain: AppendChain = field(init=False)
     groups: dict[str, Subscription] = field(default_factory=dict)
     is_yielding: bool = False
@@ -39,7 +40,7 @@ class OwnedPartition:
         on_lost: Callable[["OwnedPartition", PartqError], None],
     ) -> "OwnedPartition":
         """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
-        owned = cls(partition, claim.broker_epoch, now, Tail(claim.next, tail_bytes))
+        owned = cls(partition, claim.broker_epoch, now, Tail(claim.next, tail_bytes), on_lost)
         owned.chain = AppendChain(
             log,
             partition,
@@ -72,7 +73,12 @@ class OwnedPartition:
     def accept(self, entries: list[Entry]) -> None:
         """Take what was just stored; delivery from memory starts here, where confirmation does."""
         for entry in entries:
-            self.tail.accept(entry)
+            if not self.tail.accept(entry):
+                error = AppendGapError(
+                    f"partition {self.id}: stored at {entry.first}, not at the end"
+                )
+                self.on_lost(self, error)
+                return
         for subscription in self.groups.values():
             if subscription.flow is not None:
                 subscription.flow.notice(subscription)

@@ -1,4 +1,4 @@
-"""What `partq status` shows: the records of all partitions, whoever owns them."""
+"""What a broker shows of its queue: the layout, and the records whoever owns them."""
 
 import asyncio
 from typing import Any
@@ -8,6 +8,38 @@ from partq.core.model import MemberId
 from partq.store.assignments import Assignments
 from partq.store.handoffs import Handoffs
 from partq.store.members import Members
+
+
+def read_layout(broker: Broker) -> dict[str, Any]:
+    """Return partitions, brokers and owners, as far as this broker knows them now.
+
+    Raises:
+        UnavailableError: it has not read its queue's settings yet.
+        UnknownQueueError: the queue is being deleted.
+    """
+    config = broker.config
+    living = broker.claims.observer.living(broker.clock())
+    owners = {p: b for p, b in broker.claims.owners.items() if b in living and b != broker.id}
+    owners |= dict.fromkeys(broker.owned, broker.id)
+    urls = {b: lease.url for b, lease in broker.claims.observer.leases.items() if b in living}
+    urls[broker.id] = broker.url
+    return {
+        "queue": broker.settings.queue,
+        "namespace": broker.settings.namespace,
+        "uid": broker.settings.queue_uid,
+        "generations": [
+            {"generation": g.number, "partitions": g.partition_count}
+            for g in config.layout.generations
+        ],
+        "brokers": [{"broker": b, "url": url} for b, url in sorted(urls.items())],
+        "owners": {str(partition): owners[partition] for partition in sorted(owners)},
+        "limits": {
+            "max_message_bytes": config.max_message_bytes,
+            "max_unacked_per_flow": config.max_unacked_per_flow,
+        },
+        "keyless_policy": config.keyless_policy,
+        "groups": sorted(config.groups),
+    }
 
 
 async def read_status(broker: Broker) -> dict[str, Any]:

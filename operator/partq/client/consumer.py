@@ -361,7 +361,7 @@ class Consumer:
         if self._watch is None or self._membership.is_leaving:
             return
         urls = set(view.urls.values())
-        for url in urls - set(self._flows):
+        for url in sorted(urls - set(self._flows)):
             flow = Flow(
                 self._membership,
                 self._session,
@@ -373,7 +373,7 @@ class Consumer:
             )
             self._flows[url] = flow
             self._turns.append(flow)
-        for url in set(self._flows) - urls:
+        for url in sorted(set(self._flows) - urls):
             if not self._flows[url].link.is_up:  # while it answers, it may know better
                 flow = self._flows.pop(url)
                 self._turns.remove(flow)

@@ -139,7 +139,8 @@ class Link:
         reason: PartqError = UnavailableError(f"{self.url}: the connection was cut")
         try:
             done, _ = await asyncio.wait([*parts, self._cut], return_when="FIRST_COMPLETED")
-            for failed in filter(None, (future.exception() for future in done)):
+            ended = [future for future in (*parts, self._cut) if future in done]
+            for failed in filter(None, (future.exception() for future in ended)):
                 if not isinstance(failed, (PartqError, *NOT_REACHED)):
                     raise failed
                 reason = failed if isinstance(failed, PartqError) else _unreached(self.url, failed)

@@ -33,7 +33,7 @@ class PublishLink:
     ) -> None:
         self.producer = producer
         self.max_in_flight = LEAST_IN_FLIGHT
-        self.pipelines: set[Pipeline] = set()
+        self.pipelines: dict[Pipeline, None] = {}
         self._publisher = publisher
         self._requests: dict[int, Pipeline] = {}
         self.link = Link(session, url, "/publish", self, clock)
@@ -270,9 +270,9 @@ class Publisher:
     def _attach(self, pipeline: Pipeline, link: PublishLink | None) -> None:
         before = self._link_of.pop(pipeline.partition, None)
         if before is not None:
-            before.pipelines.discard(pipeline)
+            before.pipelines.pop(pipeline, None)
         if link is not None:
-            link.pipelines.add(pipeline)
+            link.pipelines[pipeline] = None
             self._link_of[pipeline.partition] = link
 
     def _take_view(self, view: QueueView) -> None:

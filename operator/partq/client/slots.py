@@ -1,10 +1,10 @@
 """From messages to partitions: key → slot → partition, and a place for messages without a key."""
 
 import random
-from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Sequence
-from itertools import cycle
+from itertools import accumulate, cycle
 from operator import attrgetter
 from typing import TypeVar
 
@@ -61,11 +61,10 @@ class Slots:
             for partition, slots in zip(self._partitions, self._ranges, strict=True)
             if partition not in unavailable and slots
         ] or [slots for slots in self._ranges if slots]
-        self._usable_slots = array("H")
-        for slots in usable:
-            self._usable_slots.extend(slots)
-        self._chance.shuffle(usable)  # producers that start together do not march in step
-        self._turns = cycle(usable)
+        self._usable = usable
+        self._ends = list(accumulate(map(len, usable)))
+        # Producers that start together do not march in step.
+        self._turns = cycle(self._chance.sample(usable, len(usable)))
 
     def of_key(self, key: str) -> int:
         """Return the slot of a key; raises `BadRequestError` as `slot_of` does."""
@@ -74,7 +73,9 @@ class Slots:
     def keyless(self) -> int:
         """Return a slot for a message without a key: a partition by the policy, then any slot."""
         if self._is_random:
-            return self._chance.choice(self._usable_slots)
+            at = self._chance.randrange(self._ends[-1])
+            index = bisect_right(self._ends, at)
+            return self._usable[index][at - self._ends[index]]  # counted from the range's end
         return self._chance.choice(next(self._turns))
 
     def of(self, messages: Sequence[Message]) -> list[int]:

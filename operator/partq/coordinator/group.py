@@ -298,9 +298,9 @@ class GroupWorker:
         }
         await _gather(
             [
-                *(store.mark_lost(group, member) for member in table.to_mark),
-                *(store.clear_lost(group, member) for member in table.to_clear),
-                *(store.unlist(group, member) for member in table.to_unlist),
+                *(store.mark_lost(group, member) for member in sorted(table.to_mark)),
+                *(store.clear_lost(group, member) for member in sorted(table.to_clear)),
+                *(store.unlist(group, member) for member in sorted(table.to_unlist)),
                 *(
                     store.list_member(group, member, address)
                     for member, address in unlisted.items()

@@ -29,7 +29,7 @@ class StateReader:
             if key not in wanted:
                 call.cancel()
                 del self._calls[key]
-        for key in wanted - self._calls.keys():
+        for key in sorted(wanted - self._calls.keys()):
             self._calls[key] = asyncio.create_task(self._brokers.state(key[1]), name=f"state {key}")
         if self._calls:
             await asyncio.wait(self._calls.values(), timeout=PATIENCE_S)

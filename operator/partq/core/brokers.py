@@ -53,7 +53,7 @@ def watch(
         now_ms: the observer's own steady clock, never another machine's.
     """
     known: dict[BrokerId, Watched] = {}
-    for broker in {*leases, *owners}:
+    for broker in sorted({*leases, *owners}):
         before = watched.get(broker)
         lease = leases.get(broker)
         if before is None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Self
 
-from redis.asyncio.connection import ConnectionPool
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from partq.errors import SettingsError, StoreUnavailableError
+from partq.store import lua
 from partq.store.fail_point import FailPoint
-from partq.store.lua import load_scripts
 from partq.store.pump import Call, Connected, Pump, pack
 
 MIN_VERSION = (6, 2)
@@ -82,7 +82,7 @@ class Store:
             raise SettingsError(f"store: the URL of Redis: {error}") from error
         self._run_epoch = 0
         self._identity: tuple[str, str] | None = None
-        self._scripts = load_scripts(MIN_VERSION)
+        self._scripts = lua.load_scripts(MIN_VERSION)
         self._pumps = {
             lane: Pump(self._connect, lambda: self._run_epoch, timeout_s, fail_point)
             for lane in Lane
@@ -175,12 +175,17 @@ class Store:
             appendfsync=found[1].decode() if len(found) > 1 else "",
         )
 
+    def _make_connection(self) -> AbstractConnection:
+        """Return a connection that is not open yet; the simulator has its own kind."""
+        connection: AbstractConnection = self._factory.make_connection()  # type: ignore[no-untyped-call]  # as it is
+        return connection
+
     async def _connect(self) -> Connected:
         """Open a connection, and notice when it leads to another run of the server."""
-        connection = self._factory.make_connection()  # type: ignore[no-untyped-call]  # as it is
+        connection = self._make_connection()
         try:
             async with asyncio.timeout(self._timeout_s):
-                await connection.connect()
+                await connection.connect()  # type: ignore[no-untyped-call]  # as it is
                 await connection.send_packed_command(pack("INFO"), check_health=False)
                 info = _parse_info(await connection.read_response())
             if info.get("loading", "0") != "0":
@@ -201,7 +206,7 @@ class Store:
         if identity == self._identity:
             return
         is_first, self._identity = self._identity is None, identity
-        self._scripts = load_scripts(_version(info["redis_version"]))
+        self._scripts = lua.load_scripts(_version(info["redis_version"]))
         if not is_first:
             self._run_epoch += 1
             for notify in self.on_restart:

@@ -1,6 +1,8 @@
 """The Lua scripts, one file per operation, as the server at hand wants them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha1
 from importlib import resources
 
@@ -27,12 +29,19 @@ def load_scripts(server_version: tuple[int, ...]) -> dict[str, Script]:
     """Return every script by its name, prepared for a server of this version."""
     head = _SHEBANG if server_version >= (7,) else _FREE_WRITE
     scripts = {}
-    for file in resources.files(__package__).joinpath("scripts").iterdir():
-        name, _, kind = file.name.partition(".")
-        if kind == "lua":
-            source = file.read_text(encoding="utf-8")
-            if FULL_MARK in source:
-                source = head + source
-            sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
-            scripts[name] = Script(name, source, sha)
+    for name, text in _texts().items():
+        source = head + text if FULL_MARK in text else text
+        sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
+        scripts[name] = Script(name, source, sha)
     return scripts
+
+
+@cache
+def _texts() -> Mapping[str, str]:
+    """Return the text of every script by its name; read once, as each connection asks for it."""
+    files = resources.files(__package__).joinpath("scripts").iterdir()
+    return {
+        file.name.removesuffix(".lua"): file.read_text(encoding="utf-8")
+        for file in files
+        if file.name.endswith(".lua")
+    }

@@ -8,7 +8,7 @@ from partq.broker.auth import Role
 from partq.broker.keys import BROKER, TLS
 from partq.broker.middlewares import json_response
 from partq.broker.routes.access import EVERY_ROLE, enter
-from partq.broker.status import read_status
+from partq.broker.status import read_layout, read_status
 from partq.metrics import CONTENT_TYPE
 
 routes = web.RouteTableDef()
@@ -46,31 +46,7 @@ async def metrics(request: web.Request) -> web.Response:
 async def layout(request: web.Request) -> web.Response:
     """Show partitions, brokers and owners."""
     broker, _ = enter(request, EVERY_ROLE)
-    config = broker.config
-    living = broker.claims.observer.living(broker.clock())
-    owners = {p: b for p, b in broker.claims.owners.items() if b in living and b != broker.id}
-    owners |= dict.fromkeys(broker.owned, broker.id)
-    urls = {b: lease.url for b, lease in broker.claims.observer.leases.items() if b in living}
-    urls[broker.id] = broker.url
-    return json_response(
-        {
-            "queue": broker.settings.queue,
-            "namespace": broker.settings.namespace,
-            "uid": broker.settings.queue_uid,
-            "generations": [
-                {"generation": g.number, "partitions": g.partition_count}
-                for g in config.layout.generations
-            ],
-            "brokers": [{"broker": b, "url": url} for b, url in sorted(urls.items())],
-            "owners": {str(partition): owners[partition] for partition in sorted(owners)},
-            "limits": {
-                "max_message_bytes": config.max_message_bytes,
-                "max_unacked_per_flow": config.max_unacked_per_flow,
-            },
-            "keyless_policy": config.keyless_policy,
-            "groups": sorted(config.groups),
-        }
-    )
+    return json_response(read_layout(broker))
 
 
 @routes.get("/v1/queues/{queue}/status")
