@@ -20,7 +20,8 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kubernetes test e2e manifests conformance check format chaos bench clean
+.PHONY: help demo demo-kubernetes test e2e manifests conformance check format chaos simulate
+.PHONY: simulate-nightly bench clean
 
 help: ## what there is
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 24
@@ -67,6 +68,14 @@ format: ## repair formatting and what lint can repair
 chaos: ## kill everything under load, for at most ten minutes
 	@scripts/setup.sh embedded
 	@$(BIN)/partq chaos $(ARGS)
+
+simulate: ## 10,000 seeds of faults in simulated time
+	@scripts/setup.sh simulate
+	@$(BIN)/partq simulate --seeds 10000 $(ARGS)
+
+simulate-nightly: ## a million seeds that nobody has run yet, longer ones
+	@scripts/setup.sh simulate
+	@$(BIN)/partq simulate --seed $$(( $$(date +%s) * 1000 )) --seeds 1000000 --events 30 $(ARGS)
 
 bench: ## the speed, beside the limit of the same Redis
 	@scripts/setup.sh embedded

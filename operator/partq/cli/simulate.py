@@ -1,0 +1,97 @@
+"""`partq simulate`: the protocol under faults, in simulated time; a seed is a whole history."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import IO, Final
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from partq.simulate.many import Result, run_many
+from partq.simulate.trial import DEFAULT_EVENTS, run_seed
+
+MAX_SEED: Final = 2**53
+MAX_SEEDS: Final = 10_000_000
+MAX_EVENTS: Final = 10_000
+MAX_WORKERS: Final = 256
+MAX_FAILURES: Final = 20
+"""A run ends early when so many seeds have failed: one of them is enough to work on."""
+
+
+@click.command()
+@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, help="The (first) seed.")
+@click.option("--seeds", "count", type=click.IntRange(1, MAX_SEEDS), default=1, help="How many.")
+@click.option(
+    "--events",
+    type=click.IntRange(1, MAX_EVENTS),
+    default=DEFAULT_EVENTS,
+    show_default=True,
+    help="What happens in one seed.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."
+)
+@click.option(
+    "--json", "json_file", type=click.File("w", lazy=False), help="Write every result to this file."
+)
+def simulate(
+    *, seed: int, count: int, events: int, workers: int | None, json_file: IO[str] | None
+) -> None:
+    """Run the real broker, coordinator, client and scripts against simulated faults.
+
+    A seed decides everything: run it again with the same --events and the same happens. The
+    schedule of the first seed that fails is printed, with what happened.
+
+    Exit status: 0 every invariant held; 1 one did not.
+    """
+    console = Console()
+    seeds = range(seed, seed + count)
+    results = _run(console, seeds, events, workers or min(count, os.cpu_count() or 1))
+    failed = [result for result in results if result.failure]
+    for result in failed[1:]:
+        console.print(f"seed {result.seed}: {result.failure}", markup=False, soft_wrap=True)
+    if failed:
+        outcome = run_seed(failed[0].seed, events)
+        console.print("\n".join(outcome.lines()), markup=False, soft_wrap=True, highlight=False)
+        again = f"partq simulate --seed {failed[0].seed} --events {events}"
+        console.print(f"again: {again}", markup=False, highlight=False)
+    console.print(
+        f"{len(results)} seeds of {events} events, {len(failed)} failed; "
+        f"{sum(result.commits for result in results)} handoffs, "
+        f"{sum(result.handed for result in results)} messages handed out, "
+        f"{sum(result.duplicates for result in results)} of them again; longest recovery "
+        f"{max(result.recovery_s for result in results):.1f} s",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    if json_file is not None:
+        json.dump({"events": events, "seeds": [asdict(result) for result in results]}, json_file)
+        json_file.write("\n")
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _run(console: Console, seeds: Sequence[int], events: int, workers: int) -> list[Result]:
+    results: list[Result] = []
+    failed = 0
+    with Progress(
+        "seeds",
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        "{task.fields[failed]} failed",
+        console=console,
+        disable=len(seeds) == 1,
+    ) as progress:
+        task = progress.add_task("", total=len(seeds), failed=0)
+        for result in run_many(seeds, events, workers):
+            results.append(result)
+            failed += bool(result.failure)
+            progress.update(task, advance=1, failed=failed)
+            if failed >= MAX_FAILURES:
+                break
+    return sorted(results, key=lambda result: result.seed)

@@ -1,0 +1,1 @@
+"""The deterministic simulator: the real parts under simulated time, network, faults and pods."""

@@ -1,0 +1,188 @@
+"""A simulated broker process: the real broker, its connections and its admin calls."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, cast
+
+from partq.broker import admin
+from partq.broker.broker import Broker
+from partq.broker.frame_socket import FrameSocket
+from partq.broker.middlewares import error_body
+from partq.broker.routes.flow import Consuming
+from partq.broker.routes.publish import Producing
+from partq.broker.status import read_layout
+from partq.core.model import PartitionId
+from partq.errors import BadRequestError, FencedError, NotStoredError, PartqError
+from partq.settings import BrokerSettings
+from partq.simulate.loop import Process
+from partq.simulate.network import End
+from partq.simulate.stored import SimStore
+from partq.simulate.watcher import GROUP, Watcher
+from partq.store.log import AppendResult
+from partq.wire import bodies, frames
+
+QUEUE: Final = "queue"
+UID: Final = "00000001"
+LEASE_S: Final = 1.0
+POST_WAIT_S: Final = 5.0
+
+_BODIES: Final[dict[str, tuple[Any, type[Any]]]] = {
+    "pause": (admin.pause, bodies.Pauses),
+    "drain": (admin.drain, bodies.Drains),
+    "commit": (admin.commit, bodies.Commits),
+    "cancel": (admin.cancel, bodies.Cancels),
+}
+
+
+class SimSocket:
+    """What a broker's connection is to the code that serves it: a `FrameSocket` without a wire."""
+
+    def __init__(self, end: End, watcher: Watcher) -> None:
+        self._end = end
+        self._watcher = watcher
+        self._hostile: frames.Ack | None = None
+
+    async def receive(self) -> tuple[frames.AnyFrame, bytes]:
+        """Return the next frame and its payload."""
+        if self._hostile is not None:
+            hostile, self._hostile = self._hostile, None
+            return hostile, b""
+        frame, payload = frames.decode(await self._end.receive())
+        if isinstance(frame, frames.Ack):
+            self._watcher.got(self._end, frame)
+            self._hostile = self._watcher.hostile(self._end, frame)
+        return frame, payload
+
+    async def send(self, data: bytes) -> None:
+        """Send a frame."""
+        self._end.send(data)
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._end.close()
+
+    def cut(self) -> None:
+        """End the connection."""
+        self._end.close()
+
+
+class BrokerProcess:
+    """One life of a broker."""
+
+    def __init__(
+        self, name: str, process: Process, watcher: Watcher, clock: Callable[[], float]
+    ) -> None:
+        self.name = name
+        self.process = process
+        self.broker: Broker | None = None
+        self._watcher = watcher
+        self._clock = clock
+        self._terminated = asyncio.Event()
+        self._ends: dict[End, None] = {}
+
+    async def run(self) -> None:
+        """Serve until told to end; another life of the same name ends this one."""
+        store = await SimStore.wait_for()
+        settings = BrokerSettings(
+            queue=QUEUE,
+            queue_uid=UID,
+            redis_url="redis://simulated",
+            broker_id=self.name,
+            tokens_file=Path("/dev/null"),
+            lease_ttl_s=LEASE_S,
+        )
+        broker = Broker(settings, store, url=f"http://{self.name}", clock=self._clock)
+        self.broker = broker
+        broker.start()
+        stopping = asyncio.create_task(self._terminated.wait())
+        ends: list[asyncio.Future[Any]] = [stopping, broker.failed]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await broker.close()
+        for end in [*self._ends]:
+            end.close()
+        await store.close()
+        if broker.failed.done():
+            with suppress(FencedError):
+                broker.failed.result()
+
+    def terminate(self) -> None:
+        """Tell it to end, as SIGTERM does."""
+        self._terminated.set()
+
+    def accept(self, route: str, end: End) -> Coroutine[Any, Any, None]:
+        """Serve a connection."""
+        return self._accept(route, end)
+
+    async def _accept(self, route: str, end: End) -> None:
+        broker = self.broker
+        if broker is None or broker._config is None:
+            end.close()
+            return
+        self._ends[end] = None
+        socket = cast(FrameSocket, SimSocket(end, self._watcher))
+        try:
+            if route == "/publish":
+                await Producing(broker, socket).run()
+            else:
+                end.on_sent = self._watcher.sending(self.name, broker, end)
+                await Consuming(broker, socket, GROUP, end.pipe.target).run()
+        finally:
+            end.close()
+            del self._ends[end]
+
+    def call(self, route: str, body: Any) -> Coroutine[Any, Any, Any]:
+        """Answer a call."""
+        return self._call(route, body)
+
+    async def _call(self, route: str, body: Any) -> Any:
+        broker = self.broker
+        if broker is None:
+            raise ConnectionRefusedError(self.name)
+        try:
+            match route:
+                case "/layout":
+                    return read_layout(broker)
+                case "/state":
+                    return admin.state(broker)
+                case "/claim":
+                    return await admin.claim(broker, bodies.decode(body, bodies.PartitionNames))
+                case "/yield":
+                    return await admin.yield_(broker, bodies.decode(body, bodies.PartitionNames))
+                case "/post":
+                    return await _post(broker, *body)
+                case _:
+                    work, kind = _BODIES[route.rpartition("/")[2]]
+                    asked = bodies.decode(body, kind)
+                    judge = self._watcher.called(broker, route.rpartition("/")[2], asked)
+                    answer = await work(broker, GROUP, asked)
+                    judge(answer)
+                    return answer
+        except PartqError as error:
+            return {"error": error_body(error)}
+
+
+async def _post(broker: Broker, partition: PartitionId, data: bytes) -> int:
+    """Store a batch without numbers, as a POST does; return its first offset.
+
+    Raises:
+        PartqError: it is not stored, or nobody knows.
+    """
+    answered: asyncio.Future[AppendResult | PartqError] = asyncio.get_running_loop().create_future()
+
+    def reply(outcome: AppendResult | PartqError) -> None:
+        if not answered.done():
+            answered.set_result(outcome)
+
+    broker.publish(partition, data, producer="", first=0, reply=reply)
+    async with asyncio.timeout(POST_WAIT_S):
+        outcome = await answered
+    if isinstance(outcome, PartqError):
+        raise outcome
+    if outcome.status != "stored":
+        raise NotStoredError(outcome.status)
+    return outcome.offset
+
+
+__all__ = ["GROUP", "LEASE_S", "QUEUE", "UID", "BadRequestError", "BrokerProcess"]

@@ -1,0 +1,303 @@
+"""A Redis in this process: the commands that partq uses, and its real Lua scripts.
+
+Its time is given, so it can be simulated, and the keys can be copied: that is how a store that
+lost its last writes is made. A test compares it, call by call, with a real redis-server.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from lupa import lua51
+
+NODE_ENTRIES = 100
+"""A real stream trims whole nodes of so many entries when it is asked to trim about."""
+
+Args = Sequence[bytes]
+Id = tuple[int, int]
+
+
+class CommandError(Exception):
+    """A command that this Redis does not know, or not in this form."""
+
+
+class StreamEntry(NamedTuple):
+    """One entry of a stream."""
+
+    id: Id
+    fields: list[bytes]
+
+
+@dataclass(slots=True)
+class Stream:
+    """A stream: its entries, by rising id, and the last id that was given."""
+
+    entries: list[StreamEntry] = field(default_factory=list)
+    last: Id = (0, 0)
+
+
+Value = dict[bytes, bytes] | Stream
+
+
+class MemoryRedis:
+    """One server's keys. Not a thread's or task's: a call is answered at once."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.keys: dict[bytes, Value] = {}
+        self._now = now
+        self._commands: Mapping[bytes, Callable[[Args], Any]] = {
+            name.removeprefix("_do_").upper().encode(): getattr(self, name)
+            for name in dir(self)
+            if name.startswith("_do_")
+        }
+
+    def command(self, name: bytes, args: Args) -> Any:
+        """Carry out a command: int, bytes, None or a list."""
+        known = self._commands.get(name)
+        if known is None:
+            raise CommandError(f"unknown command {name!r}")
+        return known(args)
+
+    def run(self, script: "CompiledScript", keys: Args, args: Args) -> Any:
+        """Run a script; its calls come back to this server."""
+        return _LUA.run(self, script, keys, args)
+
+    def copy(self) -> dict[bytes, Value]:
+        """Return what `keys` is now, for later."""
+        return {
+            key: dict(value) if isinstance(value, dict) else Stream(list(value.entries), value.last)
+            for key, value in self.keys.items()
+        }
+
+    def hash(self, key: bytes) -> dict[bytes, bytes]:
+        """Return the fields of a hash; empty when there is none."""
+        value = self.keys.get(key)
+        if value is None:
+            return {}
+        if isinstance(value, Stream):
+            raise CommandError(f"{key!r} is a stream")
+        return value
+
+    def stream(self, key: bytes) -> Stream:
+        """Return a stream; an empty one when there is none."""
+        value = self.keys.get(key)
+        if value is None:
+            return Stream()
+        if isinstance(value, dict):
+            raise CommandError(f"{key!r} is a hash")
+        return value
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def _do_exists(self, args: Args) -> int:
+        return sum(key in self.keys for key in args)
+
+    def _do_del(self, args: Args) -> int:
+        return sum(self.keys.pop(key, None) is not None for key in args)
+
+    _do_unlink = _do_del
+
+    def _do_time(self, args: Args) -> list[bytes]:
+        micros = round(self._now() * 1_000_000)
+        return [b"%d" % (micros // 1_000_000), b"%d" % (micros % 1_000_000)]
+
+    # ---- hashes ---------------------------------------------------------------------------------
+
+    def _do_hget(self, args: Args) -> bytes | None:
+        return self.hash(args[0]).get(args[1])
+
+    def _do_hmget(self, args: Args) -> list[bytes | None]:
+        get = self.hash(args[0]).get
+        return [get(name) for name in args[1:]]
+
+    def _do_hgetall(self, args: Args) -> list[bytes]:
+        return [part for pair in self.hash(args[0]).items() for part in pair]
+
+    def _do_hkeys(self, args: Args) -> list[bytes]:
+        return list(self.hash(args[0]))
+
+    def _do_hlen(self, args: Args) -> int:
+        return len(self.hash(args[0]))
+
+    def _do_hexists(self, args: Args) -> int:
+        return int(args[1] in self.hash(args[0]))
+
+    def _do_hset(self, args: Args) -> int:
+        fields = self.hash(args[0])
+        if not fields:
+            self.keys[args[0]] = fields
+        before = len(fields)
+        fields.update(zip(args[1::2], args[2::2], strict=True))
+        return len(fields) - before
+
+    def _do_hsetnx(self, args: Args) -> int:
+        if args[1] in self.hash(args[0]):
+            return 0
+        return self._do_hset(args)
+
+    def _do_hdel(self, args: Args) -> int:
+        fields = self.hash(args[0])
+        gone = sum(fields.pop(name, None) is not None for name in args[1:])
+        if gone and not fields:
+            del self.keys[args[0]]
+        return gone
+
+    def _do_hrandfield(self, args: Args) -> list[bytes]:
+        # WITHVALUES. The first ones are as good as any.
+        pairs = list(self.hash(args[0]).items())[: int(args[1])]
+        return [part for pair in pairs for part in pair]
+
+    # ---- streams --------------------------------------------------------------------------------
+
+    def _do_xadd(self, args: Args) -> bytes:
+        key, rest = args[0], list(args[1:])
+        keep = None
+        if rest[0] == b"MAXLEN":
+            keep, rest = int(rest[2]), rest[3:]
+        stream = self.stream(key)
+        if rest[0] == b"*":
+            now_ms = int(self._now() * 1000)
+            last = stream.last
+            new = (now_ms, 0) if now_ms > last[0] else (last[0], last[1] + 1)
+        else:
+            new = _id(rest[0])
+        if new <= stream.last:
+            raise CommandError("the id is not above the last one")
+        self.keys[key] = stream
+        stream.entries.append(StreamEntry(new, rest[1:]))
+        stream.last = new
+        if keep is not None and len(stream.entries) >= keep + NODE_ENTRIES:
+            del stream.entries[:-keep]
+        return _text(new)
+
+    def _do_xrange(self, args: Args) -> list[Any]:
+        entries = self.stream(args[0]).entries
+        found = entries[_low(entries, args[1]) : _high(entries, args[2])]
+        return [_reply(entry) for entry in found[: _count(args)]]
+
+    def _do_xrevrange(self, args: Args) -> list[Any]:
+        entries = self.stream(args[0]).entries
+        found = entries[_low(entries, args[2]) : _high(entries, args[1])]
+        return [_reply(entry) for entry in found[::-1][: _count(args)]]
+
+    def _do_xread(self, args: Args) -> list[Any] | None:
+        """Answer at once; who blocks asks again when something was added."""
+        key, last = args[-2:]
+        entries = self.stream(key).entries
+        found = entries[_low(entries, b"(" + last) :]
+        if not found:
+            return None
+        limit = int(args[args.index(b"COUNT") + 1])
+        return [[key, [_reply(entry) for entry in found[:limit]]]]
+
+    def _do_xtrim(self, args: Args) -> int:
+        # XTRIM key MINID ~|= id [LIMIT n]
+        entries = self.stream(args[0]).entries
+        gone = _low(entries, args[3])
+        if args[2] == b"~":
+            limit = int(args[5]) if len(args) > 5 else gone
+            gone = min(gone, limit) // NODE_ENTRIES * NODE_ENTRIES
+        del entries[:gone]
+        return gone
+
+
+def _id(text: bytes) -> Id:
+    first, _, second = text.partition(b"-")
+    return int(first), int(second or 0)
+
+
+def _text(entry_id: Id) -> bytes:
+    return b"%d-%d" % entry_id
+
+
+def _reply(entry: StreamEntry) -> list[Any]:
+    return [_text(entry.id), list(entry.fields)]
+
+
+def _low(entries: list[StreamEntry], text: bytes) -> int:
+    if text == b"-":
+        return 0
+    if text.startswith(b"("):
+        return bisect_right(entries, _id(text[1:]), key=lambda entry: entry.id)
+    return bisect_left(entries, _id(text), key=lambda entry: entry.id)
+
+
+def _high(entries: list[StreamEntry], text: bytes) -> int:
+    if text == b"+":
+        return len(entries)
+    return bisect_right(entries, _id(text), key=lambda entry: entry.id)
+
+
+def _count(args: Args) -> int | None:
+    return int(args[4]) if len(args) > 4 else None
+
+
+# ---- Lua ----------------------------------------------------------------------------------------
+
+
+class CompiledScript(NamedTuple):
+    """A script, ready to run."""
+
+    name: str
+    function: Any
+
+
+class _Lua:
+    """The interpreter that all servers of this process share: it keeps nothing between runs."""
+
+    def __init__(self) -> None:
+        self._runtime = lua51.LuaRuntime(encoding=None, register_eval=False)
+        self._table = self._runtime.table_from
+        self._compiled: dict[tuple[str, str], CompiledScript] = {}
+        self._server: MemoryRedis | None = None
+        self._runtime.execute(b"return function(call) redis = {call = call} end")(self._call)
+
+    def compile(self, name: str, source: str) -> CompiledScript:
+        """Return a script by its source, compiled once."""
+        known = self._compiled.get((name, source))
+        if known is None:
+            body = source.partition("\n")[2] if source.startswith("#!lua") else source
+            text = f"return function(KEYS, ARGV)\n{body}\nend"
+            known = CompiledScript(name, self._runtime.execute(text.encode()))
+            self._compiled[name, source] = known
+        return known
+
+    def run(self, server: MemoryRedis, script: CompiledScript, keys: Args, args: Args) -> Any:
+        """Run a script on a server."""
+        self._server = server
+        return self._from_lua(script.function(self._table(keys), self._table(args)))
+
+    def _call(self, name: bytes, *args: Any) -> Any:
+        assert self._server is not None  # noqa: S101  only `run` calls Lua
+        answer = self._server.command(
+            name, [arg if type(arg) is bytes else b"%d" % arg for arg in args]
+        )
+        return self._to_lua(answer)
+
+    def _to_lua(self, value: Any) -> Any:
+        if value is None:
+            return False
+        if type(value) is list:
+            return self._table([self._to_lua(each) for each in value])
+        return value
+
+    def _from_lua(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is bytes or kind is int:
+            return value
+        if kind is float:
+            return int(value)
+        if value is None or value is False:
+            return None
+        parts = []
+        for at in range(1, len(value) + 1):
+            each = value[at]
+            if each is None:
+                break
+            parts.append(self._from_lua(each))
+        return parts
+
+
+_LUA = _Lua()
+compile_script = _LUA.compile

@@ -1,0 +1,159 @@
+"""What happens to a simulated cluster, and when: drawn from a seed, and nothing else."""
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+START_S: Final = 0.8
+"""Before this nothing goes wrong: the cluster comes up, and hands out its partitions."""
+SHARE: Final = 0.5
+"""Of the kinds of faults, those that one seed has."""
+MEAN_GAP_S: Final = 0.15
+"""Between two events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happens."""
+
+    at: float
+    """Simulated seconds since the start."""
+    kind: str
+    args: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        args = " ".join(f"{name}={value}" for name, value in self.args.items())
+        return f"{self.at:7.3f} s  {self.kind} {args}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a cluster is made of."""
+
+    partition_count: int
+    broker_count: int
+    pod_count: int
+    delay_s: float
+    """The rebalance delay."""
+    max_handoff_s: float
+    is_aware: bool
+    """The coordinator hears of pods; else every loss waits the delay (policy Timer)."""
+    work_s: float
+    """How long an application works on a message, at the most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A cluster and what happens to it."""
+
+    seed: int
+    setting: Setting
+    events: tuple[Event, ...]
+
+    def lines(self) -> list[str]:
+        """Return the schedule as people read it."""
+        return [f"seed {self.seed}: {self.setting}", *map(str, self.events)]
+
+
+Draw = Callable[[random.Random], dict[str, Any]]
+
+
+def _some(rng: random.Random) -> int:
+    return rng.randrange(6)
+
+
+def _long(rng: random.Random) -> float:
+    """Return a time that is sometimes above the lease and the length of a pause."""
+    return round(rng.choice((0.1, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0)) * rng.uniform(0.7, 1.2), 3)
+
+
+def _short(rng: random.Random) -> float:
+    return round(rng.uniform(0.02, 1.5), 3)
+
+
+_KINDS: Final[dict[str, tuple[int, Draw]]] = {
+    "publish": (
+        20,
+        lambda rng: {"count": rng.randrange(2, 12), "gap_s": rng.choice((0.0, 0.02, 0.1, 0.3))},
+    ),
+    "post": (4, lambda rng: {"count": rng.randrange(1, 3)}),
+    "broker_kill": (
+        5,
+        lambda rng: {"which": _some(rng), "for_s": _short(rng), "is_silent": rng.random() < 0.3},
+    ),
+    "broker_end": (2, lambda rng: {"which": _some(rng), "for_s": _short(rng)}),
+    "broker_freeze": (4, lambda rng: {"which": _some(rng), "for_s": _long(rng)}),
+    "pod_start": (7, lambda rng: {}),
+    "pod_crash": (5, lambda rng: {"which": _some(rng), "for_s": _short(rng)}),
+    "pod_end": (6, lambda rng: {"which": _some(rng), "grace_s": _long(rng)}),
+    "pod_vanish": (2, lambda rng: {"which": _some(rng), "is_silent": rng.random() < 0.5}),
+    "pod_freeze": (4, lambda rng: {"which": _some(rng), "for_s": _long(rng)}),
+    "coordinator_kill": (4, lambda rng: {"for_s": _short(rng)}),
+    "coordinator_freeze": (
+        4,
+        lambda rng: {"for_s": _long(rng), "has_second": rng.random() < 0.6},
+    ),
+    "redis_kill": (2, lambda rng: {"for_s": _short(rng)}),
+    "redis_rollback": (1, lambda rng: {"for_s": _short(rng), "lost_s": _short(rng)}),
+    "redis_stall": (2, lambda rng: {"for_s": _short(rng)}),
+    "redis_clock": (2, lambda rng: {"by_s": rng.choice((-30.0, -2.0, 2.0, 30.0))}),
+    "cut": (
+        5,
+        lambda rng: {
+            "from": _some(rng), "to": _some(rng), "for_s": _long(rng),
+            "is_both": rng.random() < 0.6,
+        },
+    ),
+    "slow": (3, lambda rng: {"who": _some(rng), "for_s": _long(rng)}),
+    "storm": (
+        4,
+        lambda rng: {
+            "for_s": _long(rng),
+            "lost": rng.choice((0.0, 0.1, 0.3)),
+            "repeated": rng.choice((0.0, 0.2)),
+            "reset": rng.choice((0.0, 0.02, 0.1)),
+            "slow": rng.choice((0.0, 0.1)),
+        },
+    ),
+    "hostile": (4, lambda rng: {"count": rng.randrange(1, 6)}),
+}  # fmt: skip
+
+
+def draw_schedule(
+    seed: int, event_count: int, *, only: Collection[str] | None = None, **setting: Any
+) -> Schedule:
+    """Return the schedule of a seed; the same arguments give the same one, on every machine.
+
+    Args:
+        seed: which one.
+        event_count: how many events.
+        only: the kinds of faults that it has; None: drawn.
+        setting: fields of `Setting` that are given, not drawn.
+    """
+    rng = random.Random(seed)  # noqa: S311  chance that can be repeated
+    drawn = Setting(
+        partition_count=rng.randrange(1, 5),
+        broker_count=rng.choice((1, 2, 2, 2, 3)),
+        pod_count=rng.randrange(1, 4),
+        delay_s=rng.choice((0.0, 0.5, 1.0, 2.0)),
+        max_handoff_s=rng.choice((0.0, 0.2, 1.0, 2.0)),
+        is_aware=rng.random() < 0.7,
+        work_s=rng.choice((0.0, 0.03, 0.03, 0.4)),
+    )
+    # Each seed leaves out half of the faults: what all of them at once would hide shows.
+    kinds = [kind for kind in _KINDS if kind == "publish" or rng.random() < SHARE]
+    if only is not None:
+        kinds = [kind for kind in _KINDS if kind == "publish" or kind in only]
+    if "redis_rollback" in kinds and "redis_clock" in kinds:
+        # A store that forgets *and* whose clock goes back draws epochs twice: beyond what is
+        # promised (docs/simulator.md).
+        kinds.remove(rng.choice(("redis_rollback", "redis_clock")))
+    weights = [_KINDS[kind][0] for kind in kinds]
+    events = []
+    at = START_S
+    for _ in range(event_count):
+        at += rng.expovariate(1 / MEAN_GAP_S)
+        kind = rng.choices(kinds, weights)[0]
+        events.append(Event(round(at, 3), kind, _KINDS[kind][1](rng)))
+    return Schedule(seed, replace(drawn, **setting), tuple(events))

@@ -1,0 +1,303 @@
+"""One seed: begin, let everything happen, wait for the end, judge."""
+
+import gc
+import logging
+import random
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from partq.core.model import MemberId
+from partq.simulate.brokers import LEASE_S
+from partq.simulate.network import Weather
+from partq.simulate.records import Violation
+from partq.simulate.schedule import Event, Schedule, draw_schedule
+from partq.simulate.stored import NAME as REDIS
+from partq.simulate.world import Pod, World, with_loop
+
+DEFAULT_EVENTS: Final = 20
+BIND_S: Final = 2.0
+CLAIM_S: Final = 4.0
+BACKLOG_S: Final = 20.0
+LOOK_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a seed."""
+
+    schedule: Schedule
+    violation: Violation | None
+    digest: int
+    """Of everything that happened: a replay has the same."""
+    simulated_s: float
+    steps: int
+    recovery_s: float
+    """From the last fault until every partition was consumed again."""
+    handed: int
+    duplicates: int
+    commits: int
+    trace: list[tuple[float, str]]
+
+    def lines(self) -> list[str]:
+        """Return the schedule, what happened and what was wrong, as people read it."""
+        what = [f"{at:7.3f} s  | {text}" for at, text in self.trace]
+        lines = [*self.schedule.lines(), *what]
+        if self.violation is not None:
+            lines.append(
+                f"{self.violation.at:7.3f} s  VIOLATED {self.violation.invariant}: "
+                f"{self.violation.text}"
+            )
+        return lines
+
+
+def run_seed(seed: int, event_count: int = DEFAULT_EVENTS) -> Outcome:
+    """Run one seed; the same arguments give the same outcome, on every machine."""
+    return run_schedule(draw_schedule(seed, event_count))
+
+
+def run_schedule(schedule: Schedule) -> Outcome:
+    """Run a schedule, which may be one that was shortened."""
+    before = random.getstate()
+    level = logging.root.manager.disable
+    random.seed(schedule.seed)  # the client draws its waiting times there
+    logging.disable(logging.CRITICAL)
+    gc.disable()  # it would cost a third of the time; there is enough memory for one seed
+    try:
+        return _Trial(schedule).run()
+    finally:
+        gc.enable()
+        logging.disable(level)
+        random.setstate(before)
+
+
+class _Trial:
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        rng = random.Random(schedule.seed ^ 0x5EED)  # noqa: S311  chance that can be repeated
+        self._world = World(schedule.setting, rng)
+        self._ends_at = 0.0
+        self._kept_keys: dict[float, Any] = {}
+
+    def run(self) -> Outcome:
+        world = self._world
+        loop, watcher = world.loop, world.watcher
+        recovery_s = 0.0
+        try:
+            world.begin()
+            for event in self._schedule.events:
+                loop.call_at(event.at, self._strike, event)
+                if event.kind == "redis_rollback":
+                    loop.call_at(max(0.0, event.at - event.args["lost_s"]), self._keep, event)
+            last = self._schedule.events[-1].at if self._schedule.events else 0.0
+            self._run_until(last)
+            while loop.time() < self._ends_at and not self._is_over():
+                self._run_until(self._ends_at)
+            with_loop(loop, self._mend_all)
+            recovery_s = self._recover()
+            simulated_s, steps = loop.time(), loop.step_count
+        finally:
+            loop.finish()
+        if watcher.violation is None and loop.trouble:
+            watcher.fail("error", repr(loop.trouble[0]))
+        return Outcome(
+            schedule=self._schedule,
+            violation=watcher.violation,
+            digest=self._digest(steps),
+            simulated_s=simulated_s,
+            steps=steps,
+            recovery_s=recovery_s,
+            handed=watcher.handed_count,
+            duplicates=watcher.duplicate_count,
+            commits=watcher.commit_count,
+            trace=watcher.trace,
+        )
+
+    def _is_over(self) -> bool:
+        return self._world.watcher.violation is not None or bool(self._world.loop.trouble)
+
+    def _run_until(self, end: float) -> None:
+        self._world.loop.run_until(end, self._is_over)
+
+    def _digest(self, steps: int) -> int:
+        watcher = self._world.watcher
+        text = f"{steps} {watcher.trace} {watcher.confirmed}"
+        return zlib.crc32(text.encode())
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    def _mend_all(self) -> None:
+        world = self._world
+        world.watcher.note("everything is mended")
+        for name in world.broker_names:
+            if name not in world.brokers:
+                world.start_broker(name)
+        if not world.coordinators:
+            world.start_coordinator()
+        world.kill_coordinators(keep=1)
+        if not any(not pod.is_leaving for pod in world.pods.values()):
+            world.start_pod()
+
+    def _recover(self) -> float:
+        """Wait until everything is served again; it must not take longer than is promised."""
+        world, setting = self._world, self._schedule.setting
+        began = world.loop.time()
+        bound_s = setting.delay_s + setting.max_handoff_s + 1.0 + 2 * LEASE_S + BIND_S + CLAIM_S
+        while (unready := world.unready()) and not self._is_over():
+            if world.loop.time() - began > bound_s:
+                world.watcher.fail("G7", f"after {bound_s} s still: {'; '.join(unready)}")
+            self._run_until(world.loop.time() + LOOK_S)
+        recovery_s = world.loop.time() - began
+        waiting = sum(len(f.ids) - f.cursor for f in world.records.partitions.values())
+        bound_s += BACKLOG_S + waiting * setting.work_s
+        while (backlog := world.backlog()) and not self._is_over():
+            if world.loop.time() - began > bound_s:
+                world.watcher.fail("G7", f"not consumed: {'; '.join(backlog)}")
+            self._run_until(world.loop.time() + LOOK_S)
+        since = self._world.loop.time() if world.records.was_rolled_back else 0.0
+        if missing := world.watcher.missing(since):
+            world.watcher.fail("G3", f"confirmed and never delivered: {missing}")
+        return recovery_s
+
+    # ---- what happens ---------------------------------------------------------------------------
+
+    def _keep(self, event: Event) -> None:
+        self._kept_keys[event.at] = self._world.redis.memory.copy()
+
+    def _strike(self, event: Event) -> None:
+        args = dict(event.args)
+        lasts_s = args.get("for_s", 0.0)
+        self._ends_at = max(self._ends_at, self._world.loop.time() + lasts_s + 0.01)
+        done = getattr(self, f"_{event.kind}")(event, args)
+        self._world.watcher.note(f"{event.kind}: {done}" if done else event.kind)
+
+    def _publish(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.publish(args["count"], args["gap_s"])
+        self._ends_at = max(self._ends_at, self._world.loop.time() + args["count"] * args["gap_s"])
+
+    def _post(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.post(args["count"])
+
+    def _broker(self, args: dict[str, Any]) -> str:
+        names = self._world.broker_names
+        index: int = args["which"] % len(names)
+        return names[index]
+
+    def _broker_kill(self, event: Event, args: dict[str, Any]) -> str:
+        name = self._broker(args)
+        self._world.kill_broker(name, is_silent=args["is_silent"])
+        self._world.later(args["for_s"], lambda: self._world.start_broker(name))
+        return name
+
+    def _broker_end(self, event: Event, args: dict[str, Any]) -> str:
+        name = self._broker(args)
+        if (life := self._world.brokers.get(name)) is not None:
+            life.terminate()
+        self._world.later(args["for_s"] + 1.0, lambda: self._world.start_broker(name))
+        self._ends_at += 1.0
+        return name
+
+    def _broker_freeze(self, event: Event, args: dict[str, Any]) -> str:
+        name = self._broker(args)
+        if (life := self._world.brokers.get(name)) is not None:
+            life.process.freeze()
+            self._world.later(args["for_s"], life.process.thaw)
+        return name
+
+    def _pod(self, args: dict[str, Any]) -> Pod | None:
+        pods = [pod for pod in self._world.pods.values() if not pod.is_leaving]
+        return pods[args["which"] % len(pods)] if pods else None
+
+    def _pod_start(self, event: Event, args: dict[str, Any]) -> None:
+        if len(self._world.pods) < 4:
+            self._world.start_pod()
+
+    def _pod_crash(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+        if (pod := self._pod(args)) is None:
+            return None
+        self._world.kill_container(pod)
+        self._world.later(args["for_s"], lambda: self._world.start_container(pod))
+        return pod.name
+
+    def _pod_end(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+        if (pod := self._pod(args)) is None:
+            return None
+        self._world.end_pod(pod, args["grace_s"])
+        self._ends_at = max(self._ends_at, self._world.loop.time() + args["grace_s"])
+        return pod.name
+
+    def _pod_vanish(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+        if (pod := self._pod(args)) is None:
+            return None
+        self._world.remove_pod(pod, is_silent=args["is_silent"], is_known=False)
+        return pod.name
+
+    def _pod_freeze(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+        if (pod := self._pod(args)) is None or pod.process is None:
+            return None
+        pod.process.freeze()
+        self._world.later(args["for_s"], pod.process.thaw)
+        return pod.name
+
+    def _coordinator_kill(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.kill_coordinators()
+        self._world.later(args["for_s"], self._world.start_coordinator)
+
+    def _coordinator_freeze(self, event: Event, args: dict[str, Any]) -> None:
+        world = self._world
+        for process in world.coordinators.values():
+            process.freeze()
+            world.later(args["for_s"], process.thaw)
+        if args["has_second"]:
+            world.start_coordinator()
+        world.later(args["for_s"] + 1.0, lambda: world.kill_coordinators(keep=1))
+        self._ends_at += 1.0
+
+    def _redis_kill(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.redis.stop()
+        self._world.later(args["for_s"], self._world.redis.start)
+
+    def _redis_rollback(self, event: Event, args: dict[str, Any]) -> None:
+        redis = self._world.redis
+        redis.stop()
+        redis.memory.keys = self._kept_keys.pop(event.at)
+        self._world.records.roll_back()
+        # What was kept since then is of a past that has not been.
+        self._kept_keys = {at: redis.memory.copy() for at in self._kept_keys}
+        self._world.later(args["for_s"], redis.start)
+
+    def _redis_stall(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.redis.stalled_until = self._world.loop.time() + args["for_s"]
+
+    def _redis_clock(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.redis.ahead_s += args["by_s"]
+
+    def _places(self) -> list[str]:
+        world = self._world
+        return [REDIS, "coordinator", *world.broker_names, *world.pods, "producer"]
+
+    def _cut(self, event: Event, args: dict[str, Any]) -> str:
+        places = self._places()
+        one = places[args["from"] % len(places)]
+        other = places[(args["from"] + 1 + args["to"]) % len(places)]
+        roads = [(one, other), (other, one)] if args["is_both"] else [(one, other)]
+        for road in roads:
+            self._world.network.cut(*road)
+            self._world.later(args["for_s"], partial(self._world.network.mend, *road))
+        return f"{one} and {other}"
+
+    def _slow(self, event: Event, args: dict[str, Any]) -> str:
+        places = self._places()
+        name: str = places[args["who"] % len(places)]
+        self._world.network.slow_down(name)
+        self._world.later(args["for_s"], lambda: self._world.network.speed_up(name))
+        return name
+
+    def _storm(self, event: Event, args: dict[str, Any]) -> None:
+        network = self._world.network
+        network.weather = Weather(args["lost"], args["repeated"], args["reset"], args["slow"])
+        self._world.later(args["for_s"], lambda: setattr(network, "weather", Weather()))
+
+    def _hostile(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.watcher.hostile_count += args["count"]

@@ -1,0 +1,330 @@
+"""A simulated cluster: Redis, brokers, a coordinator, pods, a producer, and what befalls them."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from partq.client.producer import Producer
+from partq.coordinator.provision import provision
+from partq.core.hashing import slot_of
+from partq.core.layout import Layout
+from partq.core.membership import MemberFact
+from partq.core.model import MemberId, PartitionId
+from partq.errors import PartqError
+from partq.simulate.brokers import GROUP, QUEUE, UID, BrokerProcess
+from partq.simulate.clients import DELIVERY_TIMEOUT_S, Application, connect_by
+from partq.simulate.coordinators import KEYS, CoordinatorProcess, PodFacts
+from partq.simulate.loop import Process, SimLoop
+from partq.simulate.network import OUTSIDE, Network, Weather
+from partq.simulate.records import Records
+from partq.simulate.schedule import Setting
+from partq.simulate.stored import NAME as REDIS
+from partq.simulate.stored import RedisServer, SimStore
+from partq.simulate.watcher import Watcher
+from partq.store.layouts import Layouts
+from partq.store.partitions import Partitions
+from partq.wire import batch
+
+KEY_COUNT: Final = 6
+WATCH_LAG_S: Final = 0.2
+"""How long the coordinator hears of a pod after it happened, at the most."""
+GONE_S: Final = 3.0
+"""How long after its end a pod is still known."""
+
+
+class Pod:
+    """A pod with one container, which may live more than once."""
+
+    def __init__(self, name: MemberId) -> None:
+        self.name = name
+        self.process: Process | None = None
+        self.application: Application | None = None
+        self.is_leaving = False
+
+
+class World:
+    """Makes and ends processes; every change of the cluster is one of these methods."""
+
+    def __init__(self, setting: Setting, rng: random.Random) -> None:
+        self.setting = setting
+        self.rng = rng
+        self.loop = SimLoop()  # type: ignore[abstract]  # what nothing here uses is missing
+        self.network = Network(self.loop, rng)
+        self.redis = RedisServer(self.loop, self.network, rng)
+        self.loop.network, self.loop.redis = self.network, self.redis
+        self.layout = Layout.first(setting.partition_count)
+        names = {str(p): (KEYS.meta(p), KEYS.cursor(p, GROUP)) for p in self.layout.partitions()}
+        self.watcher = Watcher(self.loop, hostile=rng)
+        self.records = Records(
+            self.redis.memory,
+            {name: (meta.encode(), cursor.encode()) for name, (meta, cursor) in names.items()},
+            self.watcher.fail,
+            self.loop.time,
+        )
+        self.watcher.follow(self.records)
+        self.redis.on_script = self.records.follow
+        self.broker_names = [f"broker-{index}" for index in range(setting.broker_count)]
+        self.urls = ",".join(f"http://{name}" for name in self.broker_names)
+        self.brokers: dict[str, BrokerProcess] = {}
+        self.pods: dict[MemberId, Pod] = {}
+        self.pod_facts = PodFacts(is_aware=setting.is_aware)
+        self.coordinators: dict[CoordinatorProcess, Process] = {}
+        self._pod_count = 0
+        self._message_count = 0
+        self._producer: Producer | None = None
+
+    # ---- the start ------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Make the queue, and start everything."""
+        setup = self._process("setup")
+        with_loop(self.loop, lambda: setup.start(self._provision()))
+        self.loop.run_until(1.0, lambda: setup.has_ended)
+        with_loop(self.loop, self._start_all)
+
+    def _start_all(self) -> None:
+        for name in self.broker_names:
+            self.start_broker(name)
+        self.start_coordinator()
+        for _ in range(self.setting.pod_count):
+            self.start_pod()
+        self._process("producer").start(self._produce())
+
+    async def _provision(self) -> None:
+        store = await SimStore.wait_for()
+        await provision(
+            Layouts(store, KEYS),
+            Partitions(store, KEYS),
+            name=QUEUE,
+            uid=UID,
+            partition_count=self.setting.partition_count,
+            spec={
+                "keylessPolicy": "Random",
+                "brokers": {"replicas": self.setting.broker_count},
+                "limits": {"maxMessageBytes": 1024, "maxUnackedPerFlow": 100},
+                "rebalance": {
+                    "delaySeconds": self.setting.delay_s,
+                    "maxHandoffSeconds": self.setting.max_handoff_s,
+                },
+            },
+            groups={GROUP: {"type": "Partitioned", "start": "Earliest"}},
+            keeps_others=False,
+        )
+        await store.close()
+
+    def _process(self, name: str) -> Process:
+        return Process(self.loop, name)
+
+    def later(self, delay_s: float, work: Callable[[], None]) -> None:
+        """Do something after a time, whatever stands still then."""
+        self.loop.call_later(delay_s, work, context=OUTSIDE)
+
+    def _kill(self, process: Process, *, is_silent: bool = False) -> None:
+        self.network.drop(process, is_silent=is_silent)
+        process.end()
+
+    # ---- brokers --------------------------------------------------------------------------------
+
+    def start_broker(self, name: str) -> None:
+        """Start a broker; a life that still goes on ends."""
+        older = self.brokers.get(name)
+        if older is not None:
+            self._kill(older.process)
+        process = self._process(name)
+        life = BrokerProcess(name, process, self.watcher, self.loop.time)
+        self.brokers[name] = life
+        self.network.ports[name] = process, life
+        process.start(life.run())
+
+    def kill_broker(self, name: str, *, is_silent: bool) -> None:
+        """Kill a broker; silently, as when its node is gone."""
+        life = self.brokers.pop(name, None)
+        if life is not None:
+            self._kill(life.process, is_silent=is_silent)
+
+    # ---- pods -----------------------------------------------------------------------------------
+
+    def start_pod(self) -> None:
+        """Start a pod under a new name."""
+        self._pod_count += 1
+        pod = self.pods[MemberId(f"pod-{self._pod_count}")] = Pod(
+            MemberId(f"pod-{self._pod_count}")
+        )
+        self._tell(pod.name, MemberFact.EXISTS)
+        self.start_container(pod)
+
+    def start_container(self, pod: Pod) -> None:
+        """Start the container of a pod, again or for the first time."""
+        if self.pods.get(pod.name) is not pod or pod.process is not None:
+            return
+        process = pod.process = self._process(pod.name)
+        pod.application = Application(
+            pod.name,
+            self.urls,
+            self.watcher,
+            self.rng,
+            self.loop.time,
+            lambda: self._pod_has_left(pod),
+            self.setting.work_s,
+        )
+        if pod.is_leaving:
+            pod.application.leave()
+        process.start(pod.application.run())
+
+    def kill_container(self, pod: Pod, *, is_silent: bool = False) -> None:
+        """Kill the process of a pod."""
+        process, pod.process = pod.process, None
+        pod.application = None
+        if process is not None:
+            self._kill(process, is_silent=is_silent)
+
+    def end_pod(self, pod: Pod, grace_s: float) -> None:
+        """Delete a pod: SIGTERM, and a kill after its grace period."""
+        pod.is_leaving = True
+        self._tell(pod.name, MemberFact.IS_TERMINATING)
+        if pod.application is not None:
+            pod.application.leave()
+        self.later(grace_s, lambda: self.remove_pod(pod))
+
+    def remove_pod(self, pod: Pod, *, is_silent: bool = False, is_known: bool = True) -> None:
+        """Let a pod be gone for good; `is_known`: and the coordinator hears that."""
+        if self.pods.get(pod.name) is not pod:
+            return
+        self.kill_container(pod, is_silent=is_silent)
+        del self.pods[pod.name]
+        self._tell(pod.name, MemberFact.IS_GONE_FOR_GOOD if is_known else None)
+        self.later(GONE_S, lambda: self._tell(pod.name, None))
+
+    def _pod_has_left(self, pod: Pod) -> None:
+        self.later(0.0, lambda: self.remove_pod(pod))
+
+    def _tell(self, name: MemberId, fact: MemberFact | None) -> None:
+        def arrive() -> None:
+            if fact is None:
+                self.pod_facts.known.pop(name, None)
+            else:
+                self.pod_facts.known[name] = fact
+            for life in self.coordinators:
+                if life.coordinator is not None:
+                    life.coordinator.wake()
+
+        self.later(self.rng.uniform(0.0, WATCH_LAG_S), arrive)
+
+    # ---- coordinators ---------------------------------------------------------------------------
+
+    def start_coordinator(self) -> None:
+        """Start a coordinator beside those that there are."""
+        process = self._process("coordinator")
+        life = CoordinatorProcess(self.pod_facts, self.loop.time, self.records.heard)
+        self.coordinators[life] = process
+        process.start(life.run())
+
+    def kill_coordinators(self, *, keep: int = 0) -> None:
+        """Kill all but the newest ones."""
+        lives = list(self.coordinators)
+        for life in lives[: len(lives) - keep]:
+            self._kill(self.coordinators.pop(life))
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    async def _produce(self) -> None:
+        made = Producer(
+            self.urls,
+            queue=QUEUE,
+            linger_ms=2,
+            max_batch_count=3,
+            delivery_timeout_s=DELIVERY_TIMEOUT_S,
+            clock=self.loop.time,
+        )
+        connect_by(made, self.urls)
+        async with made as producer:
+            self._producer = producer
+            await self.loop.create_future()
+
+    def publish(self, count: int, gap_s: float) -> None:
+        """Have the producer send some messages, with a time between two of them."""
+        producer = self._producer
+        if producer is not None:
+            self._process("producer").start(self._send(producer, count, gap_s))
+
+    async def _send(self, producer: Producer, count: int, gap_s: float) -> None:
+        for _ in range(count):
+            message = self._next_message()
+            key = f"k{self.rng.randrange(KEY_COUNT)}"
+            answer = await producer.send(b"%d" % message, key=key)
+            answer.add_done_callback(partial(self._answered, message))
+            await asyncio.sleep(gap_s)
+
+    def _answered(self, message: int, answer: asyncio.Future[Any]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self.watcher.confirmed[message] = self.loop.time()
+
+    def post(self, count: int) -> None:
+        """Publish some messages without numbers, as plain HTTP does."""
+        for _ in range(count):
+            self._process("poster").start(self._post(self._next_message()))
+
+    async def _post(self, message: int) -> None:
+        key = f"k{self.rng.randrange(KEY_COUNT)}"
+        partition = self.layout.partition_for(key)
+        data = batch.encode(
+            [batch.encode_message(batch.Message(key, b"%d" % message))], [slot_of(key)]
+        )
+        for name in [*self.broker_names]:
+            with suppress(PartqError, OSError):
+                async with asyncio.timeout(5.0):
+                    answer = await self.network.call(name, "/post", (partition, data))
+                if isinstance(answer, int):
+                    self.watcher.confirmed[message] = self.loop.time()
+                    return
+                if answer["error"]["code"] != "not_owner":
+                    return
+
+    def _next_message(self) -> int:
+        self._message_count += 1
+        return self._message_count
+
+    # ---- how it is ------------------------------------------------------------------------------
+
+    def unready(self) -> list[str]:
+        """Return the partitions that nobody consumes, each with what it lacks."""
+        return [
+            f"{partition}: {state}"
+            for partition in self.layout.partitions()
+            if (state := self._state(partition)) != "Ready"
+        ]
+
+    def _state(self, partition: PartitionId) -> str:
+        facts = self.records.partitions[str(partition)]
+        life = self.brokers.get(facts.owner)
+        owned = life.broker.owned.get(partition) if life and life.broker else None
+        if owned is None:
+            return f"no broker serves it; on record is {facts.owner or 'nobody'}"
+        subscription = owned.groups.get(GROUP)
+        if subscription is None:
+            return f"{facts.owner} does not know the group"
+        if subscription.state != "Ready":
+            return f"{subscription.state} at {facts.owner}, member {subscription.member}"
+        if subscription.member not in self.pods:
+            return f"bound to {subscription.member}, which is gone"
+        return "Ready"
+
+    def backlog(self) -> list[str]:
+        """Return the partitions with messages that are not acknowledged."""
+        return [
+            f"{name}: {facts.cursor} of {len(facts.ids)}"
+            for name, facts in self.records.partitions.items()
+            if facts.cursor < len(facts.ids)
+        ]
+
+
+def with_loop(loop: SimLoop, work: Callable[[], Any]) -> None:
+    """Do something inside of a loop, now."""
+    loop.call_soon(work, context=OUTSIDE)
+    loop.run_until(loop.time())
+
+
+__all__ = ["REDIS", "Pod", "Weather", "World", "with_loop"]

@@ -1,0 +1,317 @@
+"""Mistakes that somebody could make in the protocol, each as a change of the running code."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha1
+from typing import Any, NamedTuple
+
+import pytest
+
+from partq.broker import binder, handoff, lease, subscription, tail
+from partq.coordinator import coordinator
+from partq.coordinator.sight import World
+from partq.core.delivery import Delivery
+from partq.simulate.schedule import Event, Schedule, draw_schedule
+from partq.store import lua as lua_files
+from partq.store.lua import load_scripts
+
+EVENT_COUNT = 20
+
+Apply = Callable[[pytest.MonkeyPatch], None]
+
+
+class Mutation(NamedTuple):
+    """One mistake, and what is violated by it."""
+
+    name: str
+    apply: Apply
+    violates: frozenset[str]
+    faults: frozenset[str] | Callable[[int], tuple[Event, ...]]
+    """What brings it to light: kinds of faults to draw from, or by a seed the events themselves."""
+    setting: dict[str, Any]
+
+    def schedule(self, seed: int) -> Schedule:
+        """Return a schedule that may bring it to light."""
+        if isinstance(self.faults, frozenset):
+            return draw_schedule(seed, EVENT_COUNT, only=self.faults, **self.setting)
+        drawn = draw_schedule(seed, 0, **self.setting)
+        return replace(drawn, events=self.faults(seed))
+
+
+def lua(script: str, *changes: tuple[str, str]) -> Apply:
+    """Change the text of a script."""
+
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        def mutated(version: tuple[int, ...]) -> Any:
+            scripts = dict(load_scripts(version))
+            source = scripts[script].source
+            for before, after in changes:
+                assert before in source, before
+                source = source.replace(before, after)
+            sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
+            scripts[script] = replace(scripts[script], source=source, sha=sha)
+            return scripts
+
+        monkeypatch.setattr(lua_files, "load_scripts", mutated)
+
+    return apply
+
+
+def both(*parts: Apply) -> Apply:
+    """Apply one after the other: some mistakes show only where the next guard fails as well."""
+
+    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        for part in parts:
+            part(monkeypatch)
+
+    return apply
+
+
+def code(owner: Any, name: str, value: Any) -> Apply:
+    """Put something else in the place of a function."""
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
+
+
+# ---- what is put in the place of the right code -------------------------------------------------
+
+
+def _token_without_epoch(self, flow, frame):
+    owned = self._owned.get(binder.PartitionId(frame.generation, frame.partition))
+    found = owned.groups.get(flow.group) if owned is not None else None
+    if found is None or found.flow is not flow or found.broker_epoch != frame.broker_epoch:
+        return None
+    return found
+
+
+def _token_without_broker_epoch(self, flow, frame):
+    owned = self._owned.get(binder.PartitionId(frame.generation, frame.partition))
+    found = owned.groups.get(flow.group) if owned is not None else None
+    if found is None or found.flow is not flow or found.epoch != frame.epoch:
+        return None
+    return found
+
+
+def _ack_without_bound(self, upto, ranges, number):
+    before = self.in_flight
+    self.position = max([self.position, upto, *(stop for _, stop in ranges)])
+    return before - self.in_flight + _REAL_ACK(self, upto, ranges, min(number, self.number))
+
+
+_REAL_ACK = Delivery.ack
+
+
+def _pause_in_force_for_ever(self, found, attempt):
+    pause = found.pause
+    if pause is None or pause.attempt != attempt:
+        raise handoff._refused(found, "no pause")
+    return pause
+
+
+def _never_lapse(self, found, pause):
+    """Deliver again, as after a lapse, and keep the attempt open."""
+
+
+def _judge_without_deadline(self, found, attempt, cause):
+    if found.flow is None:
+        return False
+    self._pause_in_force(found, attempt)
+    return found.book.in_flight > 0
+
+
+def _pong_at_once(self, callback):
+    callback()
+
+
+def _accept_gap(self, entry):
+    # Every third one is lost on its way here, and nobody looks whether it is the next.
+    if len(self._firsts) % 3 == 2:
+        self._bytes += 1
+        self._firsts.append(entry.first)
+        self._entries.append(replace(entry, data=self._entries[-1].data))
+    else:
+        self._firsts.append(entry.first)
+        self._entries.append(entry)
+    self.end = entry.first + entry.count
+    return True
+
+
+MEMORY_EPOCH = ("math.max(tonumber(epoch) + 1, now_ms)", "tonumber(epoch) + 1")
+
+
+def _world_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = World
+
+    def world(*, partitions, states, is_complete):
+        return real(partitions=partitions, states=states, is_complete=True)
+
+    has_seen_all = property(lambda self: True, lambda self, value: None)
+    monkeypatch.setattr(coordinator, "World", world)
+    monkeypatch.setattr(coordinator.Coordinator, "_has_seen_all", has_seen_all, raising=False)
+
+
+# ---- histories that one mistake needs, and chance seldom makes ----------------------------------
+
+ONE_POD = {"pod_count": 1, "broker_count": 2, "partition_count": 4}
+BACKLOG = Event(0.9, "publish", {"count": 30, "gap_s": 0.0})
+NEWCOMER = Event(1.0, "pod_start")
+
+
+def _coordinator_sleeps_in_a_drain(seed):
+    freeze = {"for_s": 3.6, "has_second": False}
+    return BACKLOG, NEWCOMER, Event(1.64 + seed * 0.02, "coordinator_freeze", freeze)
+
+
+def _redis_clock_jumps_in_a_drain(seed):
+    jumps = [Event(1.6 + seed * 0.02 + n * 0.3, "redis_clock", {"by_s": 30.0}) for n in range(5)]
+    return BACKLOG, NEWCOMER, *jumps
+
+
+def _broker_without_redis_and_member_without_the_other_broker(seed):
+    # Places: redis, coordinator, broker-0, broker-1, pod-1, producer.
+    store = {"from": 0, "to": 1, "for_s": 5.0, "is_both": True}
+    flow = {"from": 4, "to": 4, "for_s": 5.0, "is_both": True}
+    at = 1.1 + seed * 0.05
+    return BACKLOG, Event(at, "cut", store), Event(at, "cut", flow)
+
+
+def _broker_without_redis(seed):
+    publish = Event(0.9, "publish", {"count": 40, "gap_s": 0.1})
+    store = {"from": 0, "to": 1, "for_s": 1.8 + seed * 0.1, "is_both": True}
+    return publish, Event(1.2, "cut", store)
+
+
+def _answers_of_redis_are_lost(seed):
+    weather = {"for_s": 2.0, "lost": 0.0, "repeated": 0.0, "reset": 0.3, "slow": 0.0}
+    posts = [Event(1.05 + n * 0.05, "post", {"count": 2}) for n in range(20)]
+    return Event(1.0, "storm", weather), *posts
+
+
+def _new_coordinator_does_not_reach_a_broker(seed):
+    road = {"from": 1, "to": 0, "for_s": 1.2, "is_both": True}
+    return (
+        Event(1.0 + seed * 0.02, "coordinator_kill", {"for_s": 0.1}),
+        Event(1.0 + seed * 0.02, "cut", road),
+        Event(1.05, "pod_start"),
+    )
+
+
+MUTATIONS = (
+    Mutation(
+        "the epoch of an ack is not checked",
+        code(binder.Binder, "_token_of", _token_without_epoch),
+        frozenset({"G2"}),
+        frozenset({"hostile"}),
+        {},
+    ),
+    Mutation(
+        "a token without its broker epoch",
+        code(binder.Binder, "_token_of", _token_without_broker_epoch),
+        frozenset({"G2"}),
+        frozenset({"hostile"}),
+        {},
+    ),
+    Mutation(
+        "an append does not look at the broker epoch",
+        lua("append_batches", ("record[1] ~= ARGV[1]", "false")),
+        frozenset({"G8", "chain", "G1"}),
+        _broker_without_redis,
+        ONE_POD,
+    ),
+    Mutation(
+        "a flush does not look at the broker epoch",
+        lua("flush_cursor", ("meta[1] ~= ARGV[1] or", "")),
+        frozenset({"G8", "S2"}),
+        _broker_without_redis,
+        ONE_POD,
+    ),
+    Mutation(
+        "a commit is accepted after its pause has lapsed",
+        both(
+            code(handoff.Handoffs, "_pause_in_force", _pause_in_force_for_ever),
+            code(handoff.Handoffs, "_lapse", _never_lapse),
+        ),
+        frozenset({"E4", "attempts"}),
+        _coordinator_sleeps_in_a_drain,
+        ONE_POD | {"max_handoff_s": 2.0, "work_s": 1.0},
+    ),
+    Mutation(
+        "an attempt is used again",
+        lua("draw_attempt", ("math.max(last + 1, now_ms)", "math.max(last, 1)")),
+        frozenset({"attempts", "E4"}),
+        frozenset({"pod_start"}),
+        {},
+    ),
+    Mutation(
+        "broker epochs are counted from what is stored",
+        lua("claim_partition", MEMORY_EPOCH),
+        frozenset({"E3"}),
+        frozenset({"redis_rollback"}),
+        {},
+    ),
+    Mutation(
+        "epochs are counted from what is stored",
+        lua(
+            "bind_member", ("math.max(tonumber(cursor[2]) + 1, now_ms)", "tonumber(cursor[2]) + 1")
+        ),
+        frozenset({"E3"}),
+        frozenset({"redis_rollback", "pod_crash"}),
+        {},
+    ),
+    Mutation(
+        "drained is answered before the acks are stored",
+        code(
+            subscription.Subscription,
+            "is_drained",
+            property(lambda self: self.book.in_flight == 0),
+        ),
+        frozenset({"E4"}),
+        frozenset({"pod_start", "pod_end"}),
+        {"max_handoff_s": 2.0},
+    ),
+    Mutation(
+        "the memory tail accepts a gap",
+        code(tail.Tail, "accept", _accept_gap),
+        frozenset({"G1", "S3"}),
+        frozenset({"pod_start"}),
+        {},
+    ),
+    Mutation(
+        "appends are not chained",
+        lua(
+            "append_batches",
+            ("if record[2] == ARGV[2] then", "if false then"),
+            ("record[3] ~= ARGV[3] or tonumber(ARGV[2]) < tonumber(record[2])", "false"),
+        ),
+        frozenset({"chain", "G7"}),
+        _answers_of_redis_are_lost,
+        ONE_POD,
+    ),
+    Mutation(
+        "pings are answered from an old lease",
+        code(lease.LeaseKeeper, "after_renewal", _pong_at_once),
+        frozenset({"S1"}),
+        _broker_without_redis_and_member_without_the_other_broker,
+        ONE_POD | {"work_s": 1.0, "delay_s": 0.0},
+    ),
+    Mutation(
+        "acks count beyond what was delivered",
+        code(Delivery, "ack", _ack_without_bound),
+        frozenset({"G2", "S2"}),
+        frozenset({"hostile"}),
+        {"work_s": 0.4, "pod_count": 1},
+    ),
+    Mutation(
+        "a forced commit passes before its deadline",
+        code(handoff.Handoffs, "_judge", _judge_without_deadline),
+        frozenset({"E4"}),
+        _redis_clock_jumps_in_a_drain,
+        ONE_POD | {"max_handoff_s": 2.0, "work_s": 4.0},
+    ),
+    Mutation(
+        "plans are made before the lists are complete",
+        _world_is_complete,
+        frozenset({"lists"}),
+        _new_coordinator_does_not_reach_a_broker,
+        ONE_POD,
+    ),
+)

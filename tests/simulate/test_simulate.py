@@ -1,0 +1,86 @@
+"""The simulator: seeds that hold, that replay, and what a failing one prints."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from partq.cli.commands import cli
+from partq.simulate.schedule import draw_schedule
+from partq.simulate.trial import run_schedule, run_seed
+from tests.simulate.mutations import MUTATIONS
+
+SEEDS = range(40)
+
+
+@pytest.mark.parametrize("first", range(0, len(SEEDS), 20))
+def test_every_invariant_holds(first):
+    for seed in range(first, first + 20):
+        outcome = run_seed(seed)
+        assert outcome.violation is None, "\n".join(outcome.lines())
+
+
+def test_things_do_happen():
+    outcomes = [run_seed(seed) for seed in range(1000, 1012)]
+    assert sum(outcome.handed for outcome in outcomes) > 100
+    assert sum(outcome.commits for outcome in outcomes) > 30
+    assert any(outcome.duplicates for outcome in outcomes)
+    assert any(outcome.recovery_s > 1.0 for outcome in outcomes)
+
+
+def test_a_seed_is_the_same_history_in_every_process():
+    program = (
+        "from partq.simulate.trial import run_seed\n"
+        "print([run_seed(seed).digest for seed in range(100, 104)])"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert runs[0] == runs[1]
+
+
+def test_a_schedule_is_drawn_from_its_seed_alone():
+    assert draw_schedule(7, 50) == draw_schedule(7, 50)
+    assert draw_schedule(7, 50).events != draw_schedule(8, 50).events
+    assert len(draw_schedule(7, 50).events) == 50
+
+
+def test_a_failing_seed_tells_what_was_done_and_what_was_wrong(monkeypatch):
+    mutation = MUTATIONS[0]
+    mutation.apply(monkeypatch)
+    outcome = run_schedule(mutation.schedule(0))
+    lines = outcome.lines()
+    assert lines[0].startswith("seed 0: Setting(")
+    assert any("hostile" in line for line in lines)
+    assert "VIOLATED G2" in lines[-1]
+
+
+def test_the_command_replays_one_seed(tmp_path):
+    results = [tmp_path / "one.json", tmp_path / "two.json"]
+    for result in results:
+        answer = CliRunner().invoke(cli, ["simulate", "--seed", "5", "--json", str(result)])
+        assert answer.exit_code == 0, answer.output
+        assert "1 seeds of" in answer.output
+    first, second = (json.loads(result.read_text(encoding="utf-8")) for result in results)
+    assert first == second
+    assert first["seeds"][0]["seed"] == 5
+
+
+def test_the_command_shows_the_schedule_of_a_seed_that_fails(monkeypatch):
+    mutation = next(each for each in MUTATIONS if each.name == "an attempt is used again")
+    mutation.apply(monkeypatch)
+    answer = CliRunner().invoke(cli, ["simulate", "--seed", "3"])
+    assert answer.exit_code == 1
+    assert "VIOLATED attempts" in answer.output
+    assert "again: partq simulate --seed 3 --events 20" in answer.output
