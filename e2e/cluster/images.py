@@ -17,6 +17,8 @@ _PACKAGES = ("buildah", "debootstrap")
 _TIMEOUT_S = 900.0
 _MAX_LAYERS = 100  # about 3 GB
 _SCRATCH = "scratch-"
+_DEPENDENCIES = re.compile(r"^FROM .* AS dependencies$", re.MULTILINE)
+"""The stage of a Dockerfile that takes most of the time and changes seldom."""
 _USELESS = (
     "usr/share/doc",
     "usr/share/locale",
@@ -82,8 +84,14 @@ class Builder:
             self._make_base()
             say(f"building {name}")
             volumes = pip_settings.mounts(scratch)
-            base = f"BASE={_BASE}"
-            self._build(context, context / "Dockerfile", name, base=base, volumes=volumes)
+            base, dockerfile = f"BASE={_BASE}", context / "Dockerfile"
+            if _DEPENDENCIES.search(dockerfile.read_text(encoding="utf-8")):
+                # With a name it outlives the layers that are removed when there are many.
+                kept = "localhost/dependencies"
+                self._build(
+                    context, dockerfile, kept, base=base, volumes=volumes, target="dependencies"
+                )
+            self._build(context, dockerfile, name, base=base, volumes=volumes)
             return self._archive(name)
 
     def redis(self, name: str) -> Path:
@@ -128,6 +136,7 @@ class Builder:
         *,
         base: str | None = None,
         volumes: Sequence[str] = (),
+        target: str | None = None,
     ) -> None:
         """Build an image; what did not change since the last time is taken from there.
 
@@ -139,6 +148,8 @@ class Builder:
         arguments = [f"--volume={volume}" for volume in volumes]
         if base is not None:
             arguments.append(f"--build-arg={base}")
+        if target is not None:
+            arguments.append(f"--target={target}")
         self._buildah(
             *("bud", "--quiet", "--layers", "--isolation=chroot", "--network=host", "--pull-never"),
             *(f"--file={dockerfile}", f"--tag={full_name(name)}", *arguments, str(context)),
