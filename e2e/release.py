@@ -1,6 +1,7 @@
 """The chart on a cluster: its images, its values, and what runs of it."""
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ class Release:
         self.cluster = cluster
         self.image = image
         self._checkout = checkout
+        self._run = f"{time.time():.0f}"
 
     def load(self) -> None:
         """Make the image available to pods, and that of Redis.
@@ -53,6 +55,8 @@ class Release:
             *("upgrade", "--install", NAME, str(self._checkout / "charts" / "partq")),
             *("--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "150s"),
             *(f"--set={value}" for value in given),
+            # On a cluster that was kept the image may be another under the same name.
+            f"--set-string=operator.podAnnotations.e2e-run={self._run}",
             timeout_s=_HELM_S,
         )
 
