@@ -19,6 +19,9 @@ READ_JOURNALS = ("sh", "-c", f"cat {_JOURNAL_FOLDER}/*.journal 2>/dev/null || tr
 """What to run in the pod `JOURNALS`: it prints every row that was written so far."""
 CLEAR_JOURNALS = ("sh", "-c", f"rm -f {_JOURNAL_FOLDER}/*.journal")
 
+PATIENT = {"delaySeconds": 300, "maxHandoffSeconds": 3}
+"""Of a queue whose lost members come back, however long a busy machine needs for it."""
+
 _HOLD_FILE = f"{_JOURNAL_FOLDER}/hold"
 CAN_BE_HELD = ("--work-while", _HOLD_FILE)
 """Arguments for consumers: `HOLD` stops them."""

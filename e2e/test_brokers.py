@@ -10,7 +10,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_broker_dies_and_another_broker_s_pod_is_removed(stage: Stage, nodes: Nodes) -> None:
-    stage.open()
+    stage.open(rebalance=manifests.PATIENT)
     moves = stage.moves()
 
     crashed, removed = stage.broker(0), stage.broker(1)
@@ -29,12 +29,12 @@ def test_a_broker_dies_and_another_broker_s_pod_is_removed(stage: Stage, nodes: 
 
 
 def test_brokers_become_more_and_fewer(stage: Stage) -> None:
-    stage.open()
+    stage.open(rebalance=manifests.PATIENT)
     moves = stage.moves()
     first = stage.broker(0)["status"]["startTime"]
 
     for count in (3, 1):
-        stage.apply(manifests.queue(brokers={"replicas": count}))
+        stage.apply(manifests.queue(brokers={"replicas": count}, rebalance=manifests.PATIENT))
         stage.await_brokers(count)
         stage.await_shared(2)
         stage.await_traffic()

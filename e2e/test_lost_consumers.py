@@ -2,6 +2,7 @@
 
 import pytest
 
+from e2e import manifests
 from e2e.nodes import Nodes
 from e2e.stage import Stage
 
@@ -26,7 +27,7 @@ def test_a_consumer_removed_by_force_is_replaced(stage: Stage) -> None:
 def test_a_consumer_that_crashes_and_comes_back_keeps_its_partitions(
     stage: Stage, nodes: Nodes
 ) -> None:
-    stage.open()
+    stage.open(rebalance=manifests.PATIENT)
     moves = stage.moves()
     pod = stage.pods()[0]
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from e2e import manifests
 from e2e.nodes import Nodes
 from e2e.release import Release
 from e2e.stage import Stage
@@ -10,7 +11,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_redis_dies_under_load(stage: Stage, release: Release, nodes: Nodes) -> None:
-    stage.open()
+    stage.open(rebalance=manifests.PATIENT)
     moves = stage.moves()
 
     for strike in (nodes.kill, release.remove):

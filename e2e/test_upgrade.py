@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e import earlier
+from e2e import earlier, manifests
 from e2e.release import Release
 from e2e.stage import Stage
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(600)
 def test_an_upgrade_moves_no_partition(release: Release, before: Release) -> None:
     # Producers and consumers are upgraded after what they talk to: here, not at all.
     with Stage(release.cluster, "upgrade", before.image) as stage:
-        stage.open()
+        stage.open(rebalance=manifests.PATIENT)
         moves = stage.moves()
         assert images(stage) == {before.image}
 
