@@ -186,6 +186,22 @@ class Stage:
         self.wait_for("ConsumerGroup", name, "Ready", "True", "NoMember")
         return made
 
+    def delete_queue(self, name: str, brokers: Brokers) -> None:
+        """Delete a queue, and play what the controllers do with the pods of its StatefulSet."""
+        self.kube.delete("PartitionedQueue", self.namespace, name)
+        eventually(
+            lambda: self.kube.get("StatefulSet", self.namespace, f"{name}-broker") is None,
+            "the StatefulSet is removed",
+        )
+        for pod in brokers.pods:
+            pod.delete()
+        for pod in brokers.pods:
+            pod.end()
+        eventually(
+            lambda: self.kube.get("PartitionedQueue", self.namespace, name) is None,
+            "the finalizer is taken off",
+        )
+
     def resource(self, kind: str, name: str, spec: Mapping[str, Any]) -> Body:
         """Return the body of one of our resources."""
         metadata = {"name": name, "namespace": self.namespace}

@@ -11,23 +11,6 @@ def operator(stage):
     return stage.start_operator()
 
 
-def delete(stage, name, brokers):
-    """Delete a queue, and play what the controllers do with the pods of its StatefulSet."""
-    stage.kube.delete("PartitionedQueue", stage.namespace, name)
-    eventually(
-        lambda: stage.kube.get("StatefulSet", stage.namespace, f"{name}-broker") is None,
-        "the StatefulSet is removed",
-    )
-    for pod in brokers.pods:
-        pod.delete()
-    for pod in brokers.pods:
-        pod.end()
-    eventually(
-        lambda: stage.kube.get("PartitionedQueue", stage.namespace, name) is None,
-        "the finalizer is taken off",
-    )
-
-
 def keys_of(stage, keys):
     """Return the names of a queue's keys in Redis."""
     with redis.Redis.from_url(stage.redis_url) as connection:
@@ -42,7 +25,7 @@ def test_its_data_goes_with_it_and_the_name_is_free(stage):
     keys = stage.keys("orders")
     assert keys_of(stage, keys)
 
-    delete(stage, "orders", brokers)
+    stage.delete_queue("orders", brokers)
     assert keys_of(stage, keys) == []
     stage.wait_for_event("PartitionedQueue", "orders", "DataRemoved")
     stage.wait_for("ConsumerGroup", "workers", "Ready", "False", "QueueNotFound")
@@ -65,7 +48,7 @@ def test_retained_data_stays(stage):
     keys = stage.keys("kept")
     before = [key for key in keys_of(stage, keys) if b":meta" in key]
     assert len(before) == 8
-    delete(stage, "kept", brokers)
+    stage.delete_queue("kept", brokers)
     assert [key for key in keys_of(stage, keys) if b":meta" in key] == before
     stage.wait_for_event("PartitionedQueue", "kept", "DataRetained")
 

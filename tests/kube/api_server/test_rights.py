@@ -165,18 +165,7 @@ def test_the_rights_of_the_chart_are_enough_and_none_is_idle(stage, operator, ap
     stage.wait_for_event("ConsumerGroup", "workers", "MemberLeft")
 
     since = len(operator.process.output())
-    stage.kube.delete("PartitionedQueue", stage.namespace, "orders")
-    eventually(
-        lambda: stage.kube.get("StatefulSet", stage.namespace, "orders-broker") is None,
-        "the StatefulSet is removed",
-    )
-    for pod in brokers.pods:
-        pod.delete()
-        pod.end()
-    eventually(
-        lambda: stage.kube.get("PartitionedQueue", stage.namespace, "orders") is None,
-        "the finalizer is taken off",
-    )
+    stage.delete_queue("orders", brokers)
     lines = operator.process.output()[since:].splitlines()
     assert [line for line in lines if "forbidden" in line and FORBIDDEN not in line] == []
 
@@ -201,18 +190,7 @@ def test_a_queue_ends_though_the_role_of_its_namespace_is_gone(stage, account, a
 
     since = len(api_server.audit_log.read_text(encoding="utf-8").splitlines())
     set_rights(stage, [LEASES])
-    stage.kube.delete("PartitionedQueue", stage.namespace, "invoices")
-    eventually(
-        lambda: stage.kube.get("StatefulSet", stage.namespace, "invoices-broker") is None,
-        "the StatefulSet is removed",
-    )
-    for pod in brokers.pods:
-        pod.delete()
-        pod.end()
-    eventually(
-        lambda: stage.kube.get("PartitionedQueue", stage.namespace, "invoices") is None,
-        "the finalizer is taken off",
-    )
+    stage.delete_queue("invoices", brokers)
     first.process.terminate()
     first.process.wait()
 
