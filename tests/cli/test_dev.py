@@ -6,17 +6,16 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
-from threading import Thread, Timer
+from threading import Thread
 
 import psutil
 import pytest
 
+from tests.cli.processes import PARTQ, started
+
 ROOT = Path(__file__).parents[2]
-PARTQ = (sys.executable, "-m", "partq.cli.main")
 TIMEOUT_S = 60.0
 
 
@@ -66,24 +65,9 @@ class Dev:
             check=False,
         )
 
-    @contextmanager
     def started(self, *arguments):
-        """A command that runs on; it ends with the block, or after the time-out."""
-        with subprocess.Popen(
-            [*PARTQ, *arguments],
-            cwd=self.directory,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            too_late = Timer(TIMEOUT_S, process.kill)
-            too_late.start()
-            try:
-                yield process
-            finally:
-                too_late.cancel()
-                process.kill()
+        """Run a command that runs on; it ends with the block, or after the time-out."""
+        return started(arguments, env=self.env, timeout_s=TIMEOUT_S, directory=self.directory)
 
     def stop(self, number=signal.SIGINT):
         self.process.send_signal(number)

@@ -2,17 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
-from contextlib import contextmanager
-from threading import Timer
 
 import pytest
 
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.resources import API_VERSION, parse_resources
+from tests.cli.processes import started
 
-PARTQ = (sys.executable, "-m", "partq.cli.main")
 TIMEOUT_S = 90.0
 """Below the default of --wait: a command that ends within it has not waited for that."""
 QUEUE = f"""
@@ -56,34 +52,20 @@ async def queue(tmp_path):
     return made
 
 
-@contextmanager
-def started(*arguments, url, token):
-    """A command that runs beside the block, killed after the time-out."""
+def running(*arguments, url, token):
+    """Run a command beside the block; it is killed after the time-out."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("PARTQ_")}
     env |= {"PARTQ_URL": url, "PARTQ_TOKEN": token, "PARTQ_QUEUE": "orders"}
-    with subprocess.Popen(
-        [*PARTQ, *arguments],
-        env={**env, "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        too_late = Timer(TIMEOUT_S, process.kill)
-        too_late.start()
-        try:
-            yield process
-        finally:
-            too_late.cancel()
-            process.kill()
+    return started(arguments, env={**env, "PYTHONUNBUFFERED": "1"}, timeout_s=TIMEOUT_S)
 
 
 def consuming(queue, *arguments, token=None):
     arguments = ("consume", "--group", "workers", "--count", "1", *arguments)
-    return started(*arguments, url=queue.url, token=token or queue.tokens.consume)
+    return running(*arguments, url=queue.url, token=token or queue.tokens.consume)
 
 
 def publishing(queue):
-    return started("publish", "hello", url=queue.url, token=queue.tokens.produce)
+    return running("publish", "hello", url=queue.url, token=queue.tokens.produce)
 
 
 def until(process, text):
