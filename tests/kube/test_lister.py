@@ -102,3 +102,18 @@ async def test_an_answer_that_is_no_list_empties_nothing(api, cluster, clock):
     with pytest.raises(KubernetesError, match=r"no list.*log in"):
         await lister.refresh()
     assert list(cluster.groups(SHOP)) == ["workers"]
+
+
+async def test_a_pod_that_goes_while_the_rest_is_listed_stays_gone(api, cluster, clock):
+    lister = Lister(api, cluster, [], clock)
+    api.put("", pods=[pod_body()])
+    await lister.refresh()
+    pod = parse.pod(pod_body())
+    ending = parse.pod(pod_body(deletion_grace=30))
+    cluster.put_pod(ending)
+    cluster.drop_pod(ending)
+    clock.now += PODS_S
+    await lister.refresh()
+    assert cluster.pod(pod.uid) is None
+    cluster.drop_pod(pod)  # as a look that began before its end
+    assert cluster.gone_pod(pod.uid).has_ended

@@ -215,7 +215,9 @@ class Cluster:
         self._by_namespace[pod.namespace].pop(pod.uid, None)
         self._seen_at.pop(pod.uid, None)
         self._ending_at.pop(pod.uid, None)
-        if before is not None and before.is_terminating:
+        told = self._gone.get(pod.uid)
+        # Told twice, by a watch and by a look at the pod: the later word may be the older one.
+        if (before is not None and before.is_terminating) or (told is not None and told.has_ended):
             pod = replace(pod, has_ended=True)
         if self._by_name.get((pod.namespace, pod.name)) == pod.uid:
             del self._by_name[pod.namespace, pod.name]

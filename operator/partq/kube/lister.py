@@ -74,7 +74,9 @@ class Lister:
         before = self._cluster.known(scope)
         pods = [parse.pod(body) async for body in self._all("/api/v1", scope, "pods")]
         for pod in pods:
-            self._cluster.put_pod(pod)
+            # A pod may have gone while later pages were read; its uid never comes back.
+            if self._cluster.gone_pod(pod.uid) is None:
+                self._cluster.put_pod(pod)
         for uid in before.pods - {pod.uid for pod in pods}:
             gone = self._cluster.pod(uid)
             if gone is not None:

@@ -119,7 +119,7 @@ def recorded_queue(body: Mapping[str, Any], recorded: Mapping[str, Any]) -> Part
 
 def _whereabouts(body: Mapping[str, Any]) -> dict[str, Any]:
     spec = body.get("spec") or {}
-    return {key: spec[key] for key in ("redis", "auth", "deletionPolicy") if key in spec}
+    return {key: spec[key] for key in ("redis", "auth", "tls", "deletionPolicy") if key in spec}
 
 
 def group(body: Mapping[str, Any]) -> ConsumerGroup:

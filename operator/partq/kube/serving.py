@@ -69,11 +69,6 @@ class Serving:
             name = f"coordinator {self._key}"
             self._task = asyncio.create_task(self._run(self._coordinator), name=name)
 
-    @property
-    def is_coordinating(self) -> bool:
-        """Whether a coordinator runs."""
-        return self._task is not None and not self._task.done()
-
     def wake(self) -> None:
         """Let the coordinator look soon."""
         if self._coordinator is not None:
