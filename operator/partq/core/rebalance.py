@@ -204,7 +204,8 @@ class _Planner:
             elif not self._may_wait(member):
                 continue
             self._fixed |= dict.fromkeys(partitions, heir or member)
-            self._homeless = [p for p in self._homeless if p not in partitions]
+            taken = set(partitions)
+            self._homeless = [p for p in self._homeless if p not in taken]
         return moves
 
     def _sets_left(self) -> dict[MemberId, list[PartitionId]]:
