@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -257,6 +258,10 @@ def test_tokens_are_new_each_time_and_good_for_brokers(tmp_path):
     made, other = (broker_pods.tokens_secret(KEY, UID).body for _ in range(2))
     entries = broker_pods.secret_entries(made)
     assert entries["admin"] != broker_pods.secret_entries(other)["admin"]
+    # None may begin with a dash: a shell hands it to a program as an option.
+    assert all(
+        re.fullmatch("[0-9a-f]{48}", entries[role]) for role in ("produce", "consume", "admin")
+    )
     file = tmp_path / "tokens.json"
     file.write_text(entries["tokens.json"])
     assert {grant.role: grant.token for grant in read_grants(file)} == {

@@ -34,8 +34,8 @@ class Tokens:
 
     @classmethod
     def draw(cls) -> Self:
-        """Return new ones."""
-        return cls(*(secrets.token_urlsafe(24) for _ in range(3)))
+        """Return new ones, of hexadecimal digits: none begins with a `-`, like an option does."""
+        return cls(*(secrets.token_hex(24) for _ in range(3)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def tokens_secret(plan_key: QueueKey, owner_uid: str) -> KubeObject:
     Producers and consumers take the entries `produce` and `consume`; brokers read `tokens.json`,
     where a person can add tokens and rotate them with an overlap.
     """
-    roles = {role: secrets.token_urlsafe(24) for role in ("produce", "consume", "admin")}
+    roles = {role: secrets.token_hex(24) for role in ("produce", "consume", "admin")}
     grants = [
         {"token": token, "queue": plan_key.name, "role": role} for role, token in roles.items()
     ]
