@@ -32,7 +32,7 @@ def partitions(store, keys):
 def make(layouts, partitions):
     """Bring the queue's records in line with these groups."""
 
-    async def make(*groups, cursors=partitions):
+    async def make(*groups, cursors=partitions, repairs=False):
         await provision(
             layouts,
             cursors,
@@ -42,9 +42,18 @@ def make(layouts, partitions):
             spec={},
             groups=dict.fromkeys(groups, EARLIEST),
             keeps_others=False,
+            repairs=repairs,
         )
 
     return make
+
+
+class CutShortError(Exception):
+    """The process dies."""
+
+
+async def die():
+    raise CutShortError
 
 
 class SeenBy:
@@ -88,3 +97,39 @@ async def test_a_group_that_is_gone_loses_its_cursors(layouts, partitions, make)
     await upkeep.sync(PARTITIONS, {"first": "Earliest"})
     assert await having(partitions, "second") == []
     assert await having(partitions, "first") == list(PARTITIONS)
+
+
+async def test_a_group_whose_making_was_cut_short_can_be_given_up(layouts, partitions, make):
+    """Its resource is deleted while nobody is there; the queue has never named it."""
+    await make("first")
+    with pytest.raises(CutShortError):
+        await make("first", "second", cursors=SeenBy(partitions, die))
+    assert await having(partitions, "second") != []
+    await make("first", repairs=True)
+    upkeep = Upkeep(partitions, layouts)
+    await upkeep.sync(PARTITIONS, {"first": "Earliest"})
+    assert await having(partitions, "second") == []
+    assert await layouts.read_group_config("second") is None
+    assert await having(partitions, "first") == list(PARTITIONS)
+
+
+async def test_a_group_whose_making_was_cut_short_is_made(partitions, make):
+    await make("first")
+    with pytest.raises(CutShortError):
+        await make("first", "second", cursors=SeenBy(partitions, die))
+    await make("first", "second", repairs=True)
+    assert await having(partitions, "second") == list(PARTITIONS)
+
+
+async def test_a_group_made_again_begins_anew(partitions, make):
+    """The removal of the one before it was cut short: nothing of that is left."""
+    await make("first", "second")
+    first = PARTITIONS[0]
+    claim = await partitions.claim(first, "broker-0", "i1", expected=0)
+    await partitions.flush(
+        first, "second", broker_epoch=claim.broker_epoch, cursor=0, acked=[], redeliveries={0: 3}
+    )
+    await make("first")
+    assert "second" in (await partitions.read(first)).groups
+    await make("first", "second")
+    assert (await partitions.read_cursor(first, "second")).redeliveries == {}

@@ -57,6 +57,9 @@ class FakeStore:
     async def add_group(self, partition, group, *, start):
         self.writes.append("add_group")
 
+    async def read_many(self, partitions):
+        return {}
+
     async def durability(self):
         return Durability(is_appending=True, sync="always", is_nearly_full=False)
 

@@ -71,6 +71,7 @@ async def provision(
     spec: Mapping[str, Any],
     groups: Mapping[str, Mapping[str, Any]],
     keeps_others: bool,
+    repairs: bool,
 ) -> tuple[str, ...]:
     """Make or update the records of a queue and its groups, and return those left out.
 
@@ -86,6 +87,9 @@ async def provision(
         spec: the queue's effective spec; `groups` is filled in here.
         groups: every group's effective spec.
         keeps_others: whether groups stay that are not in `groups`.
+        repairs: whether an earlier call may have been cut short. A group that it had begun, and
+            that nobody wants any more, counts as on record: it has cursors, which hold messages
+            back, though the queue does not name it.
 
     Raises:
         OtherLifeError: another life of the queue's name is the current one.
@@ -103,7 +107,6 @@ async def provision(
         raise PartitionsFixedError(name, got=partition_count, expected=layout.partition_count)
     ids = layout.partitions()
     known = await layouts.read_config()
-    left_out = tuple(sorted(set(known.groups if known else ()) - groups.keys()))
     stored = dict(
         zip(
             groups,
@@ -114,6 +117,18 @@ async def provision(
     new = [group for group in groups if known is None or group not in known.groups]
     if known is None:
         await _in_chunks(map(partitions.create, ids))
+    # A group without a spec is new. Cursors that it has all the same are those of one that had its
+    # name, whose removal was cut short.
+    unspecified = {group for group in new if stored[group] is None}
+    looks = repairs or (unspecified and known is not None)
+    records = await partitions.read_many(ids) if looks else {}
+    await _in_chunks(
+        partitions.remove_group(partition, group)
+        for partition, record in records.items()
+        for group in unspecified.intersection(record.groups)
+    )
+    found = {group for record in records.values() for group in record.groups} if repairs else set()
+    left_out = tuple(sorted((found | set(known.groups if known else ())) - groups.keys()))
     # Specs come first: by them a coordinator tells the cursors of a group that is being made from
     # those of one that is gone.
     for group, group_spec in groups.items():
@@ -128,7 +143,7 @@ async def provision(
     )
     # The groups become known last: brokers serve a group when all its cursors are there.
     if not keeps_others:
-        # While the queue still names them: who dies here begins again.
+        # While the queue still names them, or their cursors tell: who dies here begins again.
         for group in left_out:
             await layouts.erase_group(group)
     names = {*groups, *(left_out if keeps_others else ())}

@@ -36,6 +36,7 @@ async def provision(
         spec=effective_queue(queue, ()),
         groups={group.metadata.name: effective_group(group, queue) for group in groups},
         keeps_others=True,
+        repairs=False,
     )
     for group in left_out:
         log.warning("group %s of %s/%s is not in the file: it is kept", group, namespace, name)

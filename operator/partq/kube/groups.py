@@ -32,6 +32,8 @@ class Groups:
         self._cluster = cluster
         self._key = key
         self._specs: dict[str, Spec] = {}
+        self._is_whole = False
+        """The last call to `provision` went through."""
         self._refused: dict[str, Finding] = {}
         """Changes that the store's records do not allow."""
         self.lag: dict[str, int] = {}
@@ -76,6 +78,7 @@ class Groups:
         self._specs = specs
         self.lag = {name: lag for name, lag in self.lag.items() if name in specs}
         partition_count = await _partition_count(store, queue)
+        was_whole, self._is_whole = self._is_whole, False
         await provision(
             store.layouts,
             store.ports.partitions,
@@ -85,7 +88,9 @@ class Groups:
             spec={**effective_queue(queue, ()), "partitions": partition_count},
             groups=specs,
             keeps_others=False,
+            repairs=not was_whole,
         )
+        self._is_whole = True
         return partition_count
 
     async def _spec(

@@ -112,6 +112,7 @@ class World:
             },
             groups={GROUP: {"type": "Partitioned", "start": "Earliest"}},
             keeps_others=False,
+            repairs=False,
         )
         await store.close()
 
