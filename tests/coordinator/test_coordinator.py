@@ -239,6 +239,29 @@ async def test_the_next_coordinator_draws_a_new_attempt_when_the_pause_has_lapse
     assert 41 not in {attempt for _, attempt in system.said("pause")}
 
 
+@pytest.mark.req("HND-01")
+async def test_the_record_of_a_new_attempt_outlives_that_of_the_last_one(system, until):
+    """What is planned again in the look that finds the last attempt over stays on record."""
+    system.own("a", "a", "a", "a")
+    for record in system.brokers.records.values():
+        record.in_flight = 1
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    system.store.attempt = 41
+    for index in range(4):
+        system.brokers.records[PartitionId(1, index)].closed = 41
+        system.store.handoffs[PartitionId(1, index)] = HandoffRecord("a", "b", 41, "Draining", 1)
+    async with system.running():
+        await until(lambda: len({index for index, _ in system.said("drain")}) == 2)
+        looks = system.store.looks
+        await until(lambda: system.store.looks > looks + 2)
+        on_record = {p.index: each.attempt for p, each in system.store.handoffs.items()}
+        assert on_record == dict(system.said("record"))
+        for record in system.brokers.records.values():
+            record.in_flight = 0
+        await until(lambda: not system.store.handoffs)
+
+
 async def test_the_next_coordinator_copies_what_was_committed(system, until):
     system.own("b", "b", "a", "a")
     system.brokers.bind("a")

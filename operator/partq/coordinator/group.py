@@ -130,10 +130,12 @@ class GroupWorker:
         moves = [m for m in plan(sight, table, rules, under_way) if self._may_try(m.partition)]
         for move in moves:
             self._history.begin(move.trigger, self._now_ms())
+        # What is planned again now gets a new record in the place of the last one.
+        again = {move.partition for move in moves}
         over = [
             partition
-            for partition in records
-            if partition not in under_way and table.seats.get(partition) is not SeatState.UNSEEN
+            for partition in records.keys() - under_way.keys() - again
+            if table.seats.get(partition) is not SeatState.UNSEEN
         ]
         self.next_ms = table.next_ms
         self.is_quiet = not under_way and not moves and _is_quiet(table)
