@@ -1,5 +1,6 @@
 """What every test may ask for: a real Redis of the session, and a key prefix of its own."""
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 
@@ -15,6 +16,10 @@ _prefix_numbers = count()
 # Others are tried by `pytest --hypothesis-profile=default`.
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
+
+# A shell has its background jobs ignore Ctrl-C, and what they start inherits it; tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
