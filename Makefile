@@ -65,7 +65,7 @@ format: ## repair formatting and what lint can repair
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-chaos: ## kill everything under load, for at most ten minutes
+chaos: ## kill everything under load, for at most ten minutes; ARGS="--minutes 30" for longer
 	@scripts/setup.sh embedded
 	@$(BIN)/partq chaos $(ARGS)
 

@@ -1,12 +1,20 @@
 """One round of each fault, under load, through the command; `make chaos` runs many."""
 
 import json
+import random
+import tempfile
+from itertools import islice
 
 import pytest
 from click.testing import CliRunner
 
-from partq.cli.chaos.faults import CHOICES, FREEZE_S, LEASE_S, PLANS, Fault
+from partq.cli.chaos import command
+from partq.cli.chaos.faults import CHOICES, FREEZE_S, LEASE_S, PLANS, Fault, drawn
+from partq.cli.chaos.rounds import Round
 from partq.cli.commands import cli
+from partq.cli.verdict.judge import judge
+from partq.cli.verdict.records import Delivery, Published
+from partq.errors import UnavailableError
 
 
 def test_every_fault_is_planned_and_can_be_chosen():
@@ -16,6 +24,49 @@ def test_every_fault_is_planned_and_can_be_chosen():
 
 def test_a_freeze_lasts_longer_than_a_lease_can():
     assert FREEZE_S > 1.5 * LEASE_S
+
+
+def test_a_soak_draws_every_fault_alone_and_with_others_the_same_for_a_seed():
+    rounds = list(islice(drawn(random.Random(1), tuple(PLANS)), 300))
+    assert rounds == list(islice(drawn(random.Random(1), tuple(PLANS)), 300))
+    assert {faults[0] for faults, _ in rounds if len(faults) == 1} == set(Fault)
+    assert {fault for faults, _ in rounds if len(faults) == 2 for fault in faults} == set(Fault)
+    assert len({number for _, number in rounds}) == len(rounds), "names of producers are unique"
+
+
+def test_a_soak_of_one_fault_strikes_once_in_a_round():
+    for faults, _ in islice(drawn(random.Random(1), CHOICES["redis"]), 20):
+        assert faults == (Fault.REDIS_KILLED,)
+
+
+def test_rounds_are_counted_or_drawn_but_not_both():
+    result = CliRunner().invoke(cli, ["chaos", "--rounds", "1", "--minutes", "1"])
+    assert result.exit_code == 2
+    assert "--rounds and --minutes: expected one of them" in result.output
+
+
+def test_a_run_that_breaks_off_tells_what_it_had_found(monkeypatch, tmp_path):
+    published = [Published(1, "1.0", 1, "k", 1)]
+    verdict = judge(published, [Delivery(1, "a", "1.0", 1, 1, 1, 0, "k", 1)])
+
+    async def break_off(run, *_):
+        faults = (Fault.REDIS_KILLED, Fault.BROKER_KILLED)
+        run.done.append(
+            Round(faults=faults, number=7, struck="redis", duration_s=1.5, verdict=verdict)
+        )
+        run.total = verdict
+        raise UnavailableError("not every partition is Ready")
+
+    monkeypatch.setattr(command._Run, "rounds", break_off)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    report = tmp_path / "chaos.json"
+    result = CliRunner().invoke(cli, ["chaos", "--minutes", "1", "--json", str(report)])
+    assert result.exit_code == 1
+    told = json.loads(report.read_text())
+    assert (told["is_good"], told["error"]) == (False, "not every partition is Ready")
+    assert (told["published"], told["lost"]) == (1, 0)
+    assert [(each["fault"], each["round"]) for each in told["rounds"]] == [("redis + broker", 7)]
+    assert "redis" in result.output
 
 
 @pytest.mark.chaos

@@ -1,5 +1,7 @@
 """The faults, and the load under which each strikes: a table."""
 
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -68,3 +70,19 @@ CHOICES: Final = {
     "freeze": (Fault.CONSUMER_FROZEN, Fault.BROKER_FROZEN),
 }
 """What `--only` takes."""
+
+
+Strike = tuple[tuple[Fault, ...], int]
+"""The faults of a round in the order in which they strike, and the round's number."""
+
+
+def drawn(draw: random.Random, chosen: Sequence[Fault]) -> Iterator[Strike]:
+    """Yield the faults of one round after the other without end, each with a number of its own.
+
+    In every second round, on average, a second fault strikes while the first is being got over.
+    """
+    number = 0
+    while True:
+        number += 1
+        count = min(draw.randint(1, 2), len(chosen))
+        yield tuple(draw.sample(chosen, count)), number

@@ -4,12 +4,14 @@ import asyncio
 import random
 import signal
 import time
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from partq.cli.chaos.faults import FREEZE_S, PLANS, Fault, Load
-from partq.cli.verdict.journal import in_order
-from partq.cli.verdict.judge import Verdict, judge
+from partq.cli.verdict.books import KEEP_PARTS, Books
+from partq.cli.verdict.judge import Verdict
 from partq.cli.workload.process import WorkerProcess
 from partq.cli.workload.stage import Stage
 from partq.cli.workload.synthetic import key_prefix
@@ -30,13 +32,19 @@ EARLIEST, LATEST = 0.1, 0.6
 class Round:
     """What came of one round."""
 
-    fault: Fault
+    faults: tuple[Fault, ...]
+    """In the order in which they struck."""
     number: int
-    """Counts the rounds of one fault from 1."""
+    """No two rounds of a run have the same faults and the same number."""
     struck: str
     """What was hit."""
     duration_s: float
     verdict: Verdict
+
+    @property
+    def title(self) -> str:
+        """The names of its faults."""
+        return " + ".join(self.faults)
 
 
 class Chaos:
@@ -47,6 +55,11 @@ class Chaos:
         self._stage = stage
         self._draw = draw
         self._member_count = 0
+        self._books = Books(stage.progress)
+        self._began_ns: deque[int] = deque(maxlen=KEEP_PARTS)
+        """When the last rounds began: what is older is not looked at again."""
+        self._is_clean = True
+        """Once a round was bad, all journals stay: somebody will want to read them."""
 
     async def begin(self) -> None:
         """Start the consumers and wait until they have all partitions.
@@ -58,38 +71,45 @@ class Chaos:
             await self._start_new_member()
         await self._settle(BEGIN_TIMEOUT_S)
 
-    async def round(self, fault: Fault, number: int) -> Round:
-        """Publish one load, strike once while it flows, and judge.
+    async def round(self, faults: Sequence[Fault], number: int) -> Round:
+        """Publish the load of the first fault, let all strike while it flows, and judge.
 
         Raises:
             PartqError: the system does not recover, or a process fails that nobody has touched.
         """
-        began = time.monotonic()
-        name = f"{fault.name.lower().replace('_', '-')}-{number}"
-        prefix, progress = key_prefix(name), self._stage.progress
-        before, load = progress.published_count, PLANS[fault].load
-        first_row = len(progress.published), len(progress.deliveries)
+        began_ns = time.monotonic_ns()
+        name = "-".join([*(fault.name.lower().replace("_", "-") for fault in faults), str(number)])
+        progress, load = self._stage.progress, PLANS[faults[0]].load
+        self._books.begin(key_prefix(name))
+        before = progress.published_count
         publisher = await self._publish(name, load)
         share = self._draw.uniform(EARLIEST, LATEST)
         await self._published(before + int(load.messages * share), publisher)
-        struck, publisher = await self._strike(fault, name, publisher)
+        struck = []
+        for fault in faults:
+            hit, publisher = await self._strike(fault, name, load, publisher)
+            struck.append(hit)
         await self._published(before + load.messages, publisher)
         await publisher.wait(ROUND_TIMEOUT_S)
         # A process that was frozen may still write down what it had in hand: settled comes first.
         await self._settle(ROUND_TIMEOUT_S)
         await self._stage.until(lambda: progress.has_all, ROUND_TIMEOUT_S)
+        verdict = self._books.judge_part()
+        self._began_ns.append(began_ns)
+        self._is_clean = self._is_clean and verdict.is_good
+        if self._is_clean:
+            self._stage.tidy(self._began_ns[0])
         return Round(
-            fault=fault,
+            faults=tuple(faults),
             number=number,
-            struck=struck,
-            duration_s=time.monotonic() - began,
-            verdict=judge(
-                [row for row in progress.published[first_row[0] :] if row.key.startswith(prefix)],
-                in_order(
-                    row for row in progress.deliveries[first_row[1] :] if row.key.startswith(prefix)
-                ),
-            ),
+            struck=", ".join(struck),
+            duration_s=(time.monotonic_ns() - began_ns) / 1e9,
+            verdict=verdict,
         )
+
+    def total(self) -> Verdict:
+        """Judge all rounds that are over, once more: a repeat may come after its round."""
+        return self._books.total()
 
     async def end(self) -> None:
         """Let the consumers leave."""
@@ -99,13 +119,13 @@ class Chaos:
     # ---- faults ----
 
     async def _strike(
-        self, fault: Fault, name: str, publisher: WorkerProcess
+        self, fault: Fault, name: str, load: Load, publisher: WorkerProcess
     ) -> tuple[str, WorkerProcess]:
         """Hit a process; return what it was, and the producer that goes on."""
         match fault:
             case Fault.PRODUCER_KILLED:
                 await publisher.kill()
-                return publisher.name, await self._publish(name, PLANS[fault].load)
+                return publisher.name, await self._publish(name, load)
             case Fault.CONSUMER_KILLED:
                 return await self._kill_consumer(), publisher
             case Fault.CONSUMER_FROZEN:

@@ -1,7 +1,7 @@
 """Journal files: written line by line so that kill -9 loses nothing, read while they grow."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -55,6 +55,8 @@ class JournalReader:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._read_bytes: dict[Path, int] = {}
+        self._last_ns: dict[Path, int] = {}
+        """The instant of the newest row that was read of each journal."""
 
     def read_new(self) -> list[Row]:
         """Return the new rows of all journals, those of one file in their order.
@@ -70,8 +72,26 @@ class JournalReader:
                 file.seek(start)
                 new, size = parse_lines(file.read())
             self._read_bytes[path] = start + size
+            if new:
+                self._last_ns[path] = new[-1].at_ns
             rows.extend(new)
         return rows
+
+    def remove_ended(self, running: Collection[int], before_ns: int) -> None:
+        """Remove journals that were read and end before an instant.
+
+        Those of the processes `running` stay. Every process that is not among them must have ended
+        before the last `read_new`.
+
+        Raises:
+            OSError: a file cannot be removed.
+        """
+        for path in list(self._read_bytes):
+            pid = int(path.name.removesuffix(_SUFFIX).rpartition(".")[2])
+            if pid not in running and self._last_ns.get(path, 0) < before_ns:
+                path.unlink()
+                del self._read_bytes[path]
+                self._last_ns.pop(path, None)
 
 
 def in_order(rows: Iterable[AnyRow]) -> list[AnyRow]:

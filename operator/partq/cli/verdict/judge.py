@@ -92,7 +92,7 @@ def judge(published: Iterable[Published], deliveries: Collection[Delivery]) -> V
         *(f"lost: {_name(message)} was published and never processed" for message in lost),
         *(f"foreign: {_name(message)} was processed and never published" for message in foreign),
         *out_of_order,
-        *(_unexplained(row) for cause, row in repeats if cause == UNKNOWN_CAUSE),
+        *(unexplained(row) for cause, row in repeats if cause == UNKNOWN_CAUSE),
     ]
     return Verdict(
         published=len(stored),
@@ -138,18 +138,24 @@ def _numbers_before_first(
 
 def _explain(rows: Sequence[Delivery]) -> list[tuple[str, Delivery]]:
     """Return the duplicates among the processings of one message, each with its cause."""
-    by_token = sorted(rows, key=_token)
+    by_token = sorted(rows, key=token_of)
     found: list[tuple[str, Delivery]] = []
     for before, row in pairwise(by_token):
         is_same_place = (row.partition, row.offset) == (before.partition, before.offset)
-        is_explained = is_same_place and _token(row) != _token(before)
-        cause = _CAUSE_NAMES.get(row.cause, UNKNOWN_CAUSE) if is_explained else UNKNOWN_CAUSE
+        is_explained = is_same_place and token_of(row) != token_of(before)
+        cause = cause_of(row) if is_explained else UNKNOWN_CAUSE
         found.append((cause, row))
     return found
 
 
-def _token(row: Delivery) -> tuple[int, int]:
+def token_of(row: Delivery) -> tuple[int, int]:
+    """Return the part of a delivery's token that grows with every owner of its partition."""
     return row.broker_epoch, row.epoch
+
+
+def cause_of(row: Delivery) -> str:
+    """Return the cause that a repeat carries, `UNKNOWN_CAUSE` when it excuses nothing."""
+    return _CAUSE_NAMES.get(row.cause, UNKNOWN_CAUSE)
 
 
 def _name(message: _Message) -> str:
@@ -166,7 +172,8 @@ def _out_of_order(row: Delivery, highest: int) -> str:
     return f"out of order: {name} {_place(row)} came first when {highest + 1} was due"
 
 
-def _unexplained(row: Delivery) -> str:
+def unexplained(row: Delivery) -> str:
+    """Return a repeat without a cause as a sentence."""
     cause = Cause(row.cause).name if row.cause in set(Cause) else str(row.cause)
     name = _name((row.key, row.number))
     token = f"token {row.broker_epoch}.{row.epoch}"

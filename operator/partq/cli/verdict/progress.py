@@ -64,6 +64,18 @@ class Progress:
         """Whether every published message was processed by somebody."""
         return not self._waiting
 
+    def forget(self, prefix: str) -> list[Delivery]:
+        """Drop the rows of messages whose keys begin with `prefix`; return their deliveries.
+
+        The counts of messages go down by them; those by partition, and the owners, stay.
+        """
+        dropped = [row for row in self.deliveries if row.key.startswith(prefix)]
+        self.deliveries = [row for row in self.deliveries if not row.key.startswith(prefix)]
+        self.published = [row for row in self.published if not row.key.startswith(prefix)]
+        for messages in (self._stored, self._processed, self._waiting):
+            messages -= {message for message in messages if message[0].startswith(prefix)}
+        return dropped
+
     def lag(self) -> dict[str, int]:
         """Return for each partition how many messages are published, not processed; at least 0."""
         return {

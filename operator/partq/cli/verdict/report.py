@@ -35,7 +35,7 @@ def one_line(verdict: Verdict) -> str:
     """Return the counts as one line."""
     return (
         f"published {verdict.published:,}  delivered {verdict.delivered:,}  lost {verdict.lost:,}  "
-        f"out_of_order {verdict.out_of_order:,}  duplicates {_causes(verdict.duplicates)}"
+        f"out_of_order {verdict.out_of_order:,}  duplicates {causes(verdict.duplicates)}"
     )
 
 
@@ -65,8 +65,9 @@ def print_rebalances(
     console.print(table)
 
 
-def _causes(duplicates: Mapping[str, int]) -> str:
+def causes(duplicates: Mapping[str, int]) -> str:
+    """Return counts by cause as text, those without a cause first."""
     if not duplicates:
         return "none"
-    causes = sorted(duplicates.items(), key=lambda item: (item[0] != UNKNOWN_CAUSE, item[0]))
-    return ", ".join(f"{cause}: {count:,}" for cause, count in causes)
+    ordered = sorted(duplicates.items(), key=lambda item: (item[0] != UNKNOWN_CAUSE, item[0]))
+    return ", ".join(f"{cause}: {count:,}" for cause, count in ordered)

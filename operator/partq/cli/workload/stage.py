@@ -129,6 +129,19 @@ class Stage:
                 return False
             await asyncio.sleep(POLL_S)
 
+    def tidy(self, before_ns: int) -> None:
+        """Remove the journals of ended workers whose newest rows are older than an instant.
+
+        `before_ns`: on the clock of the journals.
+
+        Raises:
+            InternalError: as `look`.
+        """
+        self._workers = [worker for worker in self._workers if worker.exit_code is None]
+        running = [worker.pid for worker in self._workers]
+        self.look()
+        self._reader.remove_ended(running, before_ns)
+
     def is_settled(self) -> bool:
         """Say whether every partition is Ready at one of the consumers that run, evenly."""
         return self.progress.is_settled(self.consumers, self._partition_count)
