@@ -95,6 +95,20 @@ async def test_a_flow_that_the_limit_holds_up_is_told_of(running, peers, monkeyp
     assert told("n") == []
 
 
+async def test_a_flow_with_nothing_to_acknowledge_is_not_held_up(running, peers, caplog):
+    """However long nothing came: the time counts from the first message in hand."""
+    await running.assign("m", [0])
+    member = await peers.open_flow(running, "m", credit=100_000)
+    (flow,) = running.broker.binder.flows
+    flow.acked_at -= binder.STUCK_S + 1
+    producer = await peers.open_producer(running)
+    await producer.publish(*map(str, range(1500)), partition=0)
+    assert len((await member.deliver())[1]) == 1000
+    running.broker.binder.expire()
+    assert flow.is_at_limit
+    assert not [text for text in caplog.messages if text.startswith("flow of m in workers")]
+
+
 async def test_the_acknowledged_are_skipped_and_cost_no_credit(scene, peers):
     """A redelivery holds the rest of the window, and says what to pass over."""
     await scene.producer.publish(*map(str, range(3, 9)))

@@ -55,7 +55,7 @@ class Flow:
         self.bound_at = now
         self.last_seen = now
         self.acked_at = now
-        """When an ack last counted for something."""
+        """When an ack last counted for something, or could: with nothing unacknowledged."""
         self.is_known_stuck = False
         """Whether it was told that the limit of unacknowledged messages holds it up."""
         self.is_leaving = False
@@ -188,6 +188,8 @@ class Flow:
                 window = book.take(entry.first, stop, credit)
                 if window is not None:
                     self._partial_at = now + PARTIAL_WINDOW_WAIT_S
+                    if not self.unacked:
+                        self.acked_at = now
                     self.credit -= window.messages
                     self.unacked += window.messages
                     if self._reader.is_behind(subscription):
