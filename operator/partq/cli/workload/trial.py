@@ -23,8 +23,6 @@ from partq.errors import PartqError
 KEYS: Final = 16
 PER_KEY: Final = 10
 """Messages of a key in each half."""
-RETRY_S: Final = 1.0
-"""Between attempts to reach the queue, while its brokers start."""
 
 
 @dataclass(slots=True)
@@ -93,7 +91,10 @@ async def _consume(options: argparse.Namespace, member: str, trial: Trial) -> No
 
 async def _publish(options: argparse.Namespace, first: int) -> None:
     async with Producer(
-        options.url, queue=options.queue, token=os.environ["PARTQ_PRODUCE_TOKEN"]
+        options.url,
+        queue=options.queue,
+        token=os.environ["PARTQ_PRODUCE_TOKEN"],
+        connect_timeout_s=options.timeout_s,  # the brokers may have to start
     ) as producer:
         for number in range(first, first + PER_KEY):
             for key in range(KEYS):
@@ -101,24 +102,10 @@ async def _publish(options: argparse.Namespace, first: int) -> None:
         await producer.flush()
 
 
-async def _publish_when_served(options: argparse.Namespace) -> None:
-    """Publish the first half, once the brokers are there: nothing of it is stored before."""
-    while True:
-        try:
-            async with Producer(
-                options.url, queue=options.queue, token=os.environ["PARTQ_PRODUCE_TOKEN"]
-            ):
-                break
-        except PartqError as error:
-            sys.stderr.write(f"waiting for {options.queue}: {error}\n")
-            await asyncio.sleep(RETRY_S)
-    await _publish(options, 0)
-
-
 async def _run(options: argparse.Namespace) -> Trial:
     trial = Trial()
     members = [f"{options.member}/{name}" for name in ("a", "b")]
-    await _publish_when_served(options)
+    await _publish(options, 0)
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(_consume(options, members[0], trial))]
         await trial.until_count(KEYS * PER_KEY)
@@ -149,6 +136,8 @@ def main() -> None:
         trial = asyncio.run(_bounded(parser.parse_args()))
     except TimeoutError:
         sys.exit("the trial was not done in time")
+    except PartqError as error:
+        sys.exit(str(error))
     found = {
         "messages": trial.count,
         "in_order": trial.is_in_order,
