@@ -21,6 +21,7 @@ SECTIONS: Final = {
     "SOL": "Partitioned queues",
     "HND": "The handoff of a partition",
     "SOL-U": "What reference pages add",
+    "MEM": "Membership",
 }
 """The families of rows that the page lists, in its order. Marks may name others, too."""
 KINDS: Final = frozenset("FBSRLEDG")

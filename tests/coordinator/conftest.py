@@ -1,7 +1,6 @@
 """A store and brokers in memory, with the checks of the protocol, and a clock that can be moved."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,33 +21,10 @@ from partq.coordinator.ports import (
 from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 from partq.errors import UnavailableError, UnknownQueueError
+from tests.coordinator.timing import Clock, eventually
 
-WAIT_S = 10.0
 GROUP = "workers"
-
-
-async def eventually(condition, what="the condition"):
-    """Wait until a condition holds."""
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():  # noqa: ASYNC110 - the condition is about what others do
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"{what} never came") from None
-
-
-@dataclass
-class Clock:
-    """Real seconds, and those that a test skips; once stopped, those alone."""
-
-    skipped_s: float = 0.0
-    stopped_at: float | None = None
-
-    def __call__(self):
-        return (self.stopped_at or time.monotonic()) + self.skipped_s
-
-    def stop(self):
-        self.stopped_at = time.monotonic()
+MEMBER_WRITES = ("list_member", "unlist", "mark_lost", "clear_lost", "pair", "unpair")
 
 
 @dataclass
@@ -230,6 +206,7 @@ class FakeStore:
         self.cursors = {}
         self.leases, self.owners = {}, {}
         self.members, self.assignment, self.handoffs = {}, {}, {}
+        self.heirs, self.fail_pairs = {}, None
         self.rebalances = []
         self.events = asyncio.Queue()
         self.attempt = 0
@@ -248,7 +225,7 @@ class FakeStore:
             partitions=port("create", "read_many", "add_group", "remove_group"),
             leases=SimpleNamespace(read=self._read_leases),
             members=SimpleNamespace(
-                **vars(port("list_member", "unlist", "mark_lost", "clear_lost")),
+                **vars(port(*MEMBER_WRITES)),
                 read=self._read_members,
             ),
             assignments=SimpleNamespace(read=self._read_assignment, write=self._write_assignment),
@@ -289,7 +266,8 @@ class FakeStore:
         return SimpleNamespace(leases=dict(self.leases), owners=dict(self.owners))
 
     async def _read_members(self, group):
-        return SimpleNamespace(members=dict(self.members), now_ms=round(self.clock() * 1000))
+        now_ms = round(self.clock() * 1000)
+        return SimpleNamespace(members=dict(self.members), heirs=dict(self.heirs), now_ms=now_ms)
 
     async def _list_member(self, group, member, address):
         lost_at_ms = self.members[member].lost_at_ms if member in self.members else None
@@ -305,6 +283,15 @@ class FakeStore:
 
     async def _clear_lost(self, group, member):
         self.members[member].lost_at_ms = None
+
+    async def _pair(self, group, member, heir):
+        if self.fail_pairs:
+            raise self.fail_pairs
+        self.heirs[member] = heir
+        self.journal.append(("pair", member, heir))
+
+    async def _unpair(self, group, member):
+        self.heirs.pop(member, None)
 
     async def _read_assignment(self, group):
         return dict(self.assignment)
@@ -338,6 +325,19 @@ class FakeStore:
         return "1", [await self.events.get()]
 
 
+class KnowingRuntime(LoopbackRuntime):
+    """Knows of the members what a test says."""
+
+    def __init__(self):
+        self.known, self.left_ms = {}, {}
+
+    def time_left_ms(self, group, member):
+        return self.left_ms.get(member)
+
+    def facts(self, group, members):
+        return {member: self.known[member] for member in members if member in self.known}
+
+
 class System:
     """A coordinator over a store and two brokers that own two of four partitions each."""
 
@@ -345,6 +345,7 @@ class System:
         self.clock = Clock()
         self.journal = []
         self.store = FakeStore(self.journal, self.clock)
+        self.runtime = KnowingRuntime()
         self.brokers = FakeBrokers(self.journal)
         for broker in ("b-0", "b-1"):
             self.store.leases[BrokerId(broker)] = SimpleNamespace(
@@ -382,7 +383,7 @@ class System:
             queue="orders",
             store=self.store.ports(),
             brokers=self.brokers,
-            runtime=LoopbackRuntime(),
+            runtime=self.runtime,
             resync_s=0.01,
             clock=self.clock,
         )

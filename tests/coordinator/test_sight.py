@@ -22,6 +22,6 @@ NOBODY_ANSWERS = World(partitions=(), states={}, is_complete=True)
 )
 def test_how_long_a_member_is_lost(lost_at_ms, lost_ms):
     listed = {MemberId("m"): SimpleNamespace(address="10.0.0.1", lost_at_ms=lost_at_ms)}
-    members = SimpleNamespace(members=listed, now_ms=NOW_MS)
+    members = SimpleNamespace(members=listed, heirs={}, now_ms=NOW_MS)
     sight = look(NOBODY_ANSWERS, "g", members=members, assignment={}, outcomes={}, facts={})
     assert sight.lost_ms == lost_ms

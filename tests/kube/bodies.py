@@ -49,6 +49,10 @@ def pod_body(
     ready=True,
     ended=False,
     deletion_grace=None,
+    phase="Running",
+    waiting=None,
+    node="",
+    tolerations=(),
 ):
     owners = [{"kind": owner, "name": "workers-5d7f9c", "controller": True}] if owner else []
     metadata = {
@@ -63,10 +67,13 @@ def pod_body(
         metadata["deletionTimestamp"] = "2026-11-20T11:00:00Z"
         metadata["deletionGracePeriodSeconds"] = deletion_grace
     state = {"terminated": {"exitCode": 0}} if ended else {"running": {}}
+    if waiting is not None:
+        state = {"waiting": waiting}
     return {
         "metadata": metadata,
+        "spec": {"nodeName": node, "tolerations": list(tolerations)},
         "status": {
-            "phase": "Running",
+            "phase": phase,
             "podIP": ip,
             "podIPs": [{"ip": ip}] if ip else [],
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],

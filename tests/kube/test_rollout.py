@@ -5,13 +5,14 @@ import pytest
 from partq.core.membership import MemberFact
 from partq.kube import parse
 from partq.kube.cluster import Cluster
-from partq.kube.rollout import HOLD_S, MARGIN_S, Ages, rollout_facts
+from partq.kube.rollout import HOLD_S, MARGIN_S, NEWS_S, Ages, rollout_facts
 from partq.kube.runtime import KubernetesRuntime
 from tests.kube.bodies import group_body, pod_body, queue_body
 from tests.kube.test_leader import Clock
 
 OLD, NEW = "old", "new"
 REPLACEMENT, REPLACED = MemberFact.IS_REPLACEMENT, MemberFact.IS_BEING_REPLACED
+AVOIDED = MemberFact.IS_AVOIDED
 
 
 def body(uid, template, *, minute=0, deployment="workers", **more):
@@ -34,7 +35,9 @@ def facts(*pods, pod_s=5.0, ending_s=1.0):
     [
         pytest.param([pod("a", OLD), pod("b", OLD)], {}, id="no rollout"),
         pytest.param(
-            [pod("a", OLD), pod("b", NEW, minute=1)], {"b": REPLACEMENT}, id="a new one comes"
+            [pod("a", OLD), pod("b", NEW, minute=1)],
+            {"a": AVOIDED, "b": REPLACEMENT},
+            id="a new one comes",
         ),
         pytest.param(
             [pod("a", OLD, deletion_grace=30), pod("b", NEW, minute=1)],
@@ -53,7 +56,7 @@ def facts(*pods, pod_s=5.0, ending_s=1.0):
         ),
         pytest.param(
             [pod("a", OLD, minute=2), pod("b", NEW, minute=1)],
-            {"a": REPLACEMENT},
+            {"a": REPLACEMENT, "b": AVOIDED},
             id="rolled back: the old template is the newest again",
         ),
         pytest.param(
@@ -75,6 +78,14 @@ def test_rollout_facts(pods, expected):
     assert facts(*pods) == expected
 
 
+def test_a_pod_that_ends_may_be_the_first_word_of_a_rollout():
+    """Without surge the old pod is told to end before the new one is made."""
+    alone = [pod("a", OLD, deletion_grace=30), pod("b", OLD)]
+    assert facts(*alone, ending_s=NEWS_S - 0.1) == {"a": REPLACED}
+    assert facts(*alone, ending_s=NEWS_S) == {}
+    assert facts(pod("a", OLD, deletion_grace=MARGIN_S), ending_s=0.0) == {}
+
+
 def test_a_rollout_that_is_stuck_is_none():
     assert facts(pod("a", OLD), pod("b", NEW, minute=1), pod_s=HOLD_S) == {}
 
@@ -92,10 +103,12 @@ def test_members_of_a_group_in_a_rollout():
     old, new = (f"{letter * 8}-bbbb-4ccc-8ddd-eeeeeeeeeeee" for letter in "ab")
     cluster.put_pod(pod(old, OLD))
     cluster.put_pod(pod(new, NEW, minute=1))
-    runtime = KubernetesRuntime(cluster, "shop", policy_of=lambda group: "KubernetesAware")
+    runtime = KubernetesRuntime(
+        cluster, "shop", policy_of=lambda group: "KubernetesAware", delay_s_of=lambda group: 5.0
+    )
     members = [f"{old}/main", f"{new}/main"]
 
-    assert list(runtime.facts("workers", members).values()) == [MemberFact.EXISTS, REPLACEMENT]
+    assert list(runtime.facts("workers", members).values()) == [AVOIDED, REPLACEMENT]
     clock.now += 60
     cluster.put_pod(pod(old, OLD, deletion_grace=30))
     clock.now += 30 - MARGIN_S - 1

@@ -7,10 +7,13 @@ from partq.core.model import MemberId
 from partq.kube import parse
 from partq.kube.cluster import Cluster, GroupKey
 from partq.kube.names import QueueKey
+from partq.kube.rollout import NEWS_S
 from partq.kube.runtime import KubernetesRuntime
 from tests.kube.bodies import POD_UID, group_body, pod_body, queue_body
+from tests.kube.test_leader import Clock
 
 KEY = QueueKey("shop", "orders")
+DELAY_S = 30.0
 MEMBER = MemberId(f"{POD_UID}/main")
 
 
@@ -20,8 +23,13 @@ def noticed():
 
 
 @pytest.fixture
-def cluster(noticed):
-    cluster = Cluster(noticed.append)
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def cluster(noticed, clock):
+    cluster = Cluster(noticed.append, clock)
     cluster.complete("")
     cluster.put_queue(queue_body())
     cluster.put_group(group_body())
@@ -30,7 +38,9 @@ def cluster(noticed):
 
 
 def runtime(cluster, policy="KubernetesAware"):
-    return KubernetesRuntime(cluster, "shop", policy_of=lambda group: policy)
+    return KubernetesRuntime(
+        cluster, "shop", policy_of=lambda group: policy, delay_s_of=lambda group: DELAY_S
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,9 +116,10 @@ LIFE = [
 
 
 @pytest.mark.parametrize(("life", "fact"), LIFE)
-def test_facts(cluster, life, fact):
+def test_facts(cluster, clock, life, fact):
     for step, body in life:
         step(cluster, **body)
+    clock.now += NEWS_S
     facts = runtime(cluster).facts("workers", [MEMBER])
     assert facts.get(MEMBER, MemberFact.UNKNOWN) is fact
 

@@ -158,6 +158,20 @@ async def test_a_lost_member_is_lost_since_the_first_mark(store, keys, group, cl
     assert (await members.read(group)).members["m:0"].lost_at_ms is None
 
 
+async def test_who_inherits_is_kept_until_it_is_forgotten(store, keys, group):
+    members = Members(store, keys)
+    await members.list_member(group, "m:0", "10.0.0.1")
+    await members.pair(group, "m:0", "m:1")
+    await members.pair(group, "m:0", "m:2")
+    await members.pair(group, "gone", "m:3")
+    found = await members.read(group)
+    assert found.heirs == {"m:0": "m:2", "gone": "m:3"}
+    assert found.members == {"m:0": Listed("10.0.0.1", None)}
+    await members.unlist(group, "m:0")
+    await members.unpair(group, "gone")
+    assert (await members.read(group)).heirs == {"m:0": "m:2"}, "it goes when nothing is left"
+
+
 async def test_a_loss_noted_before_the_clock_was_set_back_is_noted_anew(store, keys, group):
     members = Members(store, keys)
     await members.list_member(group, "m:0", "10.0.0.1")

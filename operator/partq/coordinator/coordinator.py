@@ -277,7 +277,7 @@ class Coordinator:
         if group is None or not member:
             return
         try:
-            await group.worker.admit(MemberId(member), event.fields.get("address", ""))
+            await group.worker.roster.admit(MemberId(member), event.fields.get("address", ""))
         except PartqError as error:
             self._note(error)  # it asks again
 

@@ -8,14 +8,14 @@ from typing import NamedTuple, TypeVar
 from partq.coordinator.history import History
 from partq.coordinator.ports import (
     BrokerAdmin,
-    MembersRead,
     RebalanceListener,
     Runtime,
     StorePorts,
 )
+from partq.coordinator.roster import Roster
 from partq.coordinator.rules import at_once
 from partq.coordinator.runner import Ended, HandoffRunner
-from partq.coordinator.sight import Outcome, World, look
+from partq.coordinator.sight import Outcome, World, bound, look
 from partq.coordinator.view import GroupView, as_assigned
 from partq.core import handoff
 from partq.core.handoff import Attempt
@@ -26,8 +26,6 @@ from partq.core.records import Assigned, HandoffRecord
 
 PAUSE_ANSWER_MS = 2_000
 """How long the first pause may go unanswered before its drain is over all the same."""
-MAX_LISTED = 10_000
-"""How many members of a group are listed; more are not let in."""
 FIRST_BACKOFF_S = 0.1
 """How long a partition is left alone after an attempt that failed; doubled by each further one."""
 MAX_BACKOFF_S = 5.0
@@ -61,6 +59,8 @@ class GroupWorker:
         self._group = group
         self._store = store
         self._runtime = runtime
+        self.roster = Roster(group, store.members, runtime)
+        """Who is in the group, on record."""
         self._clock = clock
         self._on_change = on_change
         self._on_rebalance = on_rebalance
@@ -120,7 +120,8 @@ class GroupWorker:
             members=members,
             assignment=assignment,
             outcomes=self._outcomes,
-            facts=self._runtime.facts(group, members.members),
+            # A member may be bound that a store which lost its last writes does not list.
+            facts=self._runtime.facts(group, members.members.keys() | bound(world, group)),
         )
         self._follow_records(sight)
         table = judge(sight, rules.membership)
@@ -140,8 +141,9 @@ class GroupWorker:
         self.next_ms = table.next_ms
         self.is_quiet = not under_way and not moves and _is_quiet(table)
 
+        await self.roster.pair(moves, members.heirs)
         await self._start(moves, sight, table, rules)
-        await self._write_members(sight, table, members, world)
+        await self.roster.write(sight, table, members, world)
         running = self._runner.running
         draining = {p for p, each in running.items() if isinstance(each.state, handoff.Draining)}
         assigned = as_assigned(sight, assignment, draining)
@@ -230,16 +232,17 @@ class GroupWorker:
             return
         draw, record = self._store.handoffs.draw_attempt, self._store.handoffs.record
         numbers = await _gather(draw(self._group) for _ in moves)
-        drain_by_ms = self._now_ms() + rules.drain_ms + PAUSE_ANSWER_MS
         started = []
         for move, number in zip(moves, numbers, strict=True):
             if (broker := move.seat.broker) is None:
                 continue
             attempt = _attempt(move.seat, broker, move.target, number)
-            targeted = handoff.Targeted(attempt, rules.drain_ms, drain_by_ms, move.forced)
+            drain_ms = self._drain_ms(move, rules)
+            drain_by_ms = self._now_ms() + drain_ms + PAUSE_ANSWER_MS
+            targeted = handoff.Targeted(attempt, drain_ms, drain_by_ms, move.forced)
             before = _as_recorded(move.seat)
             state, _ = handoff.step(before, targeted, self._now_ms())
-            started.append((move, attempt, state))
+            started.append((move, attempt, state, drain_by_ms))
         await _gather(
             record(
                 self._group,
@@ -252,11 +255,17 @@ class GroupWorker:
                     drain_by_ms,
                 ),
             )
-            for move, attempt, state in started
+            for move, attempt, state, drain_by_ms in started
         )
-        for move, attempt, state in started:
+        for move, attempt, state, _ in started:
             idle_ms = _idle_ms(sight, move, rules.membership)
             self._runner.start(move.partition, state, attempt, move.trigger, idle_ms=idle_ms)
+
+    def _drain_ms(self, move: Move, rules: GroupRules) -> int:
+        """Return how long the source may finish what it has: no longer than it lives."""
+        source = move.seat.member
+        left_ms = None if source is None else self._runtime.time_left_ms(self._group, source)
+        return rules.drain_ms if left_ms is None else min(rules.drain_ms, left_ms)
 
     def _may_try(self, partition: PartitionId) -> bool:
         backoff = self._backoffs.get(partition)
@@ -283,43 +292,6 @@ class GroupWorker:
         self._on_change()
 
     # ---- writing down ---------------------------------------------------------------------------
-
-    async def _write_members(
-        self, sight: Sight, table: Table, members: MembersRead, world: World
-    ) -> None:
-        group, store = self._group, self._store.members
-        for member in table.to_mark:
-            _log.info("group %s: member %s is lost", group, member)
-        for member in table.to_unlist:
-            _log.info("group %s: member %s is gone and no longer listed", group, member)
-        unlisted = {
-            flow.member: flow.address
-            for state in world.states.values()
-            for flow in state.flows
-            if flow.group == group and flow.member not in members.members
-        }
-        await _gather(
-            [
-                *(store.mark_lost(group, member) for member in sorted(table.to_mark)),
-                *(store.clear_lost(group, member) for member in sorted(table.to_clear)),
-                *(store.unlist(group, member) for member in sorted(table.to_unlist)),
-                *(
-                    store.list_member(group, member, address)
-                    for member, address in unlisted.items()
-                    if self._runtime.admits(group, member, address)
-                ),
-            ]
-        )
-
-    async def admit(self, member: MemberId, address: str) -> None:
-        """List a member that asks to bind, if the runtime knows it."""
-        if not self._runtime.admits(self._group, member, address):
-            return
-        listed = (await self._store.members.read(self._group)).members
-        if member not in listed and len(listed) >= MAX_LISTED:
-            _log.warning("group %s: member %s not listed: %d are", self._group, member, MAX_LISTED)
-            return
-        await self._store.members.list_member(self._group, member, address)
 
     async def _write_assignment(
         self,

@@ -18,6 +18,9 @@ class LoopbackRuntime:
         """Return nothing: processes are not watched."""
         return {}
 
+    def time_left_ms(self, group: str, member: MemberId) -> None:
+        """Return nothing: nobody ends a process from outside and says until when."""
+
     def admits(self, group: str, member: MemberId, address: str) -> bool:
         """Admit whoever calls from this machine."""
         try:

@@ -41,6 +41,12 @@ def owners(world: World) -> dict[PartitionId, tuple[BrokerId, PartitionReport]]:
     return found
 
 
+def bound(world: World, group: str) -> set[MemberId]:
+    """Return the members of a group that have a flow."""
+    flows = (flow for state in world.states.values() for flow in state.flows)
+    return {flow.member for flow in flows if flow.group == group}
+
+
 def look(
     world: World,
     group: str,
@@ -95,6 +101,7 @@ def look(
             if listed.lost_at_ms is not None and listed.lost_at_ms <= members.now_ms
         },
         facts=facts,
+        heirs=members.heirs,
         is_complete=world.is_complete,
     )
 

@@ -33,6 +33,10 @@ class MemberFact(Enum):
     """It is there to take over from one that will leave; until then it stands by."""
     IS_BEING_REPLACED = auto()
     """It is shutting down, can go on for a while, and another comes to take over from it."""
+    IS_AVOIDED = auto()
+    """It works, and gets nothing more while others can: it is about to go, or not well."""
+    IS_HELD_BACK = auto()
+    """Its process ends again and again, and the next one is not started within the delay."""
 
 
 LEAVING_FACTS: Final = frozenset(
@@ -136,6 +140,8 @@ class Sight:
     lost_ms: Mapping[MemberId, int] = field(default_factory=dict)
     """How long ago the store was told that a member is lost."""
     facts: Mapping[MemberId, MemberFact] = field(default_factory=dict)
+    heirs: Mapping[MemberId, MemberId] = field(default_factory=dict)
+    """Who takes over the whole set of a member that goes, as it was written down."""
     is_complete: bool = True
     """Every living broker has answered: who is not here is not there."""
 
@@ -230,10 +236,11 @@ class _Judge:
         )
 
     def _has_departed(self, member: MemberId) -> bool:
-        """Whether a member without a flow is known not to come back."""
+        """Whether a member without a flow is known not to come back, or not within the delay."""
         if member in self._flows:
             return False
-        if self._sight.facts.get(member) in LEAVING_FACTS:
+        fact = self._sight.facts.get(member)
+        if fact in LEAVING_FACTS or fact is MemberFact.IS_HELD_BACK:
             return True
         last_loss = self._last_loss.get(member)
         return last_loss is not None and last_loss.is_leaving

@@ -8,12 +8,12 @@ wait for a lost member, are being handed over, or were not seen stay where they 
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from partq.core.assignors import ASSIGNORS, Assignor, Owner
+from partq.core.inheritance import idle_replacements, inherit
 from partq.core.membership import (
-    LEAVING_FACTS,
     MemberFact,
     MembershipRules,
     Seat,
@@ -78,6 +78,8 @@ class Move:
     trigger: Trigger
     forced: Forced | None
     """None: the source is bound and is drained first."""
+    is_inherited: bool = False
+    """The target takes over whatever its source has."""
 
     @property
     def partition(self) -> PartitionId:
@@ -131,18 +133,14 @@ class _Planner:
         self._fixed: dict[PartitionId, MemberId] = {}
         self._settled: dict[PartitionId, MemberId] = {}
         self._homeless: list[PartitionId] = []
-        self._heirs: dict[MemberId, MemberId] = {}
-        """Who is taking over from whom already."""
         for partition, state in sorted(table.seats.items()):
             if partition in under_way:
                 target = under_way[partition]
                 if target is not None:
                     self._fixed[partition] = target
-                    source = sight.seats[partition].member
-                    if source is not None:
-                        self._heirs[source] = target
             else:
                 self._sort_in(partition, state)
+        self._avoided = self._find_avoided()
 
     def _sort_in(self, partition: PartitionId, state: SeatState) -> None:
         member = self._sight.seats[partition].member
@@ -164,10 +162,13 @@ class _Planner:
         free = self._working()
         members = free | set(self._fixed.values())
         kept = {**self._fixed, **self._settled}
-        wanted = self._assignor(len(members))(list(self._sight.seats), members, kept)
+        # Who is avoided keeps what it has: that is no part of what the others share.
+        away = self._avoided - free
+        shared = [p for p in self._sight.seats if self._settled.get(p) not in away]
+        wanted = self._assignor(len(members))(shared, members, kept)
 
-        loads = Counter(dict.fromkeys(free, 0))
-        loads.update(member for member in self._fixed.values() if member in free)
+        loads = Counter(dict.fromkeys(free | away, 0))
+        loads.update(member for member in self._fixed.values() if member in loads)
         for partition, member in self._settled.items():
             target = wanted.get(partition, member)
             if may_balance and target != member and self._is_free(target, partition):
@@ -190,55 +191,41 @@ class _Planner:
 
         The set of a member that is being replaced waits where it is until a replacement is there.
         """
-        if self._rules.type is not GroupType.PARTITIONED or self._rules.strategy != "sticky":
+        if not self._is_free_of_names():
             return []
-        idle = self._idle_replacements()
-        moves = []
-        for member, partitions in sorted(self._sets_left().items()):
-            brokers = {self._sight.seats[partition].broker for partition in partitions}
-            able = [self._heirs[member]] if member in self._heirs else idle
-            heir = next((m for m in able if all(self._table.is_free(m, b) for b in brokers)), None)
-            if heir is not None:
-                idle = [each for each in idle if each != heir]
-                moves += [self._move(partition, heir) for partition in partitions]
-            elif not self._may_wait(member):
-                continue
-            self._fixed |= dict.fromkeys(partitions, heir or member)
-            taken = set(partitions)
-            self._homeless = [p for p in self._homeless if p not in taken]
+        found = inherit(self._sight, self._table, self._homeless, self._idle_replacements())
+        moves = [
+            replace(self._move(partition, heir), is_inherited=True)
+            for partition, heir in found.passed_on.items()
+        ]
+        self._fixed |= {**found.kept, **found.passed_on}
+        self._homeless = [each for each in self._homeless if each not in self._fixed]
         return moves
 
-    def _sets_left(self) -> dict[MemberId, list[PartitionId]]:
-        """Return what members that leave, or are gone for good, leave behind."""
-        left: dict[MemberId, list[PartitionId]] = {}
-        for partition in self._homeless:
-            member = self._sight.seats[partition].member
-            if member is not None and self._sight.facts.get(member) in LEAVING_FACTS:
-                left.setdefault(member, []).append(partition)
-        return left
-
-    def _idle_replacements(self) -> list[MemberId]:
-        """Return the members that are there to take over and hold nothing yet."""
+    def _idle_replacements(self) -> frozenset[MemberId]:
         holding = {*self._fixed.values(), *self._settled.values()}
-        return [
-            member
-            for member, standing in sorted(self._table.standings.items())
-            if standing is Standing.BOUND
-            and member not in holding
-            and self._sight.facts.get(member) is MemberFact.IS_REPLACEMENT
-        ]
+        return idle_replacements(self._sight, self._table, holding)
 
-    def _may_wait(self, member: MemberId) -> bool:
-        """Whether a member that leaves is connected, and can go on for a while."""
-        return (
-            self._sight.facts.get(member) is MemberFact.IS_BEING_REPLACED
-            and self._table.standings[member] is Standing.LEAVING
-        )
+    def _is_free_of_names(self) -> bool:
+        """Whether any member may have any partition: other strategies go by rank or name."""
+        return self._rules.type is GroupType.PARTITIONED and self._rules.strategy == "sticky"
+
+    def _find_avoided(self) -> frozenset[MemberId]:
+        """Return who gets nothing more while others can; who is exclusive gets all or nothing."""
+        is_first = self._rules.type is GroupType.EXCLUSIVE and not (self._settled or self._fixed)
+        if not (self._is_free_of_names() or is_first):
+            return frozenset()
+        facts = self._sight.facts.items()
+        return frozenset(m for m, fact in facts if fact is MemberFact.IS_AVOIDED)
 
     def _working(self) -> set[MemberId]:
-        """Return the members that share the partitions: replacements stand by, if others work."""
+        """Return the members that share the partitions.
+
+        Replacements stand by while others work; who is to be avoided gets nothing while others can.
+        """
         free = {m for m, s in self._table.standings.items() if s is Standing.BOUND}
-        return free.difference(self._idle_replacements()) or free
+        working = free.difference(self._idle_replacements()) or free
+        return working.difference(self._avoided) or working
 
     def _may_balance(self) -> bool:
         """Whether partitions may move that nobody has lost.
@@ -270,15 +257,16 @@ class _Planner:
     ) -> Iterator[Move]:
         """Give each partition to the least loaded of the members that can take it.
 
-        Nobody can: a vacant one stays so, any other becomes vacant.
+        Only those that are to be avoided can: to one of them. Nobody can: a vacant one stays so,
+        any other becomes vacant.
         """
-        by_broker: dict[BrokerId | None, list[tuple[int, MemberId]]] = {}
+        by_broker: dict[BrokerId | None, list[tuple[bool, int, MemberId]]] = {}
         counts = dict(loads)
         for partition in partitions:
             seat = self._sight.seats[partition]
             if seat.broker not in by_broker:
                 able = [
-                    (load, member)
+                    (member in self._avoided, load, member)
                     for member, load in counts.items()
                     if self._table.is_free(member, seat.broker)
                 ]
@@ -320,18 +308,18 @@ class _Planner:
 
 
 def _take_least_loaded(
-    able: list[tuple[int, MemberId]], counts: dict[MemberId, int]
+    able: list[tuple[bool, int, MemberId]], counts: dict[MemberId, int]
 ) -> MemberId | None:
     """Take a member off the heap, count one more for it, and put it back.
 
     Counts grow through other heaps too, so an entry may be too low: it is put back as it is.
     """
     while able:
-        load, member = able[0]
+        is_avoided, load, member = able[0]
         if load != counts[member]:
-            heapq.heapreplace(able, (counts[member], member))
+            heapq.heapreplace(able, (is_avoided, counts[member], member))
             continue
         counts[member] += 1
-        heapq.heapreplace(able, (counts[member], member))
+        heapq.heapreplace(able, (is_avoided, counts[member], member))
         return member
     return None

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from partq.errors import SettingsError
 from partq.kube import names, parse
 from partq.kube.names import QueueKey
+from partq.kube.nodes import Node
 from partq.kube.parse import Pod
 from partq.kube.rollout import Ages
 from partq.resources import ConsumerGroup, Selector
@@ -56,6 +57,7 @@ class Cluster:
         self._by_namespace: dict[str, dict[str, Pod]] = defaultdict(dict)
         self._matching: dict[GroupKey, list[Pod]] = {}
         """Each group's pods, until a pod or the selector changes."""
+        self._nodes: dict[str, Node] = {}
         self._seen_at: dict[str, float] = {}
         self._ending_at: dict[str, float] = {}
         self._by_name: dict[tuple[str, str], str] = {}
@@ -192,6 +194,24 @@ class Cluster:
             pod_s=now - self._seen_at.get(pod.uid, now),
             ending_s=now - self._ending_at.get(pod.uid, now),
         )
+
+    def put_node(self, name: str, node: Node | None) -> None:
+        """Take note of a node; None: it is gone."""
+        if node == self._nodes.get(name):
+            return
+        if node is None:
+            del self._nodes[name]
+        else:
+            self._nodes[name] = node
+        for key in {
+            key for pod in self._pods.values() if pod.node == name for key in self._queues_of(pod)
+        }:
+            self._on_change(key)
+
+    def is_shed(self, pod: Pod) -> bool:
+        """Whether a pod's node is about to be emptied of it; where nodes are not known: no."""
+        node = self._nodes.get(pod.node)
+        return node is not None and node.sheds(pod.tolerations)
 
     def put_pod(self, pod: Pod) -> None:
         """Take note of a pod that is new or has changed."""

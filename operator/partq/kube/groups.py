@@ -1,5 +1,6 @@
 """The groups of one queue: their specs as they hold, what is wrong with them, their lag."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -44,6 +45,10 @@ class Groups:
         """Return how much of Kubernetes a group's rebalances heed."""
         policy = self._specs.get(group, {}).get("rebalance", {}).get("policy")
         return "Timer" if policy == "Timer" else "KubernetesAware"
+
+    def delay_s_of(self, group: str) -> float:
+        """Return how long a lost member of a group is waited for, as far as its spec is known."""
+        return float(self._specs.get(group, {}).get("rebalance", {}).get("delaySeconds", math.inf))
 
     def problem(self, name: str, body: Body) -> Finding | None:
         """Return what is wrong with a group's spec; the one that was valid last goes on."""

@@ -8,11 +8,15 @@ from typing import Any, NamedTuple
 from partq.errors import SettingsError
 from partq.kube import names
 from partq.kube.names import QueueKey
+from partq.kube.nodes import Toleration, tolerations
 from partq.resources import ConsumerGroup, PartitionedQueue, parse_resource
 
 NAME_KEEPERS = frozenset({"StatefulSet"})
 """Owners that give a new pod the name of the one before it."""
 _UID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+BACK_OFF_S = 10.0
+"""The kubelet's first wait before it starts a container again, where it does not say how long."""
+_BACK_OFF = re.compile(r"back-off (?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _MEMBER = re.compile(rf"(?P<uid>{_UID})(?:[/.-](?P<container>[a-z0-9]([-a-z0-9]*[a-z0-9])?))?")
 
 
@@ -40,6 +44,14 @@ class Pod:
     """How much time it was given; 0: none, or not yet."""
     has_ended: bool
     """No process of it runs any more, as the kubelet says."""
+    is_over: bool
+    """None of its containers will ever be started again: it was evicted, or is done."""
+    back_offs_s: Mapping[str, float]
+    """Of each container, in seconds, how long the kubelet waits before it starts it again."""
+    node: str
+    """Where it runs; empty: nowhere yet."""
+    tolerations: tuple[Toleration, ...]
+    """What it bears of a node without end."""
     keeps_name: bool
     """Whoever owns it makes another pod of its name when it is gone."""
     makes_successor: bool
@@ -197,6 +209,10 @@ def pod(body: Mapping[str, Any]) -> Pod:
         is_terminating=is_deleting(body) and metadata.get("deletionGracePeriodSeconds") != 0,
         grace_s=float(metadata.get("deletionGracePeriodSeconds") or 0),
         has_ended=_has_ended(status),
+        is_over=_is_over(status),
+        back_offs_s=_back_offs_s(status),
+        node=(body.get("spec") or {}).get("nodeName") or "",
+        tolerations=tolerations(body),
         keeps_name=owner_kind in NAME_KEEPERS,
         makes_successor=bool(owner_kind) and owner_kind not in NAME_KEEPERS,
         created_at=metadata.get("creationTimestamp", ""),
@@ -205,8 +221,26 @@ def pod(body: Mapping[str, Any]) -> Pod:
     )
 
 
+def _is_over(status: Mapping[str, Any]) -> bool:
+    return status.get("phase") in ("Succeeded", "Failed")
+
+
 def _has_ended(status: Mapping[str, Any]) -> bool:
-    if status.get("phase") in ("Succeeded", "Failed"):
+    if _is_over(status):
         return True
     containers = status.get("containerStatuses") or ()
     return bool(containers) and all("terminated" in (c.get("state") or {}) for c in containers)
+
+
+def _back_offs_s(status: Mapping[str, Any]) -> dict[str, float]:
+    """Read the waits of containers that end again and again; the length stands in a sentence."""
+    found = {}
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        wait_s = 0.0
+        if waiting.get("reason") == "CrashLoopBackOff":
+            length = _BACK_OFF.search(waiting.get("message") or "")
+            parts = [int(part or 0) for part in length.groups()] if length else []
+            wait_s = sum(n * u for n, u in zip(parts, (3600, 60, 1), strict=False)) or BACK_OFF_S
+        found[container["name"]] = float(wait_s)
+    return found

@@ -57,10 +57,13 @@ class QueueWorker:
         self.key = key
         self._context = context
         self._wake = asyncio.Event()
-        self._runtime = KubernetesRuntime(
-            context.cluster, key.namespace, policy_of=lambda group: self._groups.policy_of(group)
-        )
         self._groups = Groups(context.cluster, key)
+        self._runtime = KubernetesRuntime(
+            context.cluster,
+            key.namespace,
+            policy_of=self._groups.policy_of,
+            delay_s_of=self._groups.delay_s_of,
+        )
         self._serving = Serving(
             context, key, self._runtime, on_view=self._take_view, on_rebalance=self._count
         )

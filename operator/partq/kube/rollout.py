@@ -1,7 +1,7 @@
-"""Tells a rollout of a Deployment: which pods replace, and which are being replaced. Pure."""
+"""Tells a rollout of a Deployment: which pods replace, which are or will be replaced. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from partq.core.membership import MemberFact
@@ -11,6 +11,9 @@ HOLD_S = 600.0
 """How long a pod of a new template stands by; after that the rollout counts as stuck."""
 MARGIN_S = 10.0
 """How much of its time to end a pod keeps for handing over, when its replacement is late."""
+NEWS_S = 1.0
+"""How long a pod that ends may be the first word of a rollout: without surge, the pod of the new
+template is made a moment after the old one was told to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,10 @@ class Ages:
     """Since it was given time to end; 0: it was not."""
 
 
-def rollout_facts(pods: Collection[Pod], ages_of: Callable[[Pod], Ages]) -> dict[str, MemberFact]:
+AgesOf = Callable[[Pod], Ages]
+
+
+def rollout_facts(pods: Collection[Pod], ages_of: AgesOf) -> dict[str, MemberFact]:
     """Return what a rollout makes of the pods of one group, by uid; most pods are in none.
 
     A Deployment is being rolled out while it has living pods of its newest template and others.
@@ -31,21 +37,26 @@ def rollout_facts(pods: Collection[Pod], ages_of: Callable[[Pod], Ages]) -> dict
     for pod in pods:
         if pod.deployment and pod.template:
             by_deployment[pod.deployment].append(pod)
-    facts: dict[str, MemberFact] = {}
-    for members in by_deployment.values():
-        if len({pod.template for pod in members}) > 1:
-            facts |= _facts(members, ages_of)
-    return facts
+    return {
+        uid: fact for members in by_deployment.values() for uid, fact in _facts(members, ages_of)
+    }
 
 
-def _facts(pods: Collection[Pod], ages_of: Callable[[Pod], Ages]) -> dict[str, MemberFact]:
+def _facts(pods: Collection[Pod], ages_of: AgesOf) -> Iterator[tuple[str, MemberFact]]:
     newest = max(pods, key=lambda pod: (pod.created_at, pod.template)).template
-    facts = {}
+    is_rolled_out = len({pod.template for pod in pods}) > 1
+    replacements = [pod.uid for pod in pods if pod.template == newest and _is_new(pod, ages_of)]
     for pod in pods:
-        ages = ages_of(pod)
-        if pod.template == newest:
-            if not pod.is_terminating and ages.pod_s < HOLD_S:
-                facts[pod.uid] = MemberFact.IS_REPLACEMENT
-        elif pod.is_terminating and pod.grace_s - ages.ending_s > MARGIN_S:
-            facts[pod.uid] = MemberFact.IS_BEING_REPLACED
-    return facts
+        if pod.is_terminating:
+            ending_s = ages_of(pod).ending_s
+            is_replaced = pod.template != newest or ending_s < NEWS_S
+            if is_replaced and pod.grace_s - ending_s > MARGIN_S:
+                yield pod.uid, MemberFact.IS_BEING_REPLACED
+        elif is_rolled_out and pod.uid in replacements:
+            yield pod.uid, MemberFact.IS_REPLACEMENT
+        elif replacements and pod.template != newest:
+            yield pod.uid, MemberFact.IS_AVOIDED
+
+
+def _is_new(pod: Pod, ages_of: AgesOf) -> bool:
+    return not pod.is_terminating and ages_of(pod).pod_s < HOLD_S

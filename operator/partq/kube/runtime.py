@@ -10,16 +10,26 @@ from partq.kube.parse import Pod
 from partq.kube.rollout import rollout_facts
 from partq.resources.models import RebalancePolicy
 
+COMMIT_MARGIN_S = 1.0
+"""What a pod's grace period leaves for the commit, after the drain."""
+
 
 class KubernetesRuntime:
-    """The coordinator's view of the pods of one namespace; `policy_of` names a group's policy."""
+    """The coordinator's view of the pods of one namespace."""
 
     def __init__(
-        self, cluster: Cluster, namespace: str, *, policy_of: Callable[[str], RebalancePolicy]
+        self,
+        cluster: Cluster,
+        namespace: str,
+        *,
+        policy_of: Callable[[str], RebalancePolicy],
+        delay_s_of: Callable[[str], float],
     ) -> None:
+        """Take the view; the functions name a group's policy, and its rebalance delay."""
         self._cluster = cluster
         self._namespace = namespace
         self._policy_of = policy_of
+        self._delay_s_of = delay_s_of
 
     def facts(self, group: str, members: Collection[MemberId]) -> Mapping[MemberId, MemberFact]:
         """Return what is known of these members; under the policy Timer, nothing."""
@@ -27,12 +37,20 @@ class KubernetesRuntime:
             return {}
         pods = self._cluster.members(self._namespace, group)
         in_rollout = rollout_facts(pods, self._cluster.ages)
-        found = {member: self._fact(member) for member in members}
-        for member in members:
-            uid = parse.member_name(member).uid
-            if uid in in_rollout:
-                found[member] = in_rollout[uid]
+        delay_s = self._delay_s_of(group)
+        found = {member: self._fact(member, in_rollout, delay_s) for member in members}
         return {m: fact for m, fact in found.items() if fact is not MemberFact.UNKNOWN}
+
+    def time_left_ms(self, group: str, member: MemberId) -> int | None:
+        """Return how long a member that ends may still hand over; None: as long as it likes.
+
+        What is left of its pod's grace period, less a margin for the commit.
+        """
+        pod = self._pod(member)
+        if pod is None or not pod.is_terminating or self._policy_of(group) == "Timer":
+            return None
+        left_s = pod.grace_s - self._cluster.ages(pod).ending_s - COMMIT_MARGIN_S
+        return max(0, round(left_s * 1000))
 
     def admits(self, group: str, member: MemberId, address: str) -> bool:
         """Whether a member asks from its own pod, which is Ready and meant by the selector.
@@ -63,17 +81,32 @@ class KubernetesRuntime:
         pod = self._cluster.pod_named(self._namespace, name.pod or "")
         return pod if pod is not None and pod.keeps_name else None
 
-    def _fact(self, member: MemberId) -> MemberFact:
+    def _fact(
+        self, member: MemberId, in_rollout: Mapping[str, MemberFact], delay_s: float
+    ) -> MemberFact:
         pod = self._pod(member)
-        uid = parse.member_name(member).uid
-        if uid is None:
+        name = parse.member_name(member)
+        if pod is not None and not pod.is_terminating and not pod.is_over:
+            if _back_off_s(pod, name.container) > delay_s:
+                return MemberFact.IS_HELD_BACK
+            if not pod.is_ready or self._cluster.is_shed(pod):
+                return MemberFact.IS_AVOIDED
+            return in_rollout.get(pod.uid, MemberFact.EXISTS)
+        if name.uid is None:
             # The next pod of this name is this member again, whatever becomes of the one now.
-            is_there = pod is not None and not pod.is_terminating
-            return MemberFact.EXISTS if is_there else MemberFact.UNKNOWN
-        if pod is not None:
-            return MemberFact.IS_TERMINATING if pod.is_terminating else MemberFact.EXISTS
-        gone = self._cluster.gone_pod(uid)
+            return MemberFact.UNKNOWN
+        if pod is not None and pod.is_terminating:
+            return in_rollout.get(pod.uid, MemberFact.IS_TERMINATING)
         # A pod that was removed while its processes may still run (node lost, forced deletion) is
         # waited for, as is one whose owner makes another pod of its name.
-        is_over = gone is not None and gone.makes_successor and gone.has_ended
+        last = pod or self._cluster.gone_pod(name.uid)
+        is_over = last is not None and last.makes_successor and last.has_ended
         return MemberFact.IS_GONE_FOR_GOOD if is_over else MemberFact.UNKNOWN
+
+
+def _back_off_s(pod: Pod, container: str | None) -> float:
+    """Return how long a member's container is held back; 0: it is not, or nobody knows which."""
+    if container is None or container not in pod.back_offs_s:
+        waits_s = list(pod.back_offs_s.values())
+        return waits_s[0] if len(waits_s) == 1 else 0.0
+    return pod.back_offs_s[container]

@@ -68,6 +68,9 @@ class PodFacts:
             return {}
         return {member: self.known[member] for member in members if member in self.known}
 
+    def time_left_ms(self, group: str, member: MemberId) -> None:
+        """Return nothing: every pod lives until it has handed over, or is killed at once."""
+
     def admits(self, group: str, member: MemberId, address: str) -> bool:
         """Admit pods that call from where they are."""
         return address == member

@@ -1,4 +1,4 @@
-"""Who may bind in a group, and since when somebody is lost."""
+"""Who may bind in a group, since when somebody is lost, and who takes over from whom."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,6 +25,8 @@ class MembersRead:
     """The members, and Redis's time of the reading."""
 
     members: dict[MemberId, Listed]
+    heirs: dict[MemberId, MemberId]
+    """Who takes over the whole set of a member that goes."""
     now_ms: int
 
 
@@ -58,20 +60,30 @@ class Members:
         args = (0, f"lost:{member}")
         await self._write(group, args)
 
+    async def pair(self, group: str, member: MemberId, heir: MemberId) -> None:
+        """Note who takes over all that a member has, in the place of one noted before."""
+        await self._write(group, (1, f"heir:{member}", heir))
+
+    async def unpair(self, group: str, member: MemberId) -> None:
+        """Forget who takes over from a member: nothing is left of its set."""
+        await self._write(group, (0, f"heir:{member}"))
+
     async def read(self, group: str) -> MembersRead:
-        """Return who is listed, and the time to compare `lost_at_ms` with."""
+        """Return who is listed, who inherits, and the time to compare `lost_at_ms` with."""
         flat, (seconds, micros) = await asyncio.gather(
             self._store.read("HGETALL", self._keys.members(group)), self._store.read("TIME")
         )
         texts = [value.decode() for value in flat]
         fields = dict(zip(texts[::2], texts[1::2], strict=True))
-        members = {}
-        for field, address in fields.items():
+        members, heirs = {}, {}
+        for field, value in fields.items():
             kind, _, name = field.partition(":")
             if kind == "member":
                 lost_at_ms = fields.get(f"lost:{name}")
-                members[MemberId(name)] = Listed(address, int(lost_at_ms) if lost_at_ms else None)
-        return MembersRead(members, int(seconds) * 1000 + int(micros) // 1000)
+                members[MemberId(name)] = Listed(value, int(lost_at_ms) if lost_at_ms else None)
+            elif kind == "heir":
+                heirs[MemberId(name)] = MemberId(value)
+        return MembersRead(members, heirs, int(seconds) * 1000 + int(micros) // 1000)
 
     async def _write(self, group: str, arguments: Sequence[str | int]) -> None:
         key = self._keys.members(group)

@@ -1,0 +1,65 @@
+"""Which nodes their pods have to leave: cordoned ones, and those with a taint that evicts. Pure."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Taint(NamedTuple):
+    """Of a node: it evicts the pods that do not bear it."""
+
+    key: str
+    value: str
+
+
+class Toleration(NamedTuple):
+    """Of a pod: it bears such taints for as long as it lives."""
+
+    key: str
+    """Empty: any."""
+    value: str | None
+    """None: any."""
+
+    def bears(self, taint: Taint) -> bool:
+        """Whether a taint does not evict the pod."""
+        return self.key in ("", taint.key) and self.value in (None, taint.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What the operator keeps of a node."""
+
+    is_cordoned: bool
+    """It gets no new pods: in most cases it is about to be emptied."""
+    taints: tuple[Taint, ...]
+
+    def sheds(self, tolerations: Collection[Toleration]) -> bool:
+        """Whether a pod with these tolerations is about to be moved away."""
+        return self.is_cordoned or any(
+            not any(toleration.bears(taint) for toleration in tolerations) for taint in self.taints
+        )
+
+
+def node(body: Mapping[str, Any]) -> Node:
+    """Read a node."""
+    spec = body.get("spec") or {}
+    return Node(
+        is_cordoned=bool(spec.get("unschedulable")),
+        taints=tuple(
+            Taint(each.get("key") or "", each.get("value") or "")
+            for each in spec.get("taints") or ()
+            if each.get("effect") == "NoExecute"
+        ),
+    )
+
+
+def tolerations(pod: Mapping[str, Any]) -> tuple[Toleration, ...]:
+    """Read what a pod bears of a node without end; what ends is a delay, no more."""
+    return tuple(
+        Toleration(
+            each.get("key") or "",
+            None if each.get("operator") == "Exists" else each.get("value") or "",
+        )
+        for each in (pod.get("spec") or {}).get("tolerations") or ()
+        if each.get("effect") in (None, "", "NoExecute") and each.get("tolerationSeconds") is None
+    )

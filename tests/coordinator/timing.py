@@ -1,0 +1,31 @@
+"""A clock that can be moved, and waiting for what others do."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+WAIT_S = 10.0
+
+
+async def eventually(condition, what="the condition"):
+    """Wait until a condition holds."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():  # noqa: ASYNC110 - the condition is about what others do
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"{what} never came") from None
+
+
+@dataclass
+class Clock:
+    """Real seconds, and those that a test skips; once stopped, those alone."""
+
+    skipped_s: float = 0.0
+    stopped_at: float | None = None
+
+    def __call__(self):
+        return (self.stopped_at or time.monotonic()) + self.skipped_s
+
+    def stop(self):
+        self.stopped_at = time.monotonic()
