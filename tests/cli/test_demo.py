@@ -87,8 +87,8 @@ def test_wrong_input_ends_with_status_2(tmp_path):
 
 
 def test_generated_events_repeat_and_count_per_key():
-    events = list(generate("p", messages=5, keys=2, size_bytes=40))
-    assert events == list(generate("p", messages=5, keys=2, size_bytes=40))
+    events = list(generate(["p/0", "p/1"], messages=5, size_bytes=40))
+    assert events == list(generate(["p/0", "p/1"], messages=5, size_bytes=40))
     assert [event.number for event in events] == [1, 1, 2, 2, 3]
     assert {len(event.value) for event in events} == {40}
     assert disordered(events) == 0

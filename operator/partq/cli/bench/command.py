@@ -3,24 +3,23 @@
 import asyncio
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
-import yaml
 
 from partq.cli.bench import limit
+from partq.cli.bench.handoff.command import handoff
 from partq.cli.bench.limit import Plain
 from partq.cli.bench.measure import READERS, Load, Measured, Pids, measure
 from partq.cli.bench.report import render, report
+from partq.cli.bench.resources import resources_of
 from partq.cli.bench.road import Queue
 from partq.cli.bench.workload import MIN_VALUE_BYTES
 from partq.embedded.child import Child
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import InternalError
-from partq.resources import API_VERSION, parse_resources
 
 _QUEUE, _GROUP = "bench", "readers"
 
@@ -33,12 +32,13 @@ each side does is in docs/benchmark.md.
 \b
   partq bench
   partq bench --messages 200000 --size 1000 --json bench.json
+  partq bench handoff
 
 Exit status 1 when a message was lost or out of order.
 """
 
 
-@click.command(help=_HELP)
+@click.group(help=_HELP, invoke_without_command=True)
 @click.option("--partitions", type=click.IntRange(READERS, 4096), default=16, show_default=True)
 @click.option("--keys", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True)
 @click.option(
@@ -69,7 +69,9 @@ Exit status 1 when a message was lost or out of order.
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the report to this file, too.",
 )
+@click.pass_context
 def bench(
+    context: click.Context,
     *,
     partitions: int,
     keys: int,
@@ -80,6 +82,8 @@ def bench(
     json_file: Path | None,
 ) -> None:
     """Measure, report, judge."""
+    if context.invoked_subcommand is not None:
+        return
     if consumers > partitions:
         raise click.UsageError("--consumers: more than --partitions; some would have nothing to do")
     load = Load(partitions, keys, size, messages, consumers)
@@ -93,16 +97,12 @@ def bench(
         raise click.exceptions.Exit(1)
 
 
+bench.add_command(handoff)
+
+
 async def _run(load: Load, brokers: int, directory: Path) -> tuple[dict[str, str], Measured]:
     """Return the settings of Redis and the measurement."""
-    resources = parse_resources(
-        yaml.safe_dump_all(
-            [
-                _resource("PartitionedQueue", _QUEUE, {"partitions": load.partitions}),
-                _resource("ConsumerGroup", _GROUP, {"queue": _QUEUE}),
-            ]
-        )
-    )
+    resources = resources_of(_QUEUE, {"partitions": load.partitions}, _GROUP)
     async with EmbeddedRuntime(
         resources, directory, broker_count=brokers, log_level="warning"
     ) as runtime:
@@ -130,7 +130,3 @@ def _pids(runtime: EmbeddedRuntime) -> Pids:
     if not all(pids.values()):
         raise InternalError(f"bench: processes have ended before the measurement: {pids}")
     return pids
-
-
-def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}

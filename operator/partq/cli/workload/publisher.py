@@ -25,7 +25,7 @@ from partq.cli.logs import configure_logging
 from partq.cli.verdict.journal import JournalWriter
 from partq.cli.verdict.records import MESSAGE_NUMBER_HEADER, Published
 from partq.cli.workload.events import Event, load
-from partq.cli.workload.synthetic import generate
+from partq.cli.workload.synthetic import generate, in_turn, key_names
 from partq.client.receipts import UNKNOWN_OFFSET, Position
 from partq.core.model import PartitionId
 
@@ -104,21 +104,18 @@ async def publish(
         raise confirmations.error
 
 
-def _events(options: argparse.Namespace) -> Iterator[Event]:
+def _events(options: argparse.Namespace, producer: Producer) -> Iterator[Event]:
     if options.input is not None:
         return iter(load(options.input))
-    return generate(
-        options.name,
-        messages=options.messages,
-        keys=options.keys,
-        size_bytes=options.size_bytes,
-    )
+    keys = key_names(options.name, options.keys)
+    if options.in_turn:
+        keys = in_turn(keys, producer.partition_of)
+    return generate(keys, messages=options.messages, size_bytes=options.size_bytes)
 
 
 async def _run(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    events = takewhile(lambda _: not stop.is_set(), _events(options))
     with JournalWriter(options.journal, options.name) as journal:
         async with Producer(
             options.url,
@@ -126,6 +123,7 @@ async def _run(options: argparse.Namespace) -> None:
             token=os.environ["PARTQ_TOKEN"],
             producer_id=options.name,
         ) as producer:
+            events = takewhile(lambda _: not stop.is_set(), _events(options, producer))
             await publish(producer, events, Confirmations(journal), options.per_s)
 
 
@@ -140,6 +138,9 @@ def main() -> None:
     parser.add_argument("--input", type=Path)
     parser.add_argument("--messages", type=int, default=0)
     parser.add_argument("--keys", type=int, default=1)
+    parser.add_argument(
+        "--in-turn", action="store_true", help="one message for each partition after the other"
+    )
     parser.add_argument("--size-bytes", type=int, default=100)
     configure_logging("info")
     asyncio.run(_run(parser.parse_args()))

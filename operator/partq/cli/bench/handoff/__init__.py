@@ -1,0 +1,1 @@
+"""`partq bench handoff`: how long partitions stand still when consumers and brokers change."""
