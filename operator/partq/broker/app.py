@@ -15,7 +15,7 @@ from partq.broker.frame_socket import SOCKETS, close_all
 from partq.broker.keys import BROKER, PEERS, PULLS, TLS, TOKENS
 from partq.broker.middlewares import errors_as_json
 from partq.broker.pull import Pulls
-from partq.broker.routes import admin, flow, info, messages, publish, pull
+from partq.broker.routes import admin, flow, info, members, messages, publish, pull
 from partq.broker.tls import Tls
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.settings import BrokerSettings, QueueSettings
@@ -43,7 +43,7 @@ def make_app(
         app[TLS] = tls
     app[SOCKETS] = set()
     app.on_shutdown.append(close_all)
-    for part in (publish, flow, messages, pull, info, admin):
+    for part in (publish, flow, messages, pull, members, info, admin):
         app.add_routes(part.routes)
     return app
 

@@ -29,6 +29,9 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "publish": Entry("partq.cli.publish", "publish", "Publish messages."),
     "consume": Entry("partq.cli.consume", "consume", "Print the messages of a consumer group."),
+    "drained": Entry(
+        "partq.cli.drained", "drained", "Hand a member's partitions over, and wait: for preStop."
+    ),
     "status": Entry("partq.cli.status", "status", "Show partitions, members, lag and handoffs."),
     "plan": Entry("partq.cli.plan", "plan", "Compute an assignment from JSON on stdin."),
     "bench": Entry("partq.cli.bench.command", "bench", "Measure throughput and latency."),

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from partq.errors import SettingsError
+from partq.errors import SettingsError, UnknownGroupError
 
 Role = Literal["produce", "consume", "admin"]
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -78,6 +78,13 @@ wait_option = click.option(
 )
 """For commands that are started together with their queue, as pods are."""
 
+group_option = click.option(
+    "--group",
+    envvar="PARTQ_GROUP",
+    show_envvar=True,
+    help="Consumer group. Default: the queue's only one, on this machine.",
+)
+
 data_dir_option = click.option(
     "--data-dir",
     envvar="PARTQ_DATA_DIR",
@@ -129,3 +136,23 @@ def find_connection(
         raise SettingsError(f"queue {queue!r}: got no such queue in {data_dir}; expected {names}")
     own_token = token or getattr(found.tokens, role)
     return Connection(found.url, found.name, namespace, own_token, groups=found.groups)
+
+
+def known_group(connection: Connection, group: str | None) -> str:
+    """Return the group that is meant; one of a queue on this machine is there, or never will be.
+
+    Raises:
+        SettingsError: none is named, and there is not just one.
+        UnknownGroupError: the queue on this machine has no such group.
+    """
+    if group is not None:
+        if connection.groups and group not in connection.groups:
+            raise UnknownGroupError(
+                f"queue {connection.queue!r} has no consumer group {group!r}; it has "
+                f"{', '.join(connection.groups)}"
+            )
+        return group
+    if len(connection.groups) == 1:
+        return connection.groups[0]
+    known = f"; the queue has {', '.join(connection.groups)}" if connection.groups else ""
+    raise SettingsError(f"--group is not given, and there is not just one{known}")

@@ -15,12 +15,14 @@ from partq.cli.connection import (
     Connection,
     connection_options,
     find_connection,
+    group_option,
+    known_group,
     wait_option,
 )
 from partq.client.consumer import Consumer
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause
-from partq.errors import ConflictError, SettingsError, UnknownGroupError
+from partq.errors import ConflictError
 
 _HELP = """Print the messages of a consumer group, each acknowledged once it is printed.
 
@@ -39,7 +41,7 @@ with --json everything, one JSON object per line.
 @click.command(help=_HELP)
 @connection_options
 @wait_option
-@click.option("--group", help="Consumer group. Default: the queue's only one.")
+@group_option
 @click.option(
     "--member",
     envvar="PARTQ_MEMBER",
@@ -83,7 +85,7 @@ def consume(
     )
     work = _consume(
         connection,
-        group=_known_group(connection, group),
+        group=known_group(connection, group),
         wait_s=wait_s,
         member=member,
         count=count,
@@ -92,21 +94,6 @@ def consume(
         as_json=as_json,
     )
     asyncio.run(work)
-
-
-def _known_group(connection: Connection, group: str | None) -> str:
-    """Return the group to join; one of a queue on this machine is there, or never will be."""
-    if group is not None:
-        if connection.groups and group not in connection.groups:
-            raise UnknownGroupError(
-                f"queue {connection.queue!r} has no consumer group {group!r}; it has "
-                f"{', '.join(connection.groups)}"
-            )
-        return group
-    if len(connection.groups) == 1:
-        return connection.groups[0]
-    known = f"; the queue has {', '.join(connection.groups)}" if connection.groups else ""
-    raise SettingsError(f"--group is not given, and there is not just one{known}")
 
 
 async def _consume(

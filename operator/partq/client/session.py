@@ -92,14 +92,22 @@ class Session:
             PartqError: the error that the broker names.
             aiohttp.ClientError, TimeoutError, OSError: no answer.
         """
-        async with self._open().get(url + self._path + path, params=self._query) as response:
+        return await self._call("GET", url, path)
+
+    async def post(self, url: str, path: str) -> Any:
+        """Ask the broker at `url` to do what `path` says; returns and raises as `get`."""
+        return await self._call("POST", url, path)
+
+    async def _call(self, method: str, url: str, path: str) -> Any:
+        where = url + self._path + path
+        async with self._open().request(method, where, params=self._query) as response:
             body = await _read(response)
             if response.status == 200:
                 try:
                     return json.loads(body)
                 except ValueError as error:
                     raise InternalError(f"{url}: the answer is not JSON: {error}") from error
-            raise _error_of(response.status, body, f"{url}{self._path}{path}")
+            raise _error_of(response.status, body, where)
 
     async def connect(self, url: str, path: str) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket to the broker at `url` under the queue's `path`; raises as `get`."""
