@@ -55,7 +55,14 @@ def test_defaults():
         "partitions": 16,
         "keylessPolicy": "Random",
         "brokers": {"replicas": 2},
-        "rebalance": {"delaySeconds": 5, "maxHandoffSeconds": 3, "policy": "KubernetesAware"},
+        "rebalance": {
+            "delaySeconds": 5,
+            "maxHandoffSeconds": 3,
+            "policy": "KubernetesAware",
+            "maxPausedPartitions": 0,
+            "maxMovesPerMinute": 0,
+            "minMoveIntervalSeconds": 0,
+        },
         "limits": {
             "maxMessageBytes": 5 * 2**20,
             "maxSpoolBytes": None,

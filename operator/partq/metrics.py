@@ -139,6 +139,9 @@ class OperatorMetrics:
         self._ready = self._gauge("partq_queue_ready", "1: the queue is Ready.", queue)
         self._members = self._gauge("partq_group_members", "Members.", (*group, "state"))
         self._partitions = self._gauge("partq_partitions", "Partitions.", (*group, "state"))
+        self._waiting = self._gauge(
+            "partq_group_moves_waiting", "Moves for balance that wait for the budget.", group
+        )
         self._lag = self._gauge("partq_group_lag", "Messages not yet acknowledged.", group)
 
     def render(self) -> bytes:
@@ -175,6 +178,7 @@ class OperatorMetrics:
         *,
         members: Mapping[str, int],
         partitions: Mapping[str, int],
+        waiting_moves: int,
         lag: int | None,
     ) -> None:
         """Set what is true of a group; counts by state."""
@@ -182,6 +186,7 @@ class OperatorMetrics:
             self._members.labels(*group, state).set(count)
         for state, count in partitions.items():
             self._partitions.labels(*group, state).set(count)
+        self._waiting.labels(*group).set(waiting_moves)
         if lag is not None:
             self._lag.labels(*group).set(lag)
 
@@ -192,7 +197,7 @@ class OperatorMetrics:
             self._ready.remove_by_labels(labels)
         else:
             labels["group"] = group
-        for gauge in (self._members, self._partitions, self._lag):
+        for gauge in (self._members, self._partitions, self._waiting, self._lag):
             gauge.remove_by_labels(labels)
 
     def _gauge(self, name: str, text: str, labels: tuple[str, ...]) -> Gauge:

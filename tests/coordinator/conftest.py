@@ -20,6 +20,7 @@ from partq.coordinator.ports import (
 )
 from partq.core.layout import Layout
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+from partq.core.records import Journal
 from partq.errors import UnavailableError, UnknownQueueError
 from tests.coordinator.timing import Clock, eventually
 
@@ -208,6 +209,7 @@ class FakeStore:
         self.members, self.assignment, self.handoffs = {}, {}, {}
         self.heirs, self.fail_pairs = {}, None
         self.rebalances = []
+        self.past, self.waiting = {}, {}
         self.events = asyncio.Queue()
         self.attempt = 0
         self.looks = 0
@@ -232,7 +234,11 @@ class FakeStore:
             handoffs=SimpleNamespace(
                 read=self._read_handoffs, **vars(port("draw_attempt", "record", "remove"))
             ),
-            rebalances=SimpleNamespace(read=self._read_rebalances, write=self._write_rebalances),
+            rebalances=SimpleNamespace(
+                read=self._read_rebalances,
+                write=self._write_rebalances,
+                **vars(port("read_journal", "write_journal")),
+            ),
             events=port("wait"),
         )
 
@@ -320,6 +326,13 @@ class FakeStore:
 
     async def _write_rebalances(self, group, rebalances):
         self.rebalances = list(rebalances)
+
+    async def _read_journal(self, group):
+        return Journal(past=dict(self.past), waiting=dict(self.waiting))
+
+    async def _write_journal(self, group, past, waiting):
+        self.past |= past
+        self.waiting = self.waiting if waiting is None else dict(waiting)
 
     async def _wait(self, last_id, timeout_s):
         return "1", [await self.events.get()]

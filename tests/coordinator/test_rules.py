@@ -3,6 +3,7 @@ import pytest
 from partq.coordinator.history import History
 from partq.coordinator.loopback import LoopbackRuntime
 from partq.coordinator.rules import broker_rules, group_rules, group_start
+from partq.core.budget import Budget
 from partq.core.rebalance import GroupType, Trigger
 from partq.errors import SettingsError
 
@@ -18,6 +19,14 @@ def test_a_group_overrides_its_queue():
     assert rules.membership.delay_ms == 500
     assert rules.drain_ms == 3_000
     assert (rules.type, rules.strategy) == (GroupType.PARTITIONED, "sticky")
+
+
+def test_a_group_has_its_own_budget_or_that_of_its_queue():
+    queue = {"rebalance": {"maxPausedPartitions": 4, "maxMovesPerMinute": 60}}
+    own = {"rebalance": {"maxMovesPerMinute": 0, "minMoveIntervalSeconds": 1.5}}
+    assert group_rules(queue, {}).budget == Budget(max_paused=4, max_per_minute=60)
+    assert group_rules(queue, own).budget == Budget(max_paused=4, min_interval_ms=1_500)
+    assert group_rules({}, {}).budget == Budget()
 
 
 @pytest.mark.req("SOL-U03", "SOL-U04")
@@ -38,6 +47,10 @@ def test_defaults_are_those_of_the_resources():
         ({"rebalance": {"delaySeconds": -1}}, "delaySeconds"),
         ({"rebalance": {"maxHandoffSeconds": "3"}}, "maxHandoffSeconds"),
         ({"rebalance": {"delaySeconds": 3_601}}, "delaySeconds"),
+        ({"rebalance": {"maxPausedPartitions": 1.5}}, "maxPausedPartitions"),
+        ({"rebalance": {"maxMovesPerMinute": True}}, "maxMovesPerMinute"),
+        ({"rebalance": {"maxMovesPerMinute": -1}}, "maxMovesPerMinute"),
+        ({"rebalance": {"minMoveIntervalSeconds": 86_401}}, "minMoveIntervalSeconds"),
         ({"rebalance": []}, None),
         ({"rebalance": 5}, "rebalance"),
     ],

@@ -52,7 +52,16 @@ def test_the_url_says_how_brokers_are_called(scheme):
     assert status["url"] == f"{scheme}://orders-partq.shop.svc:7411"
 
 
-def group_view(states="RRRR", *, moving=0, waiting=False, members=None, unseen=0, rebalances=()):
+def group_view(
+    states="RRRR",
+    *,
+    moving=0,
+    waiting=False,
+    held=0,
+    members=None,
+    unseen=0,
+    rebalances=(),
+):
     names = {"R": "Ready", "P": "Paused", "U": "Unbound", "-": "Unassigned"}
     return GroupView(
         partitions={
@@ -64,6 +73,7 @@ def group_view(states="RRRR", *, moving=0, waiting=False, members=None, unseen=0
         moving_count=moving,
         is_waiting=waiting,
         rebalances=rebalances,
+        waiting_count=held,
     )
 
 
@@ -200,6 +210,14 @@ def test_durability(durability, status, reason):
             (True, "WaitingForMember"),
             CALM,
             id="a member is lost",
+        ),
+        pytest.param(
+            group_facts(view=group_view(held=3)),
+            "Rebalancing",
+            (True, "WaitingForBudget"),
+            (True, "WaitingForBudget"),
+            CALM,
+            id="moves wait for the budget",
         ),
         pytest.param(
             group_facts(view=group_view("RR--")),

@@ -6,7 +6,14 @@ import pytest
 
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
-from partq.core.records import Assigned, HandoffRecord, Rebalance
+from partq.core.records import (
+    Assigned,
+    HandoffRecord,
+    Journal,
+    PastMove,
+    Rebalance,
+    WaitingMove,
+)
 from partq.errors import FencedError, UnknownGroupError, UnknownQueueError
 from partq.store.assignments import Assignments
 from partq.store.events import Events
@@ -14,7 +21,7 @@ from partq.store.handoffs import Handoffs
 from partq.store.layouts import Layouts
 from partq.store.leases import Lease, Leases
 from partq.store.members import Listed, Members
-from partq.store.rebalances import MAX_COUNT, Rebalances
+from partq.store.rebalances import MAX_COUNT, MAX_MOVES, Rebalances
 
 GROUP = "workers"
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
@@ -213,6 +220,35 @@ async def test_the_last_rebalances_are_kept(store, keys, group):
     all_of_them = [Rebalance("join", n, 0, 1, 2, 3) for n in range(MAX_COUNT + 5)]
     await rebalances.write(group, all_of_them)
     assert await rebalances.read(group) == all_of_them[5:]
+
+
+async def test_the_moves_of_each_partition_are_kept_and_those_that_wait(store, keys, group):
+    rebalances = Rebalances(store, keys)
+    assert await rebalances.read_journal(group) == Journal()
+    moves = [
+        PastMove(
+            at_ms=number,
+            source="a",
+            target=None,
+            attempt=number,
+            trigger="member_lost",
+            evidence="delay_over",
+            forced="source_lost",
+            pause_ms=None,
+        )
+        for number in range(MAX_MOVES + 2)
+    ]
+    held = WaitingMove(target="b", limit="maxMovesPerMinute", since_ms=1, until_ms=None)
+    await rebalances.write(group, [Rebalance("join", 1, 0, 1, 2, 3)])
+    await rebalances.write_journal(group, {P0: moves}, {P1: held})
+    kept = {P0: moves[-MAX_MOVES:]}
+    assert await rebalances.read_journal(group) == Journal(past=kept, waiting={P1: held})
+    await rebalances.write_journal(group, {P1: moves[:1]}, None)
+    found = await rebalances.read_journal(group)
+    assert found == Journal(past={**kept, P1: moves[:1]}, waiting={P1: held})
+    await rebalances.write_journal(group, {}, {})
+    assert await rebalances.read_waiting(group) == {}
+    assert len(await rebalances.read(group)) == 1
 
 
 async def test_nothing_of_a_group_comes_back_that_was_taken_off_the_record(store, keys, group):

@@ -8,6 +8,7 @@ from partq.core.model import MemberId
 from partq.store.assignments import Assignments
 from partq.store.handoffs import Handoffs
 from partq.store.members import Members
+from partq.store.rebalances import Rebalances
 
 
 def read_layout(broker: Broker) -> dict[str, Any]:
@@ -68,10 +69,12 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
     assignments = Assignments(broker.store, broker.keys)
     members = Members(broker.store, broker.keys)
     handoffs = Handoffs(broker.store, broker.keys)
-    assigned, listed, under_way, cursors = await asyncio.gather(
+    rebalances = Rebalances(broker.store, broker.keys)
+    assigned, listed, under_way, waiting, cursors = await asyncio.gather(
         assignments.read(group),
         members.read(group),
         handoffs.read(group),
+        rebalances.read_waiting(group),
         asyncio.gather(
             *(
                 broker.partitions.read_cursor(partition, group)
@@ -120,6 +123,10 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
                 "phase": record.phase,
             }
             for partition, record in sorted(under_way.items())
+        ],
+        "waiting_moves": [
+            {"partition": str(partition), "target": move.target, "limit": move.limit}
+            for partition, move in sorted(waiting.items())
         ],
     }
 

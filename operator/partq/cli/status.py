@@ -143,7 +143,9 @@ def _summary(name: str, group: Mapping[str, Any]) -> Text:
     states = Counter(row["state"] for row in rows)
     lag = sum(row["lag"] for row in rows)
     by_state = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    return Text(f"group {name}: lag {lag:,}; {by_state}")
+    waiting = len(group["waiting_moves"])
+    held = f"; {waiting} moves wait for the budget" if waiting else ""
+    return Text(f"group {name}: lag {lag:,}; {by_state}{held}")
 
 
 def _members(group: Mapping[str, Any]) -> Table:

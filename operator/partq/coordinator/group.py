@@ -3,9 +3,21 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+from partq.coordinator.attempts import (
+    as_recorded,
+    attempt_at,
+    idle_ms,
+    is_committed,
+    lost,
+    past_move,
+    trigger_of,
+    unseen_move,
+)
+from partq.coordinator.backoff import Backoffs
 from partq.coordinator.history import History
+from partq.coordinator.ledger import Ledger
 from partq.coordinator.ports import (
     BrokerAdmin,
     RebalanceListener,
@@ -18,27 +30,17 @@ from partq.coordinator.runner import Ended, HandoffRunner
 from partq.coordinator.sight import Outcome, World, bound, look
 from partq.coordinator.view import GroupView, as_assigned
 from partq.core import handoff
-from partq.core.handoff import Attempt
-from partq.core.membership import MembershipRules, Seat, SeatState, Sight, Table, judge
-from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.rebalance import Forced, GroupRules, Move, Trigger, plan
-from partq.core.records import Assigned, HandoffRecord
+from partq.core.evidence import evidence
+from partq.core.membership import SeatState, Sight, Table, judge
+from partq.core.model import BrokerId, PartitionId
+from partq.core.rebalance import Forced, GroupRules, Move, may_be_balanced, plan
+from partq.core.records import Assigned, HandoffRecord, Journal
 
 PAUSE_ANSWER_MS = 2_000
 """How long the first pause may go unanswered before its drain is over all the same."""
-FIRST_BACKOFF_S = 0.1
-"""How long a partition is left alone after an attempt that failed; doubled by each further one."""
-MAX_BACKOFF_S = 5.0
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-
-
-class Backoff(NamedTuple):
-    """How long a partition is left alone after its last attempt failed."""
-
-    wait_s: float
-    until: float
 
 
 class GroupWorker:
@@ -67,8 +69,9 @@ class GroupWorker:
         self._store_ahead_ms = 0.0
         """Redis's time minus this process's clock; only lengths are ever compared with it."""
         self._outcomes: dict[PartitionId, Outcome] = {}
-        self._backoffs: dict[PartitionId, Backoff] = {}
+        self._backoffs = Backoffs()
         self._history = History()
+        self._ledger = Ledger(Journal())
         self._is_loaded = False
         self._inherited: dict[PartitionId, HandoffRecord] = {}
         """What a coordinator before this one began, until its partition's broker is seen."""
@@ -107,6 +110,7 @@ class GroupWorker:
         )
         if not self._is_loaded:
             self._history = History(await store.rebalances.read(group))
+            self._ledger = Ledger(await store.rebalances.read_journal(group))
             self._inherited = dict(records)
             self._is_loaded = True
         self._store_ahead_ms = members.now_ms - self._clock() * 1000
@@ -128,7 +132,8 @@ class GroupWorker:
         self._resume(sight, table, rules)
         self._follow_members(sight, table)
         under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
-        moves = [m for m in plan(sight, table, rules, under_way) if self._may_try(m.partition)]
+        planned = plan(sight, table, rules, under_way, self._ledger.promised)
+        moves = self._admit(planned, sight, table, rules)
         for move in moves:
             self._history.begin(move.trigger, self._now_ms())
         # What is planned again now gets a new record in the place of the last one.
@@ -138,9 +143,12 @@ class GroupWorker:
             for partition in records.keys() - under_way.keys() - again
             if table.seats.get(partition) is not SeatState.UNSEEN
         ]
-        self.next_ms = table.next_ms
+        waits_ms = [table.next_ms, self._ledger.next_ms(self._now_ms())]
+        self.next_ms = min((wait for wait in waits_ms if wait is not None), default=None)
         self.is_quiet = not under_way and not moves and _is_quiet(table)
 
+        # Before the records of handoffs that are over: a next coordinator finds one of the two.
+        await self._write_ledger()
         await self.roster.pair(moves, members.heirs)
         await self._start(moves, sight, table, rules)
         await self.roster.write(sight, table, members, world)
@@ -158,6 +166,7 @@ class GroupWorker:
             moving_count=len(running),
             is_waiting=SeatState.WAITING in table.seats.values(),
             rebalances=self._history.last,
+            waiting_count=len(self._ledger.waiting),
         )
 
     def rebalance_now(self) -> None:
@@ -166,6 +175,23 @@ class GroupWorker:
         self._on_change()
 
     # ---- handoffs -------------------------------------------------------------------------------
+
+    def _admit(
+        self, planned: list[Move], sight: Sight, table: Table, rules: GroupRules
+    ) -> list[Move]:
+        """Return the moves of a plan that may start now."""
+        running = self._runner.running
+        paused = {p for p, seat in sight.seats.items() if seat.pause_attempt is not None}
+        paused |= {p for p, each in running.items() if each.attempt.source is not None}
+        is_judged = rules.is_paused or may_be_balanced(sight, table, rules)
+        self._ledger.promise(planned, running.keys(), is_judged=is_judged)
+        return self._ledger.admit(
+            [move for move in planned if self._backoffs.may_try(move.partition, self._clock())],
+            rules.budget,
+            paused=paused,
+            is_judged=is_judged,
+            now_ms=self._now_ms(),
+        )
 
     def _follow_records(self, sight: Sight) -> None:
         """Let the brokers' records end handoffs whose answer was lost."""
@@ -188,6 +214,8 @@ class GroupWorker:
             if seat is not None and seat.broker is None:
                 continue
             del self._inherited[partition]
+            if seat is not None and is_committed(record, seat):
+                self._ledger.note(partition, unseen_move(record, self._now_ms()))
             if (
                 seat is None
                 or seat.broker is None
@@ -195,22 +223,21 @@ class GroupWorker:
                 or seat.member != record.source
             ):
                 continue  # the record below says what became of it
-            attempt = _attempt(seat, seat.broker, record.target, record.attempt)
+            attempt = attempt_at(seat, seat.broker, record.target, record.attempt)
             state = handoff.resumed(
                 attempt,
                 drain_ms=rules.drain_ms,
                 drain_by_ms=record.deadline_ms,
                 now_ms=self._now_ms(),
             )
-            is_leaving = table.seats[partition] is SeatState.LEAVING
-            trigger = Trigger.MEMBER_LEFT if is_leaving else Trigger.MEMBER_JOINED
+            trigger = trigger_of(record, table.seats[partition])
             _log.info(
                 "group %s: attempt %d for partition %s goes on",
                 self._group,
                 record.attempt,
                 partition,
             )
-            self._runner.start(partition, state, attempt, trigger)
+            self._runner.start(partition, state, attempt, trigger, evidence=record.evidence)
 
     def _follow_members(self, sight: Sight, table: Table) -> None:
         """Tell drains that their source is lost, or that their target cannot take over."""
@@ -221,7 +248,7 @@ class GroupWorker:
             source, target = running.attempt.source, running.attempt.target
             if source is not None and seat.member == source and not seat.is_bound:
                 # The partition is on its way to another member: waiting would help nobody.
-                self._runner.apply(partition, handoff.SourceLost(_lost(source, table)))
+                self._runner.apply(partition, handoff.SourceLost(lost(source, table)))
             elif target is not None and not table.is_free(target, seat.broker):
                 self._runner.apply(partition, handoff.TargetLost())
 
@@ -236,13 +263,12 @@ class GroupWorker:
         for move, number in zip(moves, numbers, strict=True):
             if (broker := move.seat.broker) is None:
                 continue
-            attempt = _attempt(move.seat, broker, move.target, number)
+            attempt = attempt_at(move.seat, broker, move.target, number)
             drain_ms = self._drain_ms(move, rules)
             drain_by_ms = self._now_ms() + drain_ms + PAUSE_ANSWER_MS
             targeted = handoff.Targeted(attempt, drain_ms, drain_by_ms, move.forced)
-            before = _as_recorded(move.seat)
-            state, _ = handoff.step(before, targeted, self._now_ms())
-            started.append((move, attempt, state, drain_by_ms))
+            state, _ = handoff.step(as_recorded(move.seat), targeted, self._now_ms())
+            started.append((move, attempt, state, drain_by_ms, evidence(move, sight, table)))
         await _gather(
             record(
                 self._group,
@@ -253,13 +279,22 @@ class GroupWorker:
                     attempt.number,
                     type(state).__name__,
                     drain_by_ms,
+                    move.trigger,
+                    seen_by,
+                    move.forced,
                 ),
             )
-            for move, attempt, state, drain_by_ms in started
+            for move, attempt, state, drain_by_ms, seen_by in started
         )
-        for move, attempt, state, _ in started:
-            idle_ms = _idle_ms(sight, move, rules.membership)
-            self._runner.start(move.partition, state, attempt, move.trigger, idle_ms=idle_ms)
+        for move, attempt, state, _, seen_by in started:
+            self._runner.start(
+                move.partition,
+                state,
+                attempt,
+                move.trigger,
+                idle_ms=idle_ms(sight, move, rules.membership),
+                evidence=seen_by,
+            )
 
     def _drain_ms(self, move: Move, rules: GroupRules) -> int:
         """Return how long the source may finish what it has: no longer than it lives."""
@@ -267,18 +302,11 @@ class GroupWorker:
         left_ms = None if source is None else self._runtime.time_left_ms(self._group, source)
         return rules.drain_ms if left_ms is None else min(rules.drain_ms, left_ms)
 
-    def _may_try(self, partition: PartitionId) -> bool:
-        backoff = self._backoffs.get(partition)
-        return backoff is None or self._clock() >= backoff.until
-
     def _ended(self, ended: Ended) -> None:
         if not ended.is_committed:
-            # What is refused again and again is tried less and less often.
-            last = self._backoffs.get(ended.partition)
-            wait_s = FIRST_BACKOFF_S if last is None else min(2 * last.wait_s, MAX_BACKOFF_S)
-            self._backoffs[ended.partition] = Backoff(wait_s, self._clock() + wait_s)
+            self._backoffs.failed(ended.partition, self._clock())
         else:
-            self._backoffs.pop(ended.partition, None)
+            self._backoffs.succeeded(ended.partition)
             self._outcomes[ended.partition] = Outcome(
                 ended.attempt.target, ended.epoch, ended.attempt.broker_epoch
             )
@@ -287,8 +315,9 @@ class GroupWorker:
                 self._now_ms(),
                 had_source=ended.attempt.source is not None,
                 pause_ms=ended.pause_ms,
-                is_timed_out=ended.is_timed_out,
+                is_timed_out=ended.forced is Forced.DRAIN_TIMEOUT,
             )
+            self._ledger.note(ended.partition, past_move(ended, self._now_ms()))
         self._on_change()
 
     # ---- writing down ---------------------------------------------------------------------------
@@ -303,8 +332,15 @@ class GroupWorker:
         if changed:
             await self._store.assignments.write(self._group, changed)
 
+    async def _write_ledger(self) -> None:
+        past, waiting = self._ledger.unwritten_past, self._ledger.unwritten_waiting
+        if past or waiting is not None:
+            await self._store.rebalances.write_journal(self._group, past, waiting)
+            self._ledger.note_written(past, waiting)
+
     async def _write_history(self) -> None:
-        closed = self._history.settle({each.trigger for each in self._runner.running.values()})
+        running = {each.trigger for each in self._runner.running.values()}
+        closed = self._history.settle({*running, *self._ledger.waiting_triggers})
         if not closed:
             return
         for rebalance in closed:
@@ -317,39 +353,6 @@ class GroupWorker:
 
 async def _gather(calls: Iterable[Awaitable[T]]) -> list[T]:
     return list(await asyncio.gather(*calls))
-
-
-def _attempt(seat: Seat, broker: BrokerId, target: MemberId | None, number: int) -> Attempt:
-    return Attempt(
-        number=number,
-        broker=broker,
-        broker_epoch=seat.broker_epoch,
-        source=seat.member,
-        epoch=seat.epoch,
-        target=target,
-    )
-
-
-def _as_recorded(seat: Seat) -> handoff.Handoff:
-    if seat.member is None:
-        return handoff.Vacant(seat.epoch)
-    return handoff.Owned(seat.member, seat.epoch)
-
-
-def _lost(source: MemberId, table: Table) -> Forced:
-    return Forced.SOURCE_UNBOUND if source in table.bound_at else Forced.SOURCE_LOST
-
-
-def _idle_ms(sight: Sight, move: Move, rules: MembershipRules) -> int:
-    """Return how long a partition has been without a consumer when its move starts."""
-    if move.forced is None or move.seat.member is None:
-        return 0
-    ages = [
-        loss.age_ms
-        for loss in sight.losses
-        if loss.member == move.seat.member and loss.broker == move.seat.broker
-    ]
-    return min([move.seat.held_ms, *ages]) if ages else min(move.seat.held_ms, rules.delay_ms)
 
 
 def _is_quiet(table: Table) -> bool:

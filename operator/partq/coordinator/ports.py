@@ -10,7 +10,14 @@ from partq.core.handoff import AwaitDrain, Cancel, Commit, Pause
 from partq.core.layout import Layout
 from partq.core.membership import MemberFact
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
-from partq.core.records import Assigned, HandoffRecord, Rebalance
+from partq.core.records import (
+    Assigned,
+    HandoffRecord,
+    Journal,
+    PastMove,
+    Rebalance,
+    WaitingMove,
+)
 
 # ---- the store ----------------------------------------------------------------------------------
 # All of these raise StoreUnavailableError when there is no answer.
@@ -139,10 +146,17 @@ class Handoffs(Protocol):
 
 
 class Rebalances(Protocol):
-    """The last rebalances of a group, the newest last."""
+    """The last rebalances of a group, the newest last; and its moves, one by one."""
 
     async def read(self, group: str) -> Sequence[Rebalance]: ...
     async def write(self, group: str, rebalances: Sequence[Rebalance]) -> None: ...
+    async def read_journal(self, group: str) -> Journal: ...
+    async def write_journal(
+        self,
+        group: str,
+        past: Mapping[PartitionId, Sequence[PastMove]],
+        waiting: Mapping[PartitionId, WaitingMove] | None,
+    ) -> None: ...
 
 
 class StoreEvent(Protocol):

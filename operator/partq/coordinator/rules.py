@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from partq.core.assignors import assignor
 from partq.core.brokers import BrokerRules
+from partq.core.budget import Budget, Limit
 from partq.core.membership import MembershipRules
 from partq.core.rebalance import GroupRules, GroupType
 from partq.errors import SettingsError
@@ -14,6 +15,8 @@ Start = Literal["Earliest", "Latest"]
 """Where a new group begins: the oldest message stored, or what is published from then on."""
 
 MAX_SECONDS = 3600
+MAX_INTERVAL_SECONDS = 86_400
+MAX_COUNT = 100_000
 MAX_BROKERS = 1000
 
 
@@ -54,13 +57,14 @@ def group_rules(queue: Mapping[str, Any], group: Mapping[str, Any]) -> GroupRule
         drain_ms=_ms(rebalance, "maxHandoffSeconds", defaults.drain_ms),
         membership=MembershipRules(delay_ms=delay_ms),
         is_paused=rebalance.get("paused") is True,
+        budget=_budget(rebalance),
     )
 
 
 def at_once(rules: GroupRules) -> GroupRules:
-    """Return rules that wait for nobody and balance even when that is paused: for one look."""
+    """Return rules that wait for nothing and balance even when that is paused: for one look."""
     membership = replace(rules.membership, delay_ms=0, join_quiet_ms=0, join_limit_ms=0)
-    return replace(rules, membership=membership, is_paused=False)
+    return replace(rules, membership=membership, is_paused=False, budget=Budget())
 
 
 def group_start(group: Mapping[str, Any]) -> Start:
@@ -85,10 +89,29 @@ def _mapping(spec: Mapping[str, Any], field: str) -> Mapping[str, Any]:
     return value
 
 
-def _ms(spec: Mapping[str, Any], field: str, default_ms: int) -> int:
-    seconds = spec.get(field, default_ms / 1000)
-    if not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_SECONDS:
+def _budget(rebalance: Mapping[str, Any]) -> Budget:
+    return Budget(
+        max_paused=_count(rebalance, Limit.PAUSED),
+        max_per_minute=_count(rebalance, Limit.PER_MINUTE),
+        min_interval_ms=_ms(rebalance, Limit.INTERVAL, 0, max_seconds=MAX_INTERVAL_SECONDS),
+    )
+
+
+def _count(rebalance: Mapping[str, Any], field: str) -> int:
+    count = rebalance.get(field, 0)
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= MAX_COUNT:
         raise SettingsError(
-            f"rebalance.{field}: got {seconds!r}, expected 0 to {MAX_SECONDS} seconds"
+            f"rebalance.{field}: got {count!r}, expected a whole number from 0 to {MAX_COUNT}"
+        )
+    return count
+
+
+def _ms(
+    spec: Mapping[str, Any], field: str, default_ms: int, *, max_seconds: int = MAX_SECONDS
+) -> int:
+    seconds = spec.get(field, default_ms / 1000)
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= max_seconds:
+        raise SettingsError(
+            f"rebalance.{field}: got {seconds!r}, expected 0 to {max_seconds} seconds"
         )
     return round(seconds * 1000)

@@ -47,8 +47,10 @@ class Running:
     state: Handoff
     idle_since: float
     """Since when the partition has had no consumer, on the runner's clock."""
-    is_timed_out: bool = False
-    """The commit was asked for because the drain took too long."""
+    evidence: str = ""
+    """What the move was decided by; one of `core.evidence`."""
+    forced: Forced | None = None
+    """Why the commit that was asked for does without the source's drain, or its end."""
     busy: set[type[Effect]] = field(default_factory=set)
     """The kinds of calls that are out."""
     due_at: dict[type[Effect], float] = field(default_factory=dict)
@@ -67,8 +69,9 @@ class Ended:
     """The target is on record; otherwise the partition is planned again."""
     pause_ms: int
     """How long it had no consumer."""
-    is_timed_out: bool
-    """Its source had not finished when its time was over."""
+    evidence: str
+    forced: Forced | None
+    """Why the source was not drained, or not to its end; None: it was."""
 
 
 class HandoffRunner:
@@ -107,10 +110,14 @@ class HandoffRunner:
         trigger: Trigger,
         *,
         idle_ms: int = 0,
+        evidence: str = "",
     ) -> None:
         """Run a handoff that is on record; `idle_ms`: how long there has been no consumer."""
         idle_since = self._clock() - idle_ms / 1000
-        self._running[partition] = Running(partition, attempt, trigger, state, idle_since)
+        forced = state.forced if isinstance(state, handoff.Committing) else None
+        self._running[partition] = Running(
+            partition, attempt, trigger, state, idle_since, evidence, forced
+        )
         self._wake.set()
 
     def apply(self, partition: PartitionId, event: Event) -> None:
@@ -122,7 +129,7 @@ class HandoffRunner:
         if after == running.state:
             return
         if isinstance(after, handoff.Committing):
-            running.is_timed_out = after.forced is Forced.DRAIN_TIMEOUT
+            running.forced = after.forced
         running.state = after
         self._cancels += [(partition, each) for each in effects if isinstance(each, Cancel)]
         self._wake.set()
@@ -168,7 +175,8 @@ class HandoffRunner:
                 epoch,
                 is_committed,
                 max(0, pause_ms),
-                running.is_timed_out,
+                running.evidence,
+                running.forced,
             )
         )
 

@@ -24,6 +24,8 @@ class GroupView:
     """A lost member's partitions wait for it."""
     rebalances: Sequence[Rebalance]
     """Those that are over, the newest last."""
+    waiting_count: int = 0
+    """How many moves for balance wait for the group's budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

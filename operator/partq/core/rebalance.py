@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 
-from partq.core.assignors import ASSIGNORS, Assignor, Owner
+from partq.core.assignors import ASSIGNORS, Assignor, Owner, moved
+from partq.core.budget import Budget
 from partq.core.inheritance import idle_replacements, inherit
 from partq.core.membership import (
     MemberFact,
@@ -23,6 +25,8 @@ from partq.core.membership import (
     Table,
 )
 from partq.core.model import BrokerId, MemberId, PartitionId
+
+NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
 
 
 class GroupType(StrEnum):
@@ -67,6 +71,8 @@ class GroupRules:
     membership: MembershipRules = field(default_factory=MembershipRules)
     is_paused: bool = False
     """Nothing moves for balance alone; partitions without a member still get one."""
+    budget: Budget = field(default_factory=Budget)
+    """How much may move for balance at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,8 @@ class Move:
     """None: the source is bound and is drained first."""
     is_inherited: bool = False
     """The target takes over whatever its source has."""
+    may_wait: bool = False
+    """The source stays, and could go on with it: the move is for balance only."""
 
     @property
     def partition(self) -> PartitionId:
@@ -92,6 +100,7 @@ def plan(
     table: Table,
     rules: GroupRules,
     under_way: Mapping[PartitionId, MemberId | None],
+    promised: Mapping[PartitionId, MemberId] = NOTHING_PROMISED,
 ) -> list[Move]:
     """Return the moves to start now, by partition.
 
@@ -100,8 +109,23 @@ def plan(
         table: `membership.judge` of it.
         rules: the group's.
         under_way: the targets of the handoffs that run; these partitions are left alone.
+        promised: the targets of moves for balance that an earlier plan made and that wait; they
+            hold as long as no other plan moves less.
     """
-    return _Planner(sight, table, rules, under_way).plan()
+    return _Planner(sight, table, rules, under_way, promised).plan()
+
+
+def may_be_balanced(sight: Sight, table: Table, rules: GroupRules) -> bool:
+    """Whether partitions may move that nobody has lost.
+
+    Not while members are unknown, may come back, or join: what moved now would move again.
+    """
+    return (
+        not rules.is_paused
+        and sight.is_complete
+        and not table.join_wait_ms
+        and SeatState.WAITING not in table.seats.values()
+    )
 
 
 def exclusive(
@@ -126,7 +150,9 @@ class _Planner:
         table: Table,
         rules: GroupRules,
         under_way: Mapping[PartitionId, MemberId | None],
+        promised: Mapping[PartitionId, MemberId],
     ) -> None:
+        self._promised = promised
         self._sight = sight
         self._table = table
         self._rules = rules
@@ -155,17 +181,16 @@ class _Planner:
                 self._homeless.append(partition)
 
     def plan(self) -> list[Move]:
-        may_balance = self._may_balance()
+        may_balance = may_be_balanced(self._sight, self._table, self._rules)
         moves = self._inherit()
         if not self._homeless and not may_balance:
             return moves
         free = self._working()
         members = free | set(self._fixed.values())
-        kept = {**self._fixed, **self._settled}
         # Who is avoided keeps what it has: that is no part of what the others share.
         away = self._avoided - free
         shared = [p for p in self._sight.seats if self._settled.get(p) not in away]
-        wanted = self._assignor(len(members))(shared, members, kept)
+        wanted = self._wanted(shared, members)
 
         loads = Counter(dict.fromkeys(free | away, 0))
         loads.update(member for member in self._fixed.values() if member in loads)
@@ -227,17 +252,23 @@ class _Planner:
         working = free.difference(self._idle_replacements()) or free
         return working.difference(self._avoided) or working
 
-    def _may_balance(self) -> bool:
-        """Whether partitions may move that nobody has lost.
+    def _wanted(
+        self, shared: Sequence[PartitionId], members: Collection[MemberId]
+    ) -> dict[PartitionId, MemberId]:
+        """Return who shall have what: as promised, where that is as good as anything new.
 
-        Not while members are unknown, may come back, or join: what moved now would move again.
+        What started of a plan has changed the sizes by which it was made. Planned anew, the rest
+        might go to others, and people who were told would wonder.
         """
-        return (
-            not self._rules.is_paused
-            and self._sight.is_complete
-            and not self._table.join_wait_ms
-            and SeatState.WAITING not in self._table.seats.values()
-        )
+        assign = self._assignor(len(members))
+        wanted = assign(shared, members, {**self._fixed, **self._settled})
+        settled = {p: self._settled[p] for p in shared if p in self._settled}
+        told = {p: self._promised.get(p, member) for p, member in settled.items()}
+        if told == settled:
+            return wanted
+        kept = {**{p: self._fixed[p] for p in shared if p in self._fixed}, **told}
+        is_as_good = len(moved(settled, told)) <= len(moved(settled, wanted))
+        return kept if is_as_good and assign(shared, members, kept) == kept else wanted
 
     def _assignor(self, member_count: int) -> Assignor:
         match self._rules.type:
@@ -286,7 +317,7 @@ class _Planner:
         if member is None:
             return Move(seat, target, Trigger.MEMBER_JOINED, Forced.UNASSIGNED)
         if state is SeatState.SETTLED:
-            return Move(seat, target, self._balance_trigger(), None)
+            return Move(seat, target, self._balance_trigger(), None, may_wait=True)
         if state is SeatState.LEAVING:
             return Move(seat, target, Trigger.MEMBER_LEFT, None)
         has_left = (

@@ -1,8 +1,9 @@
 """What the coordinator writes down: values that the store keeps and a next coordinator reads."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from partq.core.model import Epoch, MemberId
+from partq.core.model import Epoch, MemberId, PartitionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,12 @@ class HandoffRecord:
     phase: str
     deadline_ms: int
     """Of the drain, in Redis's time."""
+    trigger: str = ""
+    """What the move is due to; empty, as the next two: written by an earlier version."""
+    evidence: str = ""
+    """What that was seen by."""
+    forced: str | None = None
+    """Why the commit does without a drain, as far as that was known at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +56,41 @@ class Rebalance:
     def duration_ms(self) -> int:
         """From the plan to the last commit."""
         return self.ended_at_ms - self.started_at_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastMove:
+    """One move of a partition that is over; instants in Redis's time."""
+
+    at_ms: int
+    """When it was committed; of one that a coordinator did not live to see: when it was found."""
+    source: MemberId | None
+    target: MemberId | None
+    attempt: int
+    trigger: str
+    evidence: str
+    forced: str | None
+    """Why the source was not drained, or not to its end; None: it was."""
+    pause_ms: int | None
+    """How long nobody consumed the partition; None: nobody measured it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingMove:
+    """A move for balance that waits for the budget; instants in Redis's time."""
+
+    target: MemberId
+    limit: str
+    """The field of `spec.rebalance` that holds it up."""
+    since_ms: int
+    until_ms: int | None
+    """When it can go at the earliest, if nothing else moves; None: when another one is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """A group's moves, one by one."""
+
+    past: Mapping[PartitionId, Sequence[PastMove]] = field(default_factory=dict)
+    """The last ones of each partition, the newest last."""
+    waiting: Mapping[PartitionId, WaitingMove] = field(default_factory=dict)

@@ -143,6 +143,7 @@ class Reason(StrEnum):
 
     NO_MEMBER = "NoMember"
     WAITING_FOR_MEMBER = "WaitingForMember"
+    WAITING_FOR_BUDGET = "WaitingForBudget"
     REBALANCING = "Rebalancing"
     STABLE = "Stable"
     PARTITIONS_UNASSIGNED = "PartitionsUnassigned"

@@ -74,7 +74,9 @@ def of_group(
         notes.append(Note(EventReason.REBALANCE_CANCELLED, text))
     # One that began and ended between two looks has begun all the same.
     count = after.moving_count or sum(each.moved + each.assigned for each in done)
-    if count and not before.moving_count:
+    # What had to wait for the budget goes on with what was told before.
+    goes_on = after.waiting_count < before.waiting_count
+    if count and not before.moving_count and not goes_on:
         text = f"{count} partitions are handed over"
         notes.append(Note(EventReason.REBALANCE_STARTED, text))
     for rebalance in done:

@@ -15,6 +15,11 @@ from partq.kube.conditions import Finding, bad, good, summarize
 from partq.kube.names import ConditionType, QueueKey, Reason, client_url
 from partq.resources.status import MAX_MESSAGE_CHARS, MAX_PODS, MAX_REBALANCES
 
+MOVING = frozenset(
+    {Reason.REBALANCING, Reason.WAITING_FOR_MEMBER, Reason.WAITING_FOR_BUDGET},
+)
+"""Reasons by which a group is on its way to what it shall be."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Durability:
@@ -138,6 +143,7 @@ def group_status(
             "partitions": {
                 name.lower(): states[name] for name in ("Ready", "Paused", "Unbound", "Unassigned")
             },
+            "waitingMoves": view.waiting_count,
             "assignments": _assignments(held, pod_name),
             "rebalances": [_rebalance(each) for each in view.rebalances[-MAX_REBALANCES:]],
         }
@@ -161,7 +167,7 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     # A group without consumers does what it shall; its reason says so in the first columns.
     is_ready = assigned.is_true is True or assigned.reason is Reason.NO_MEMBER
     ready = Finding(ConditionType.READY, is_ready, assigned.reason, assigned.message)
-    is_moving = assigned.reason in (Reason.REBALANCING, Reason.WAITING_FOR_MEMBER)
+    is_moving = assigned.reason in MOVING
     return [*summarize(needed, ready=ready, is_moving=is_moving), assigned, *_pauses(facts)]
 
 
@@ -272,6 +278,9 @@ def _assigned(view: GroupView | None) -> Finding:
         return bad(type_, Reason.WAITING_FOR_MEMBER, text)
     if without:
         return bad(type_, Reason.PARTITIONS_UNASSIGNED, f"{without} partitions have no member")
+    if view.waiting_count:
+        text = f"{view.waiting_count} partitions are to move when the budget of spec.rebalance lets"
+        return good(type_, Reason.WAITING_FOR_BUDGET, text)
     return good(type_, Reason.STABLE)
 
 
@@ -284,7 +293,7 @@ def _phase(facts: GroupFacts) -> str:
     match _assigned(facts.view).reason:
         case Reason.NO_MEMBER:
             return "Empty"
-        case Reason.REBALANCING | Reason.PARTITIONS_UNASSIGNED:
+        case Reason.REBALANCING | Reason.PARTITIONS_UNASSIGNED | Reason.WAITING_FOR_BUDGET:
             return "Rebalancing"
         case Reason.WAITING_FOR_MEMBER:
             return "Waiting"

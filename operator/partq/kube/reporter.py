@@ -69,6 +69,7 @@ class Reporter:
                 (*self._key, name),
                 members=status["members"],
                 partitions=status["partitions"],
+                waiting_moves=facts.view.waiting_count,
                 lag=facts.lag,
             )
 

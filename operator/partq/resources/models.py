@@ -43,6 +43,10 @@ _Quantity = Annotated[
     ),
 ]
 
+_MaxPaused = Annotated[int, Field(ge=0, le=4096)]
+_MaxMoves = Annotated[int, Field(ge=0, le=100_000)]
+_MoveInterval = Annotated[float, Field(ge=0, le=86_400)]
+
 Strategy = Literal["sticky", "range", "modulo", "failover"]
 DeletionPolicy = Literal["Delete", "Retain"]
 RebalancePolicy = Literal["KubernetesAware", "Timer"]
@@ -141,6 +145,15 @@ class Rebalance(Model):
     policy: RebalancePolicy = "KubernetesAware"
     """KubernetesAware: what the pods' life tells is used; a pod that ends hands over at once, one
     that is gone for good is not waited for. Timer: every loss waits `delaySeconds`."""
+    max_paused_partitions: _MaxPaused = 0
+    """How many partitions may be handed over at once while more of them move for balance; what a
+    member that leaves or is lost had goes at once, and counts. 0: no limit."""
+    max_moves_per_minute: _MaxMoves = 0
+    """How many partitions may leave a member within 60 seconds while more of them move for balance;
+    what a member that leaves or is lost had goes at once, and counts. 0: no limit."""
+    min_move_interval_seconds: _MoveInterval = 0
+    """How long a partition stays where it is, after a move of any kind, before it moves again for
+    balance. 0: no limit."""
 
 
 class RebalanceOverrides(Model):
@@ -151,6 +164,12 @@ class RebalanceOverrides(Model):
     max_handoff_seconds: Annotated[float, Field(ge=0, le=3600)] | None = None
     """As in the queue; left out: the queue's."""
     policy: RebalancePolicy | None = None
+    """As in the queue; left out: the queue's."""
+    max_paused_partitions: _MaxPaused | None = None
+    """As in the queue, counted for this group alone; left out: the queue's."""
+    max_moves_per_minute: _MaxMoves | None = None
+    """As in the queue, counted for this group alone; left out: the queue's."""
+    min_move_interval_seconds: _MoveInterval | None = None
     """As in the queue; left out: the queue's."""
 
 

@@ -155,6 +155,8 @@ class ConsumerGroupStatus(Model):
     """The members, by what they are."""
     partitions: GroupPartitionsStatus | None = None
     """The partitions, by state."""
+    waiting_moves: Annotated[int, Field(ge=0)] | None = None
+    """Partitions that are to move for balance and wait for the budget of `spec.rebalance`."""
     lag: Annotated[int, Field(ge=0)] | None = None
     """Messages that are not acknowledged yet; looked at every 30 seconds."""
     assignments: Annotated[list[PodAssignment], Field(max_length=MAX_PODS)] = Field(

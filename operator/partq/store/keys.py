@@ -51,7 +51,7 @@ class Keys:
         return f"{self._group_tag(group)}:handoffs"
 
     def rebalances(self, group: str) -> str:
-        """Name the hash of the group's last rebalances."""
+        """Name the hash of the group's last rebalances and of the moves of each partition."""
         return f"{self._group_tag(group)}:rebalances"
 
     def of_group(self, group: str) -> tuple[str, ...]:

@@ -1,0 +1,138 @@
+"""The moves of one group, one by one: what was made, what waits for the budget, what was promised.
+
+In memory, with what of it is not written down yet; whoever owns it reads and writes the store.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+
+from partq.core.budget import MINUTE_MS, Budget, Held, Spent, admit
+from partq.core.model import MemberId, PartitionId
+from partq.core.rebalance import Move, Trigger
+from partq.core.records import Journal, PastMove, WaitingMove
+
+MAX_PAST = 5
+"""How many moves of each partition are kept."""
+
+
+class Ledger:
+    """Judges plans by the budget, and remembers what becomes of them."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._past = {partition: tuple(moves) for partition, moves in journal.past.items()}
+        self._unwritten: set[PartitionId] = set()
+        left = [move.at_ms for move in chain(*self._past.values()) if move.source is not None]
+        self._left_at_ms = left
+        """When partitions left a member; beside the last minute, of no use."""
+        self._written_waiting = dict(journal.waiting)
+        self.waiting: Mapping[PartitionId, WaitingMove] = dict(journal.waiting)
+        """The moves for balance that wait, at the last plan that could balance."""
+        self.waiting_triggers: Collection[Trigger] = ()
+        """What those are due to."""
+        self.promised: Mapping[PartitionId, MemberId] = {
+            partition: move.target for partition, move in journal.waiting.items()
+        }
+        """The targets of the moves for balance that are not over yet."""
+
+    def promise(
+        self, plan: Sequence[Move], under_way: Collection[PartitionId], *, is_judged: bool
+    ) -> None:
+        """Note the targets of a plan; `under_way`: the partitions whose handoffs run.
+
+        `is_judged`: whether the plan says all that shall move for balance; else what was promised
+        before holds on.
+        """
+        self.promised = {
+            **{p: m for p, m in self.promised.items() if p in under_way or not is_judged},
+            **{m.partition: m.target for m in plan if m.may_wait and m.target is not None},
+        }
+
+    def admit(
+        self,
+        moves: Sequence[Move],
+        budget: Budget,
+        *,
+        paused: Collection[PartitionId],
+        is_judged: bool,
+        now_ms: int,
+    ) -> list[Move]:
+        """Return the moves that start now; of the others it is known from now on that they wait.
+
+        Args:
+            moves: what a plan asks for.
+            budget: of the group.
+            paused: the partitions that are being handed over by a member.
+            is_judged: whether the plan says all that shall move for balance. Otherwise what waits
+                goes on waiting: the next one will say.
+            now_ms: store time.
+        """
+        self._left_at_ms = [at for at in self._left_at_ms if now_ms - at < MINUTE_MS]
+        spent = Spent(
+            paused_count=len(paused),
+            moved_at_ms=self._left_at_ms,
+            last_at_ms=self._last_at_ms(moves) if budget.min_interval_ms else {},
+        )
+        admission = admit(moves, budget, spent, now_ms)
+        if is_judged:
+            self.waiting = {
+                held.move.partition: self._waiting(held, held.move.target, now_ms)
+                for held in admission.held
+                if held.move.target is not None
+            }
+            self.waiting_triggers = {held.move.trigger for held in admission.held}
+        else:
+            gone = {*paused, *(move.partition for move in moves)}
+            self.waiting = {p: each for p, each in self.waiting.items() if p not in gone}
+        return admission.started
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """Return how long it takes until time alone lets a move go; None: it does not."""
+        instants = [move.until_ms for move in self.waiting.values() if move.until_ms is not None]
+        return max(0, min(instants) - now_ms) if instants else None
+
+    def note(self, partition: PartitionId, move: PastMove) -> None:
+        """Note that a move is over; one that is noted already is not noted again."""
+        known = self._past.get(partition, ())
+        if any(each.attempt == move.attempt for each in known):
+            return
+        self._past[partition] = (*known, move)[-MAX_PAST:]
+        self._unwritten.add(partition)
+        if move.source is not None:
+            self._left_at_ms.append(move.at_ms)
+
+    @property
+    def unwritten_past(self) -> dict[PartitionId, tuple[PastMove, ...]]:
+        """The last moves of the partitions of which not all are written down."""
+        return {partition: self._past[partition] for partition in self._unwritten}
+
+    @property
+    def unwritten_waiting(self) -> Mapping[PartitionId, WaitingMove] | None:
+        """The moves that wait, if that is not what is written down."""
+        return self.waiting if self.waiting != self._written_waiting else None
+
+    def note_written(
+        self,
+        past: Mapping[PartitionId, Sequence[PastMove]],
+        waiting: Mapping[PartitionId, WaitingMove] | None,
+    ) -> None:
+        """Note what the store has taken."""
+        # Another move may have been noted while the store was asked.
+        self._unwritten -= {p for p, moves in past.items() if self._past[p] == moves}
+        if waiting is not None:
+            self._written_waiting = dict(waiting)
+
+    def _last_at_ms(self, moves: Sequence[Move]) -> dict[PartitionId, int]:
+        past = {move.partition: self._past.get(move.partition, ()) for move in moves}
+        return {
+            partition: max(left)
+            for partition, each in past.items()
+            if (left := [move.at_ms for move in each if move.source is not None])
+        }
+
+    def _waiting(self, held: Held, target: MemberId, now_ms: int) -> WaitingMove:
+        before = self.waiting.get(held.move.partition)
+        is_same = before is not None and before.target == target
+        since_ms = before.since_ms if before is not None and is_same else now_ms
+        return WaitingMove(
+            target=target, limit=held.limit, since_ms=since_ms, until_ms=held.until_ms
+        )
