@@ -6,6 +6,7 @@ import pytest
 
 from partq.core.model import PartitionId
 from partq.core.records import HandoffRecord
+from tests.coordinator.test_coordinator import looks
 
 P0 = PartitionId(1, 0)
 
@@ -123,3 +124,24 @@ async def test_who_asks_for_a_rebalance_now_waits_for_no_budget(system, until):
         await until(lambda: len(waiting(system)) == 1)
         assert coordinator.rebalance_now("workers")
         await until(lambda: system.brokers.owners() == {0: "a", 1: "a", 2: "b", 3: "b"})
+
+
+async def test_a_rebalance_asked_for_in_the_middle_of_a_look_is_not_forgotten(system):
+    limit(system, paused=True)
+    system.own("a", "a", "a", "a")
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    asked = []
+    write = system.store._write_assignment
+
+    async def ask_and_write(group, mapping):
+        if not asked:
+            asked.append(coordinator.rebalance_now("workers"))
+        await write(group, mapping)
+
+    system.store._write_assignment = ask_and_write
+    coordinator = system.coordinator()
+    await looks(coordinator)
+    assert asked == [True]
+    assert len(system.said("record")) == 2
+    await coordinator.close()

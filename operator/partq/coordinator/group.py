@@ -85,7 +85,8 @@ class GroupWorker:
         )
         self.next_ms: int | None = None
         """When to look again at the latest; None: nothing waits for time."""
-        self._is_hurried = False
+        self._hurries_asked = self._hurries_done = 0
+        """How often somebody asked for a rebalance without delay; one may ask during a look."""
         self.view: GroupView | None = None
         """The group at the last look; None: before the first."""
         self.is_quiet = False
@@ -115,7 +116,8 @@ class GroupWorker:
             self._is_loaded = True
         self._store_ahead_ms = members.now_ms - self._clock() * 1000
 
-        if self._is_hurried:
+        hurries = self._hurries_asked
+        if hurries > self._hurries_done:
             rules = at_once(rules)
         # From here to the plan nothing is awaited: it is made from one picture.
         sight = look(
@@ -158,7 +160,8 @@ class GroupWorker:
         await self._write_assignment(assigned, assignment)
         await _gather(store.handoffs.remove(group, partition) for partition in over)
         await self._write_history()
-        self._is_hurried = self._is_hurried and not world.is_complete
+        if world.is_complete:
+            self._hurries_done = hurries
         self.view = GroupView(
             partitions=assigned,
             members=table.standings,
@@ -171,7 +174,7 @@ class GroupWorker:
 
     def rebalance_now(self) -> None:
         """Let the next complete look wait for nobody, and balance even when that is paused."""
-        self._is_hurried = True
+        self._hurries_asked += 1
         self._on_change()
 
     # ---- handoffs -------------------------------------------------------------------------------

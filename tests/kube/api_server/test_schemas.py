@@ -25,6 +25,9 @@ def test_defaults_are_filled_in(stage):
     assert made["spec"]["rebalance"] == {
         "delaySeconds": 5,
         "maxHandoffSeconds": 3,
+        "maxMovesPerMinute": 0,
+        "maxPausedPartitions": 0,
+        "minMoveIntervalSeconds": 0,
         "policy": "KubernetesAware",
     }
 
