@@ -153,18 +153,27 @@ class Store:
 
         A command that blocks says by `wait_s` how long, in seconds, and takes `Lane.EVENTS`.
         """
+        return await self._submit(command, lane, wait_s)
+
+    async def read_all(self, *commands: Sequence[str | bytes | int]) -> list[Any]:
+        """Send plain commands that write nothing in one pipeline; errors as in `run`."""
+        return await asyncio.gather(*(self._submit(each) for each in commands))
+
+    def _submit(
+        self, command: Sequence[str | bytes | int], lane: Lane = Lane.BULK, wait_s: float = 0.0
+    ) -> asyncio.Future[Any]:
         operation = str(command[0]).lower()
         call = Call(operation, pack(*command), self._run_epoch, _future(), None, wait_s)
         self._pumps[lane].submit(call)
-        return await call.answer
+        return call.answer
 
     async def info(self) -> StoreInfo:
         """Ask the server what it is; errors as in `run`."""
-        info = _parse_info(await self.read("INFO"))
-        try:
-            found = await self.read("CONFIG", "GET", "appendfsync")
-        except StoreUnavailableError:
-            found = []  # hosted servers forbid CONFIG
+        answers = self._submit(["INFO"]), self._submit(["CONFIG", "GET", "appendfsync"])
+        await asyncio.gather(*answers, return_exceptions=True)
+        info = _parse_info(answers[0].result())
+        # Hosted servers forbid CONFIG.
+        found = answers[1].result() if answers[1].exception() is None else []
         return StoreInfo(
             run_id=info["run_id"],
             version=info["redis_version"],

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib import resources
+from types import MappingProxyType
 
 FULL_MARK = "\n-- when full: passes\n"
 """The header line of scripts that free, ack, renew or claim: they must work on a full Redis."""
@@ -25,15 +26,20 @@ class Script:
     sha: str
 
 
-def load_scripts(server_version: tuple[int, ...]) -> dict[str, Script]:
+def load_scripts(server_version: tuple[int, ...]) -> Mapping[str, Script]:
     """Return every script by its name, prepared for a server of this version."""
-    head = _SHEBANG if server_version >= (7,) else _FREE_WRITE
+    return _prepared(_SHEBANG if server_version >= (7,) else _FREE_WRITE)
+
+
+@cache
+def _prepared(head: str) -> Mapping[str, Script]:
+    """Return the scripts with what a server wants before those that must work when it is full."""
     scripts = {}
     for name, text in _texts().items():
         source = head + text if FULL_MARK in text else text
         sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
         scripts[name] = Script(name, source, sha)
-    return scripts
+    return MappingProxyType(scripts)
 
 
 @cache

@@ -1,6 +1,5 @@
 """Who may bind in a group, since when somebody is lost, and who takes over from whom."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,8 +69,8 @@ class Members:
 
     async def read(self, group: str) -> MembersRead:
         """Return who is listed, who inherits, and the time to compare `lost_at_ms` with."""
-        flat, (seconds, micros) = await asyncio.gather(
-            self._store.read("HGETALL", self._keys.members(group)), self._store.read("TIME")
+        flat, (seconds, micros) = await self._store.read_all(
+            ("HGETALL", self._keys.members(group)), ("TIME",)
         )
         texts = [value.decode() for value in flat]
         fields = dict(zip(texts[::2], texts[1::2], strict=True))
