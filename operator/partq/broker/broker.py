@@ -116,7 +116,7 @@ class Broker:
             url=url,
             clock=self.clock,
             on_lapsed=self.ownership.verify,
-            on_renewed=self._wake_flows,
+            on_valid=self._wake_flows,
         )
         self.claims = Claims(
             self.leases,

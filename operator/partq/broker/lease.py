@@ -19,7 +19,8 @@ class LeaseKeeper:
     """Renew the lease every third of its length, and whenever somebody waits for a renewal.
 
     The lease counts from before its renewal was sent. A broker whose lease is over delivers
-    nothing: somebody else may own its partitions.
+    nothing: somebody else may own its partitions. `on_lapsed` is awaited before it counts again,
+    `on_valid` called as soon as it does.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class LeaseKeeper:
         url: str,
         clock: Callable[[], float],
         on_lapsed: Callable[[], Awaitable[None]],
-        on_renewed: Callable[[], None],
+        on_valid: Callable[[], None],
     ) -> None:
         self._leases = leases
         self._broker = broker
@@ -41,7 +42,7 @@ class LeaseKeeper:
         self._url = url
         self._clock = clock
         self._on_lapsed = on_lapsed
-        self._on_renewed = on_renewed
+        self._on_valid = on_valid
         self._valid_until = float("-inf")
         self._wanted = asyncio.Event()
         self._waiting: list[Callable[[], None]] = []
@@ -93,17 +94,20 @@ class LeaseKeeper:
                 if is_failing:
                     _log.info("lease of %s renewed again", self._broker)
                 is_failing = False
+                was_over = not self.is_valid
                 self._valid_until = began + self._ttl_s
                 for callback in waiting:
                     callback()
-                self._on_renewed()
+                if was_over:
+                    self._on_valid()
             await self._rest(began, is_failing=is_failing)
 
     async def _rest(self, began: float, *, is_failing: bool) -> None:
-        gap = MIN_RENEWAL_GAP_S if not is_failing else min(0.2, self._ttl_s / 10)
-        await asyncio.sleep(max(0.0, began + gap - self._clock()))
         left = began + self._ttl_s / 3 - self._clock()
         if left > 0 and not is_failing:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await self._wanted.wait()
+        gap = MIN_RENEWAL_GAP_S if not is_failing else min(0.2, self._ttl_s / 10)
+        if (too_early := began + gap - self._clock()) > 0:
+            await asyncio.sleep(too_early)
