@@ -154,16 +154,18 @@ def _world_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
 ONE_POD = {"pod_count": 1, "broker_count": 2, "partition_count": 4}
 BACKLOG = Event(0.9, "publish", {"count": 30, "gap_s": 0.0})
 NEWCOMER = Event(1.0, "pod_start")
+# The other pod goes: so what it works on at that moment is handed over as well.
+DRAIN = (BACKLOG, NEWCOMER, Event(2.2, "pod_end", {"which": 0, "grace_s": 8.0}))
 
 
 def _coordinator_sleeps_in_a_drain(seed):
     freeze = {"for_s": 3.6, "has_second": False}
-    return BACKLOG, NEWCOMER, Event(1.64 + seed * 0.02, "coordinator_freeze", freeze)
+    return *DRAIN, Event(2.3 + seed * 0.05, "coordinator_freeze", freeze)
 
 
 def _redis_clock_jumps_in_a_drain(seed):
-    jumps = [Event(1.6 + seed * 0.02 + n * 0.3, "redis_clock", {"by_s": 30.0}) for n in range(5)]
-    return BACKLOG, NEWCOMER, *jumps
+    at = 2.3 + seed * 0.02
+    return *DRAIN, *(Event(at + n * 0.3, "redis_clock", {"by_s": 30.0}) for n in range(5))
 
 
 def _broker_without_redis_and_member_without_the_other_broker(seed):
@@ -187,11 +189,12 @@ def _answers_of_redis_are_lost(seed):
 
 
 def _new_coordinator_does_not_reach_a_broker(seed):
-    road = {"from": 1, "to": 0, "for_s": 1.2, "is_both": True}
+    road = {"from": 1, "to": 0, "for_s": 3.0, "is_both": True}
+    at = 1.1 + seed * 0.01  # the newcomer is listed, and its share is not planned yet
     return (
-        Event(1.0 + seed * 0.02, "coordinator_kill", {"for_s": 0.1}),
-        Event(1.0 + seed * 0.02, "cut", road),
-        Event(1.05, "pod_start"),
+        Event(0.95, "pod_start"),
+        Event(at, "coordinator_kill", {"for_s": 0.1}),
+        Event(at, "cut", road),
     )
 
 

@@ -91,7 +91,8 @@ class Application:
         on_exit: Callable[[], None],
         work_s: float,
     ) -> None:
-        self._work_s = work_s
+        self.work_s = work_s
+        """How long it works on a message, at the most."""
         self._urls = urls
         self._member = member
         self._watcher = watcher
@@ -139,7 +140,7 @@ class Application:
                 consumer.leave()
             async for delivery in consumer:
                 self._watcher.handed(self._member, life, delivery)
-                await asyncio.sleep(self._rng.uniform(0.0, self._work_s))
+                await asyncio.sleep(self._rng.uniform(0.0, self.work_s))
                 self._watcher.finished(delivery)
                 await self._ack(consumer, delivery)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
@@ -13,6 +14,37 @@ PROCESS: "ContextVar[Process]" = ContextVar("process")
 """Whose code is running; tasks and timers inherit it from who starts them."""
 
 
+class Handle:
+    """A callback that will run, unless it is cancelled: what asyncio uses of its own handles."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled", "when_s")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context,
+        when_s: float,
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.when_s = when_s
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Do not run."""
+        self.is_cancelled = True
+
+    def cancelled(self) -> bool:
+        """Say whether it will not run."""
+        return self.is_cancelled
+
+    def when(self) -> float:
+        """Return the simulated time at which it runs."""
+        return self.when_s
+
+
 class Process:
     """What ends at one kill: a group of tasks with a name."""
 
@@ -21,11 +53,12 @@ class Process:
         self.is_alive = True
         self.tasks: list[asyncio.Task[Any]] = []
         """All that were ever started, in their order."""
-        self.held: deque[asyncio.Handle] = deque()
+        self.held: deque[Handle] = deque()
         """What wanted to run while the process stood still."""
         self._loop = loop
         self._context = copy_context()
         self._context.run(PROCESS.set, self)
+        loop.processes.append(self)
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a task as a part of this process."""
@@ -59,8 +92,12 @@ class SimLoop(asyncio.AbstractEventLoop):
     """Runs callbacks in the order in which they came due; nothing else decides anything."""
 
     def __init__(self) -> None:
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[Handle] = deque()
+        self.processes: list[Process] = []
+        """All that there ever were."""
         self.frozen: set[Process] = set()
+        self.is_stopped = False
+        """Nothing more is to happen: something that must not be has been seen."""
         self.trouble: list[BaseException] = []
         """Errors that nobody has taken: mistakes of the code under test, or of the simulator."""
         self.step_count = 0
@@ -68,54 +105,71 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.redis: Any = None
         """Where whoever runs here finds the world: `network.Network` and `stored.RedisServer`."""
         self._now = 0.0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, Handle | Callable[[], object]]] = []
         self._timer_count = 0
         self._is_closed = False
 
     # ---- driving --------------------------------------------------------------------------------
 
     def run_until(self, end: float, is_over: Callable[[], bool] | None = None) -> None:
-        """Run until simulated time `end`, or until `is_over()`, which is asked between instants."""
-        asyncio.events._set_running_loop(self)
+        """Run until simulated time `end`, until stopped, or until `is_over()` between timers."""
+        timers, ready = self._timers, self.ready
+        _set_running_loop(self)
         try:
             while True:
-                self._run_ready()
-                if is_over is not None and is_over():
+                if ready:
+                    self._run_ready()
+                if self.is_stopped or (is_over is not None and is_over()):
                     return
-                timers = self._timers
-                while timers and timers[0][2].cancelled():
-                    heapq.heappop(timers)
                 if not timers or timers[0][0] > end:
                     self._now = max(self._now, end)
                     return
-                self._now = now = max(self._now, timers[0][0])
-                while timers and timers[0][0] <= now:
-                    handle = heapq.heappop(timers)[2]
-                    if not handle.cancelled():
-                        self.ready.append(handle)
+                when, _, what = heapq.heappop(timers)
+                if when > self._now:
+                    self._now = when
+                if isinstance(what, Handle):
+                    ready.append(what)
+                    continue
+                self.step_count += 1
+                try:
+                    what()
+                except Exception as error:  # noqa: BLE001  a mistake of the simulator is told, too
+                    self.call_exception_handler({"exception": error})
         finally:
-            asyncio.events._set_running_loop(None)
+            _set_running_loop(None)
 
     def _run_ready(self) -> None:
         ready = self.ready
         while ready:
             handle = ready.popleft()
-            if handle._cancelled:
+            if handle.is_cancelled:
                 continue
             if self.frozen:
-                process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+                process = handle.context.get(PROCESS)
                 if process is not None and process in self.frozen:
                     process.held.append(handle)
                     continue
             self.step_count += 1
-            handle._run()
+            try:
+                handle.context.run(handle.callback, *handle.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # noqa: BLE001  asyncio's own loop takes them all, too
+                self.call_exception_handler({"exception": error})
+
+    def at(self, when: float, deliver: Callable[[], object]) -> None:
+        """Call `deliver` at a simulated time, as a part of no process: nothing holds it up."""
+        self._timer_count += 1
+        heapq.heappush(self._timers, (when, self._timer_count, deliver))
 
     def finish(self) -> None:
         """End every task, so that none complains later that it was forgotten."""
         for process in [*self.frozen]:
             process.thaw()
         for _ in range(20):
-            pending = [task for task in asyncio.all_tasks(self) if not task.done()]
+            self.is_stopped = False
+            tasks = [task for process in self.processes for task in process.tasks]
+            pending = [task for task in tasks if not task.done()]
             if not pending:
                 break
             for task in pending:
@@ -131,9 +185,9 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> Handle:
         """Run a callback in this instant, after those that came before it."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = Handle(callback, args, copy_context() if context is None else context, self._now)
         self.ready.append(handle)
         return handle
 
@@ -143,7 +197,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> Handle:
         """Run a callback after `delay` simulated seconds."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
@@ -153,15 +207,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
-    ) -> asyncio.TimerHandle:
+    ) -> Handle:
         """Run a callback at a simulated time."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = Handle(callback, args, copy_context() if context is None else context, when)
         self._timer_count += 1
         heapq.heappush(self._timers, (when, self._timer_count, handle))
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Nothing: cancelled timers are dropped when their time comes."""
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future of this loop."""
@@ -176,11 +227,10 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[T]:
         """Start a task as a part of the process that starts it."""
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
-        process = PROCESS.get(None) if context is None else context.get(PROCESS)
-        if process is not None:
-            process.tasks.append(task)
-            if not process.is_alive:
-                task.cancel()
+        process = PROCESS.get() if context is None else context[PROCESS]
+        process.tasks.append(task)
+        if not process.is_alive:
+            task.cancel()
         return task
 
     def get_debug(self) -> bool:
@@ -200,3 +250,4 @@ class SimLoop(asyncio.AbstractEventLoop):
         error = context.get("exception")
         if error is not None and not self._is_closed:
             self.trouble.append(error)
+            self.is_stopped = True

@@ -3,17 +3,16 @@
 import gc
 import multiprocessing
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import islice
-from typing import Final
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Final, cast
 
+from partq.errors import InternalError
 from partq.simulate.trial import run_seed
 
-CHUNK: Final = 20
-"""Seeds that a process takes at once."""
-CHUNKS_PER_PROCESS: Final = 50
-"""After so many a process is replaced: nothing of a long run is kept."""
+CHUNK_EVENTS: Final = 1000
+"""A process ends after seeds of so many events in all: that is when their memory is freed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,49 +31,66 @@ class Result:
 
 
 def run_many(seeds: Sequence[int], event_count: int, workers: int) -> Iterator[Result]:
-    """Run seeds on `workers` processes, and return each result as it comes."""
+    """Run seeds on `workers` processes, and return each result as it comes.
+
+    Raises:
+        InternalError: a process ended before its seeds were done.
+    """
     if workers == 1:
         for seed in seeds:
-            yield from run_chunk([seed], event_count)
+            yield run_one(seed, event_count)
         return
-    chunks = iter([seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)])
-    with ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        max_tasks_per_child=CHUNKS_PER_PROCESS,
-    ) as pool:
-        running = {
-            pool.submit(run_chunk, chunk, event_count) for chunk in islice(chunks, 2 * workers)
-        }
-        try:
-            while running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for chunk in islice(chunks, len(done)):
-                    running.add(pool.submit(run_chunk, chunk, event_count))
-                for each in done:
-                    yield from each.result()
-        finally:
-            for each in running:
-                each.cancel()
+    size = max(1, min(CHUNK_EVENTS // event_count, len(seeds) // workers))
+    chunks = iter([seeds[at : at + size] for at in range(0, len(seeds), size)])
+    # Each process does one chunk, and is made from one that has everything loaded.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", __name__])
+    running: dict[Connection, BaseProcess] = {}
+    """By the connection on which its results come."""
+    try:
+        while True:
+            while len(running) < workers and (chunk := next(chunks, None)) is not None:
+                results, sender = context.Pipe(duplex=False)
+                worker = context.Process(target=_run_chunk, args=(chunk, event_count, sender))
+                worker.start()
+                sender.close()
+                running[results] = worker
+            if not running:
+                return
+            for ready in cast(list[Connection], wait([*running])):
+                try:
+                    yield ready.recv()
+                except EOFError:
+                    ready.close()
+                    process = running.pop(ready)
+                    process.join()
+                    if process.exitcode:
+                        raise InternalError(
+                            f"a simulating process ended with exit code {process.exitcode}"
+                        ) from None
+    finally:
+        for process in running.values():
+            process.kill()
+            process.join()
 
 
-def run_chunk(seeds: Sequence[int], event_count: int) -> list[Result]:
-    """Run some seeds in this process."""
-    results = []
+def run_one(seed: int, event_count: int) -> Result:
+    """Run a seed in this process."""
+    outcome = run_seed(seed, event_count)
+    violation = outcome.violation
+    return Result(
+        seed=seed,
+        digest=outcome.digest,
+        failure="" if violation is None else f"{violation.invariant}: {violation.text}",
+        simulated_s=outcome.simulated_s,
+        recovery_s=outcome.recovery_s,
+        handed=outcome.handed,
+        duplicates=outcome.duplicates,
+        commits=outcome.commits,
+    )
+
+
+def _run_chunk(seeds: Sequence[int], event_count: int, results: Connection) -> None:
+    gc.disable()  # the process ends before that matters
     for seed in seeds:
-        outcome = run_seed(seed, event_count)
-        violation = outcome.violation
-        results.append(
-            Result(
-                seed=seed,
-                digest=outcome.digest,
-                failure="" if violation is None else f"{violation.invariant}: {violation.text}",
-                simulated_s=outcome.simulated_s,
-                recovery_s=outcome.recovery_s,
-                handed=outcome.handed,
-                duplicates=outcome.duplicates,
-                commits=outcome.commits,
-            )
-        )
-    gc.collect()
-    return results
+        results.send(run_one(seed, event_count))

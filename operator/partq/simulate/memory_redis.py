@@ -273,13 +273,17 @@ class _Lua:
         answer = self._server.command(
             name, [arg if type(arg) is bytes else b"%d" % arg for arg in args]
         )
+        kind = type(answer)
+        if kind is bytes or kind is int:
+            return answer
         return self._to_lua(answer)
 
     def _to_lua(self, value: Any) -> Any:
         if value is None:
             return False
         if type(value) is list:
-            return self._table([self._to_lua(each) for each in value])
+            to_lua = self._to_lua
+            return self._table([v if type(v) is bytes else to_lua(v) for v in value])
         return value
 
     def _from_lua(self, value: Any) -> Any:

@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from partq.simulate.loop import PROCESS, Process, SimLoop
@@ -173,7 +174,7 @@ class Network:
     ) -> float:
         """Call `deliver` when it arrives at the target; return when that is."""
         at = max(not_before, self.loop.time() + self.delay_s(source, target))
-        self.loop.call_at(at, self._arrive, source, target, deliver, context=OUTSIDE)
+        self.loop.at(at, partial(self._arrive, source, target, deliver))
         return at
 
     def _arrive(self, source: str, target: str, deliver: Callable[[], None]) -> None:
@@ -268,9 +269,8 @@ class Network:
 
         self.pass_on(source, name, arrive)
         if rng.random() < weather.repeated:
-            self.loop.call_later(
-                rng.uniform(0.0, 2.0), lambda: self.pass_on(source, name, arrive), context=OUTSIDE
-            )
+            later = self.loop.time() + rng.uniform(0.0, 2.0)
+            self.loop.at(later, partial(self.pass_on, source, name, arrive))
         return await answer
 
     def _reply(self, name: str, source: str, answer: asyncio.Future[Any], outcome: Any) -> None:

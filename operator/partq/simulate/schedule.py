@@ -5,12 +5,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-START_S: Final = 0.8
+START_S: Final = 0.7
 """Before this nothing goes wrong: the cluster comes up, and hands out its partitions."""
 SHARE: Final = 0.5
 """Of the kinds of faults, those that one seed has."""
-MEAN_GAP_S: Final = 0.15
+MEAN_GAP_S: Final = 0.12
 """Between two events."""
+TAIL_S: Final = 1.0
+"""How long after the last event a fault may last: what is quiet costs time and shows little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ _KINDS: Final[dict[str, tuple[int, Draw]]] = {
         5,
         lambda rng: {"which": _some(rng), "for_s": _short(rng), "is_silent": rng.random() < 0.3},
     ),
-    "broker_end": (2, lambda rng: {"which": _some(rng), "for_s": _short(rng)}),
+    "broker_end": (2, lambda rng: {"which": _some(rng), "for_s": 1.0 + _short(rng)}),
     "broker_freeze": (4, lambda rng: {"which": _some(rng), "for_s": _long(rng)}),
     "pod_start": (7, lambda rng: {}),
     "pod_crash": (5, lambda rng: {"which": _some(rng), "for_s": _short(rng)}),
@@ -118,6 +120,14 @@ _KINDS: Final[dict[str, tuple[int, Draw]]] = {
     ),
     "hostile": (4, lambda rng: {"count": rng.randrange(1, 6)}),
 }  # fmt: skip
+
+
+def _shorten(args: dict[str, Any], most_s: float) -> None:
+    """Let what an event begins last no longer than that."""
+    for name in args.keys() & {"for_s", "grace_s"}:
+        args[name] = round(min(args[name], most_s), 3)
+    if "gap_s" in args:
+        args["gap_s"] = round(min(args["gap_s"], most_s / args["count"]), 3)
 
 
 def draw_schedule(
@@ -156,4 +166,6 @@ def draw_schedule(
         at += rng.expovariate(1 / MEAN_GAP_S)
         kind = rng.choices(kinds, weights)[0]
         events.append(Event(round(at, 3), kind, _KINDS[kind][1](rng)))
+    for event in events:
+        _shorten(event.args, at + TAIL_S - event.at)
     return Schedule(seed, replace(drawn, **setting), tuple(events))

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha1
 from typing import Any, Final, Self, cast
 
@@ -14,8 +15,8 @@ from redis.exceptions import NoScriptError
 
 from partq.errors import StoreUnavailableError
 from partq.simulate.loop import PROCESS, Process, SimLoop
-from partq.simulate.memory_redis import CompiledScript, MemoryRedis, compile_script
-from partq.simulate.network import OUTSIDE, Network
+from partq.simulate.memory_redis import MemoryRedis, compile_script
+from partq.simulate.network import Network
 from partq.store import lua
 from partq.store.connection import Store
 
@@ -54,14 +55,15 @@ class RedisServer:
         self._network = network
         self._rng = rng
         self._runs = 1
-        self._known: dict[bytes, CompiledScript] = {}
         self._connections: dict[SimConnection, None] = {}
         self._readers: dict[_Reader, None] = {}
         scripts = lua.load_scripts((7, 2, 0))
         self._by_sha = {
-            sha1(script.source.encode(), usedforsecurity=False).hexdigest().encode(): script
+            script.sha.encode(): compile_script(script.name, script.source)
             for script in scripts.values()
         }
+        # As a server that others have used before: each of its later runs has to learn them.
+        self._known = dict(self._by_sha)
 
     def time(self) -> float:
         """Return Redis's unix time in seconds."""
@@ -116,7 +118,7 @@ class RedisServer:
                 reader = _Reader(command, late)
                 self._readers[reader] = None
                 wait_s = int(command[command.index(b"BLOCK") + 1]) / 1000
-                self._loop.call_later(wait_s, self._give_up, reader, context=OUTSIDE)
+                self._loop.at(self._loop.time() + wait_s, partial(self._give_up, reader))
                 return BLOCKED
             case b"INFO":
                 return self._info()
@@ -124,8 +126,7 @@ class RedisServer:
                 return [b"appendfsync", b"always"]
             case b"SCRIPT":
                 sha = sha1(command[2], usedforsecurity=False).hexdigest().encode()
-                script = self._by_sha[sha]
-                self._known[sha] = compile_script(script.name, script.source)
+                self._known[sha] = self._by_sha[sha]
                 return sha
             case name:
                 return self.memory.command(name, command[1:])

@@ -63,11 +63,13 @@ def run_schedule(schedule: Schedule) -> Outcome:
     level = logging.root.manager.disable
     random.seed(schedule.seed)  # the client draws its waiting times there
     logging.disable(logging.CRITICAL)
+    was_collecting = gc.isenabled()
     gc.disable()  # it would cost a third of the time; there is enough memory for one seed
     try:
         return _Trial(schedule).run()
     finally:
-        gc.enable()
+        if was_collecting:
+            gc.enable()
         logging.disable(level)
         random.setstate(before)
 
@@ -91,9 +93,9 @@ class _Trial:
                 if event.kind == "redis_rollback":
                     loop.call_at(max(0.0, event.at - event.args["lost_s"]), self._keep, event)
             last = self._schedule.events[-1].at if self._schedule.events else 0.0
-            self._run_until(last)
-            while loop.time() < self._ends_at and not self._is_over():
-                self._run_until(self._ends_at)
+            loop.run_until(last)
+            while loop.time() < self._ends_at and not loop.is_stopped:
+                loop.run_until(self._ends_at)
             with_loop(loop, self._mend_all)
             recovery_s = self._recover()
             simulated_s, steps = loop.time(), loop.step_count
@@ -113,12 +115,6 @@ class _Trial:
             commits=watcher.commit_count,
             trace=watcher.trace,
         )
-
-    def _is_over(self) -> bool:
-        return self._world.watcher.violation is not None or bool(self._world.loop.trouble)
-
-    def _run_until(self, end: float) -> None:
-        self._world.loop.run_until(end, self._is_over)
 
     def _digest(self, steps: int) -> int:
         watcher = self._world.watcher
@@ -141,21 +137,21 @@ class _Trial:
 
     def _recover(self) -> float:
         """Wait until everything is served again; it must not take longer than is promised."""
-        world, setting = self._world, self._schedule.setting
-        began = world.loop.time()
+        world, loop, setting = self._world, self._world.loop, self._schedule.setting
+        began = loop.time()
         bound_s = setting.delay_s + setting.max_handoff_s + 1.0 + 2 * LEASE_S + BIND_S + CLAIM_S
-        while (unready := world.unready()) and not self._is_over():
-            if world.loop.time() - began > bound_s:
+        while (unready := world.unready()) and not loop.is_stopped:
+            if loop.time() - began > bound_s:
                 world.watcher.fail("G7", f"after {bound_s} s still: {'; '.join(unready)}")
-            self._run_until(world.loop.time() + LOOK_S)
-        recovery_s = world.loop.time() - began
-        waiting = sum(len(f.ids) - f.cursor for f in world.records.partitions.values())
-        bound_s += BACKLOG_S + waiting * setting.work_s
-        while (backlog := world.backlog()) and not self._is_over():
-            if world.loop.time() - began > bound_s:
+            loop.run_until(loop.time() + LOOK_S)
+        recovery_s = loop.time() - began
+        world.hurry()
+        bound_s += BACKLOG_S
+        while (backlog := world.backlog()) and not loop.is_stopped:
+            if loop.time() - began > bound_s:
                 world.watcher.fail("G7", f"not consumed: {'; '.join(backlog)}")
-            self._run_until(world.loop.time() + LOOK_S)
-        since = self._world.loop.time() if world.records.was_rolled_back else 0.0
+            loop.run_until(loop.time() + LOOK_S)
+        since = loop.time() if world.records.was_rolled_back else 0.0
         if missing := world.watcher.missing(since):
             world.watcher.fail("G3", f"confirmed and never delivered: {missing}")
         return recovery_s
@@ -194,8 +190,7 @@ class _Trial:
         name = self._broker(args)
         if (life := self._world.brokers.get(name)) is not None:
             life.terminate()
-        self._world.later(args["for_s"] + 1.0, lambda: self._world.start_broker(name))
-        self._ends_at += 1.0
+        self._world.later(args["for_s"], lambda: self._world.start_broker(name))
         return name
 
     def _broker_freeze(self, event: Event, args: dict[str, Any]) -> str:
@@ -252,7 +247,6 @@ class _Trial:
         if args["has_second"]:
             world.start_coordinator()
         world.later(args["for_s"] + 1.0, lambda: world.kill_coordinators(keep=1))
-        self._ends_at += 1.0
 
     def _redis_kill(self, event: Event, args: dict[str, Any]) -> None:
         self._world.redis.stop()

@@ -81,6 +81,7 @@ class Watcher:
         """Take note of a violation; the first one counts."""
         if self.violation is None:
             self.violation = Violation(invariant, text, self._loop.time())
+            self._loop.is_stopped = True
 
     def note(self, text: str) -> None:
         """Add a line to the trace that a failing seed prints."""

@@ -72,6 +72,7 @@ class World:
         self.pods: dict[MemberId, Pod] = {}
         self.pod_facts = PodFacts(is_aware=setting.is_aware)
         self.coordinators: dict[CoordinatorProcess, Process] = {}
+        self._work_s = setting.work_s
         self._pod_count = 0
         self._message_count = 0
         self._producer: Producer | None = None
@@ -121,7 +122,7 @@ class World:
 
     def later(self, delay_s: float, work: Callable[[], None]) -> None:
         """Do something after a time, whatever stands still then."""
-        self.loop.call_later(delay_s, work, context=OUTSIDE)
+        self.loop.at(self.loop.time() + delay_s, work)
 
     def _kill(self, process: Process, *, is_silent: bool = False) -> None:
         self.network.drop(process, is_silent=is_silent)
@@ -169,7 +170,7 @@ class World:
             self.rng,
             self.loop.time,
             lambda: self._pod_has_left(pod),
-            self.setting.work_s,
+            self._work_s,
         )
         if pod.is_leaving:
             pod.application.leave()
@@ -198,6 +199,13 @@ class World:
         del self.pods[pod.name]
         self._tell(pod.name, MemberFact.IS_GONE_FOR_GOOD if is_known else None)
         self.later(GONE_S, lambda: self._tell(pod.name, None))
+
+    def hurry(self) -> None:
+        """Let applications work without a rest: nothing more happens that it could meet."""
+        self._work_s = 0.0
+        for pod in self.pods.values():
+            if pod.application is not None:
+                pod.application.work_s = 0.0
 
     def _pod_has_left(self, pod: Pod) -> None:
         self.later(0.0, lambda: self.remove_pod(pod))
