@@ -16,7 +16,7 @@ SOURCE = ROOT / "operator" / "partq"
 MODULES = sorted(SOURCE.rglob("*.py"))
 PUBLIC = {
     "Batch", "Cause", "Consumer", "Delivery", "Message", "PartitionId", "Position", "Positions",
-    "Producer", "Token",
+    "Producer", "SqlFence", "Token",
 }  # fmt: skip
 """What `from partq import *` gives beside the errors: everything here is promised to users."""
 

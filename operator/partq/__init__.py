@@ -2,6 +2,7 @@
 
 from partq.client.consumer import Consumer
 from partq.client.deliveries import Batch, Delivery
+from partq.client.fence import SqlFence
 from partq.client.producer import Producer
 from partq.client.receipts import Position, Positions
 from partq.core.model import Cause, PartitionId, Token
@@ -50,6 +51,7 @@ __all__ = [
     "QuotaExceededError",
     "RewoundError",
     "SettingsError",
+    "SqlFence",
     "Token",
     "UnauthorizedError",
     "UnavailableError",

@@ -62,6 +62,15 @@ class Batch(Sequence[Message]):
         """When the messages were stored, in unix milliseconds of the store's clock."""
         return self._frame.at_ms
 
+    @property
+    def append_broker_epoch(self) -> int:
+        """The broker epoch under which the messages were stored.
+
+        Generation, this and the offset name a message for good: an offset comes twice only where
+        the store has lost what was written last, and never under the same broker epoch.
+        """
+        return self._frame.append_broker_epoch
+
     def token(self, index: int) -> Token:
         """Return the right to process one message; those of a key never go down."""
         return Token(
@@ -147,6 +156,11 @@ class Delivery:
     def token(self) -> Token:
         """The right to process it; a sink that remembers the highest one refuses older writers."""
         return self.batch.token(self._index)
+
+    @property
+    def append_broker_epoch(self) -> int:
+        """The broker epoch under which it was stored, as of its batch."""
+        return self.batch.append_broker_epoch
 
     @property
     def cause(self) -> Cause:
