@@ -23,7 +23,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "operator": {"namespaces": list(TEAMS)},
         "redis": {"existingSecret": "redis-of-the-company", "existingSecretKey": "address"},
         "serviceAccount": {"create": False, "name": "queues"},
-        "rbac": {"namespaceDeletion": False},
+        "rbac": {"namespaceDeletion": False, "nodes": False},
         "networkPolicy": {"enabled": False},
     },
     "everything": {
@@ -35,6 +35,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "leaseName": "queues",
             "keyPrefix": "queues-2",
             "logLevel": "debug",
+            "podDeletionCost": False,
             "nodeSelector": {"disk": "fast"},
             "tolerations": [{"key": "only", "operator": "Equal", "value": "queues"}],
             "affinity": {

@@ -38,9 +38,14 @@ def rendered(folder, values, kind, name=None, *, version=VERSION, release="partq
 def test_with_namespaces_little_is_allowed_elsewhere(tmp_path):
     """What it takes to end a queue whose namespace is deleted, and with it the Role there."""
     values = {"operator": {"namespaces": ["team-a"]}}
-    (role,) = rendered(tmp_path, values, "ClusterRole")
-    (binding,) = rendered(tmp_path, values, "ClusterRoleBinding")
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    role, nodes = rendered(tmp_path, values, "ClusterRole")
+    bindings = rendered(tmp_path, values, "ClusterRoleBinding")
+    assert [each["roleRef"]["name"] for each in bindings] == [
+        each["metadata"]["name"] for each in (role, nodes)
+    ]
+    assert nodes["rules"] == [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
+    ]
     written = {
         (resource, verb)
         for rule in role["rules"]
@@ -52,9 +57,20 @@ def test_with_namespaces_little_is_allowed_elsewhere(tmp_path):
     read = {resource for rule in role["rules"] for resource in rule["resources"]}
     assert "secrets" not in read
 
-    values["rbac"] = {"namespaceDeletion": False}
+    values["rbac"] = {"namespaceDeletion": False, "nodes": False}
     assert rendered(tmp_path, values, "ClusterRole") == []
     assert rendered(tmp_path, values, "ClusterRoleBinding") == []
+
+
+@pytest.mark.parametrize("namespaces", [[], ["team-a"]], ids=["everywhere", "a namespace"])
+@pytest.mark.parametrize("is_written", [True, False])
+def test_pods_are_changed_only_where_their_cost_is_wanted(tmp_path, namespaces, is_written):
+    values = {"operator": {"namespaces": namespaces, "podDeletionCost": is_written}}
+    roles = [*rendered(tmp_path, values, "Role"), *rendered(tmp_path, values, "ClusterRole")]
+    rules = [rule for role in roles for rule in role["rules"]]
+    patched = {name for rule in rules if "patch" in rule["verbs"] for name in rule["resources"]}
+    assert ("pods" in patched) is is_written
+    assert settings(tmp_path, values).pod_deletion_cost == ("written" if is_written else "off")
 
 
 def pod_template(folder, values):

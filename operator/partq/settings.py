@@ -275,6 +275,9 @@ class OperatorSettings(LoggingSettings):
     URL; `none`: there is no policy, and one that was made before is removed.
     """
 
+    pod_deletion_cost: Annotated[str, Choice(("written", "off"))] = "written"
+    """Whether consumer pods are told apart by what their removal costs: an annotation at each."""
+
     pod_name: Annotated[str, Text(r"[0-9A-Za-z.-]{1,253}", "the name of a pod")]
     """Who this replica is among those of the operator."""
 

@@ -14,6 +14,7 @@ from partq.errors import PartqError
 from partq.kube.api import KubeApi
 from partq.kube.cluster import Cluster
 from partq.kube.context import Context, end
+from partq.kube.deletion_cost import DeletionCosts
 from partq.kube.events import EventRecorder
 from partq.kube.health import Health, HealthServer
 from partq.kube.leader import Leader
@@ -88,19 +89,23 @@ class Operator:
             clock=time.monotonic,
             now=lambda: datetime.now(UTC),
         )
+        costs = DeletionCosts(
+            api, self._cluster, is_leading=lambda: leader.is_leading, clock=time.monotonic
+        )
         context = Context(
             settings=self._settings,
             api=api,
             cluster=self._cluster,
             events=events,
             metrics=self._metrics,
+            costs=costs,
             session=session,
             open_store=self._open_store,
             is_leading=lambda: leader.is_leading,
             server_version=version,
         )
         watches = Watches(
-            self._cluster, self._settings.namespace_list, self._health, self._take_signals
+            api, self._cluster, self._settings.namespace_list, self._health, self._take_signals
         )
         loops = {
             "watches": watches.run(),
@@ -109,6 +114,8 @@ class Operator:
             "leadership watch": leader.watch(),
             "leadership": leader.run(),
         }
+        if self._settings.pod_deletion_cost == "written":
+            loops["deletion costs"] = costs.run()
         async with self._running(loops):
             await self._follow(leader, context)
 

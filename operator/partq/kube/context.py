@@ -16,6 +16,7 @@ from partq.core.handoff import Commit
 from partq.core.model import PartitionId
 from partq.kube.api import KubeApi
 from partq.kube.cluster import Cluster
+from partq.kube.deletion_cost import DeletionCosts
 from partq.kube.errors import NotLeadingError
 from partq.kube.events import EventRecorder
 from partq.kube.ports import OpenStore
@@ -32,6 +33,7 @@ class Context:
     cluster: Cluster
     events: EventRecorder
     metrics: OperatorMetrics
+    costs: DeletionCosts
     session: aiohttp.ClientSession
     """For calls to brokers."""
     open_store: OpenStore

@@ -1,6 +1,7 @@
 """The groups of one queue: their specs as they hold, what is wrong with them, their lag."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -133,6 +134,19 @@ class Groups:
         """
         for name in list(self._specs):
             self.lag[name] = await store.lag(name, partitions)
+
+    def holdings(self, view: QueueView, runtime: KubernetesRuntime) -> dict[str, int]:
+        """Return how many partitions each pod of the groups holds, by uid; 0: it stands by."""
+        found: Counter[str] = Counter()
+        for name, group in view.groups.items():
+            pods = self._cluster.members(self._key.namespace, name)
+            found.update(dict.fromkeys((pod.uid for pod in pods), 0))
+            held = Counter(each.member for each in group.partitions.values())
+            for member, count in held.items():
+                pod = runtime.pod_of(member) if member is not None else None
+                if pod is not None:
+                    found[pod.uid] += count
+        return dict(found)
 
     def doubtful_pods(self, view: QueueView | None, runtime: KubernetesRuntime) -> list[Pod]:
         """Return pods that should be there, of members that are not connected."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import kopf
 
-from partq.kube import names, parse
+from partq.kube import names, nodes, parse
 from partq.kube.cluster import Cluster, GroupKey
 from partq.resources import API_GROUP
 
@@ -33,6 +33,15 @@ def register(registry: kopf.OperatorRegistry, cluster: Cluster) -> None:
             cluster.drop_pod(parse.pod(body))
         else:
             cluster.put_pod(parse.pod(body))
+
+
+def register_nodes(registry: kopf.OperatorRegistry, cluster: Cluster) -> None:
+    """Let `cluster` hear of nodes."""
+
+    @kopf.on.event("", "v1", "nodes", registry=registry)
+    async def notice_node(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
+        found = None if type == "DELETED" else nodes.node(body)
+        cluster.put_node(body["metadata"]["name"], found)
 
 
 def plain(value: Any) -> Any:

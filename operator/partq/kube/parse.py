@@ -59,8 +59,14 @@ class Pod:
     created_at: str
     template: str
     """The version of its owner's template; empty: not known."""
+    replica_set: str
+    """Name of the ReplicaSet that it belongs to; empty: none."""
     deployment: str
     """Name of the Deployment that it belongs to; empty: none."""
+    deletion_cost: str
+    """What its removal costs beside others'; empty: nobody has said."""
+    our_deletion_cost: str
+    """The cost that the operator has written; empty: none."""
 
 
 def member_name(member: str) -> MemberName:
@@ -217,6 +223,9 @@ def pod(body: Mapping[str, Any]) -> Pod:
         makes_successor=bool(owner_kind) and owner_kind not in NAME_KEEPERS,
         created_at=metadata.get("creationTimestamp", ""),
         template=template,
+        replica_set=owner_name if owner_kind == "ReplicaSet" else "",
+        deletion_cost=annotation(body, names.DELETION_COST) or "",
+        our_deletion_cost=annotation(body, names.OUR_DELETION_COST) or "",
         deployment=owner_name.removesuffix(suffix) if template else "",
     )
 

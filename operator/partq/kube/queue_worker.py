@@ -311,6 +311,7 @@ class QueueWorker:
         self._partition_count, self._is_provisioned, self._is_applied = None, False, False
         self._troubles.clear()
         self._context.metrics.forget(*self.key)
+        self._context.costs.forget(self.key)
 
     # ---- report ---------------------------------------------------------------------------------
 
@@ -318,6 +319,7 @@ class QueueWorker:
         if view != self._view:
             self._view = view
             self.statuses.wake()
+            self._context.costs.note(self.key, self._groups.holdings(view, self._runtime))
 
     def _facts(self, body: Body, generation: int) -> QueueFacts:
         troubles = {each.type: each for each in self._troubles.values()}

@@ -9,10 +9,11 @@ from typing import Any
 
 import kopf
 
-from partq.kube.api import is_in_cluster
+from partq.kube.api import KubeApi, is_in_cluster
 from partq.kube.cluster import Cluster
 from partq.kube.context import end
-from partq.kube.handlers import register
+from partq.kube.errors import KubernetesError
+from partq.kube.handlers import register, register_nodes
 from partq.kube.health import Health
 
 FIRST_BACKOFF_S = 1.0
@@ -21,8 +22,13 @@ BEAT_S = 10.0
 SERVER_TIMEOUT_S = 240  # a whole number: the API server takes no other
 """How long one watch lasts at most; a watch without an end can go deaf unnoticed."""
 
+NODES_RETRY_S = 300.0
+"""How long after a refusal the operator looks whether it may watch nodes."""
+
 Scope = tuple[str, ...]
 """One namespace; none: the whole cluster."""
+Handlers = Callable[[kopf.OperatorRegistry, Cluster], None]
+"""Registers what is to be heard of."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +38,14 @@ class Watches:
 
     def __init__(
         self,
+        api: KubeApi,
         cluster: Cluster,
         namespaces: Sequence[str],
         health: Health,
         on_started: Callable[[], None],
     ) -> None:
         """Take what is to be fed; `on_started` is called when kopf has taken SIGTERM and SIGINT."""
+        self._api = api
         self._cluster = cluster
         self._scopes: list[Scope] = [(namespace,) for namespace in namespaces] or [()]
         self._health = health
@@ -47,15 +55,33 @@ class Watches:
         """Watch until cancelled; a namespace that refuses it ends the watches of no other."""
         async with asyncio.TaskGroup() as tasks:
             for scope in self._scopes:
-                tasks.create_task(self._keep_watching(scope))
+                tasks.create_task(self._keep_watching(scope, register))
+            tasks.create_task(self._watch_nodes())
 
-    async def _keep_watching(self, scope: Scope) -> None:
+    async def _watch_nodes(self) -> None:
+        """Watch nodes where that is allowed; where it is not, say so once, and do without.
+
+        They are in no namespace: who serves some namespaces may have no right to them.
+        """
+        has_told = False
+        while True:
+            try:
+                await self._api.get("/api/v1/nodes", limit="1")
+            except KubernetesError as error:
+                if not has_told:
+                    _log.warning("nodes are not watched, cordons and taints not known: %s", error)
+                has_told = True
+                await asyncio.sleep(NODES_RETRY_S)
+            else:
+                await self._keep_watching((), register_nodes)
+
+    async def _keep_watching(self, scope: Scope, handlers: Handlers) -> None:
         backoff_s = FIRST_BACKOFF_S
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
             try:
-                await self._watch(scope)
+                await self._watch(scope, handlers)
             except Exception as error:  # noqa: BLE001 - kopf's own; the lists go on meanwhile
                 _log.warning("the watches of %s have ended: %r", scope or "the cluster", error)
             if loop.time() - began > MAX_BACKOFF_S:
@@ -63,9 +89,9 @@ class Watches:
             await asyncio.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
-    async def _watch(self, scope: Scope) -> None:
+    async def _watch(self, scope: Scope, handlers: Handlers) -> None:
         registry = kopf.OperatorRegistry()
-        register(registry, self._cluster)
+        handlers(registry, self._cluster)
         kopf.on.login(registry=registry)(log_in)
 
         # It would write a line for every change of every pod.
@@ -83,7 +109,7 @@ class Watches:
         try:
             done: set[asyncio.Task[None]] = set()
             while not done:
-                self._health.turn(f"watches {' '.join(scope)}".strip())
+                self._health.turn(f"watches {handlers.__name__} {' '.join(scope)}".strip())
                 done, _ = await asyncio.wait(
                     tasks, timeout=BEAT_S, return_when=asyncio.FIRST_COMPLETED
                 )

@@ -129,7 +129,7 @@ class Owner:
         if kind == "Deployment":
             self.roll_out("5d7f9c")
 
-    def make_pod(self, name: str = "") -> PlayedPod:
+    def make_pod(self, name: str = "", *, node: str = NODE) -> PlayedPod:
         """Make a pod; without a name, the next one of its owner."""
         if not name:
             suffix = (
@@ -149,7 +149,7 @@ class Owner:
                     "labels": self._labels,
                     "ownerReferences": [controller(self._owner)],
                 },
-                "spec": _on_node(_POD_SPEC),
+                "spec": {**_POD_SPEC, "nodeName": node},
             },
         )
 

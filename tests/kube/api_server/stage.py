@@ -79,6 +79,16 @@ class Stage:
     ) -> None:
         self._stack.close()
 
+    @contextmanager
+    def node(self, name: str, **spec: Any) -> Iterator[str]:
+        """Have a node, which is removed with the block; return its name."""
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+        self.kube.call("POST", "/api/v1/nodes", body)
+        try:
+            yield name
+        finally:
+            self.kube.call("DELETE", f"/api/v1/nodes/{name}")
+
     # ---- processes ------------------------------------------------------------------------------
 
     def start_operator(

@@ -65,6 +65,12 @@ def wait_for_a_loss(stage, group):
     )
 
 
+def deletion_cost(stage, pod):
+    """Return what a pod's removal costs, as its ReplicaSet reads it."""
+    body = stage.kube.get("Pod", stage.namespace, pod.name)
+    return body["metadata"].get("annotations", {}).get("controller.kubernetes.io/pod-deletion-cost")
+
+
 def moved(before, after):
     return {p for p in before if before[p] != after[p]}
 
@@ -264,7 +270,28 @@ def test_a_rollout_moves_each_partition_once(stage, brokers, group):
     )
 
 
-@pytest.mark.req("SOL-29")
+@pytest.mark.req("MEM-13")
+def test_a_pod_on_a_cordoned_node_gets_nothing_until_the_node_is_well(stage, brokers, group):
+    stage.apply_group(group, QUEUE)
+    owner = stage.owner(group, group)
+    stay = start(stage, brokers, owner, group)
+    stage.wait_for_shares(QUEUE, group, stay)
+    with stage.node(f"{stage.namespace}-{group}", unschedulable=True) as node:
+        doomed = stage.start_consumer(owner.make_pod(node=node), QUEUE, group, brokers)
+        doomed.report(is_ready=True)
+        eventually(
+            lambda: stage.status("ConsumerGroup", group)["members"]["standby"] == 1,
+            "it is connected",
+        )
+        stays(
+            lambda: set(stage.assignment(QUEUE, group).values()) == {stay.uid},
+            "it gets nothing",
+            for_s=2,
+        )
+    stage.wait_for_shares(QUEUE, group, stay, doomed)
+
+
+@pytest.mark.req("SOL-29", "MEM-14")
 def test_more_pods_than_partitions_stand_by(stage, brokers, group):
     stage.apply_group(group, QUEUE, type="Exclusive")
     owner = stage.owner(group, group)
@@ -276,6 +303,8 @@ def test_more_pods_than_partitions_stand_by(stage, brokers, group):
         "the second stands by",
     )
     assert set(stage.assignment(QUEUE, group).values()) == {first.uid}
+    eventually(lambda: deletion_cost(stage, first) == "1", "what it costs to remove the first")
+    assert deletion_cost(stage, second) is None, "nothing: that is so without a word"
 
     first.vanish()
     eventually(
