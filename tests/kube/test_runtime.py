@@ -134,7 +134,8 @@ def test_a_timer_knows_nothing(cluster):
     [
         ([(put, {})], MemberFact.EXISTS),
         ([(put, {}), (drop, {"ended": True})], None),
-        ([(put, {"deletion_grace": 30})], None),
+        ([(put, {"deletion_grace": 30})], MemberFact.IS_AVOIDED),
+        ([(put, {"phase": "Failed"})], MemberFact.IS_AVOIDED),
         ([(drop, {"ended": True}), (put, {"uid": POD_UID.replace("a", "f")})], MemberFact.EXISTS),
     ],
 )

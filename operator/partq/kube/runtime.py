@@ -94,7 +94,7 @@ class KubernetesRuntime:
             return in_rollout.get(pod.uid, MemberFact.EXISTS)
         if name.uid is None:
             # The next pod of this name is this member again, whatever becomes of the one now.
-            return MemberFact.UNKNOWN
+            return MemberFact.UNKNOWN if pod is None else MemberFact.IS_AVOIDED
         if pod is not None and pod.is_terminating:
             return in_rollout.get(pod.uid, MemberFact.IS_TERMINATING)
         # A pod that was removed while its processes may still run (node lost, forced deletion) is

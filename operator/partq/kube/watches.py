@@ -68,6 +68,9 @@ class Watches:
             try:
                 await self._api.get("/api/v1/nodes", limit="1")
             except KubernetesError as error:
+                if error.status != 403:
+                    await asyncio.sleep(FIRST_BACKOFF_S)
+                    continue
                 if not has_told:
                     _log.warning("nodes are not watched, cordons and taints not known: %s", error)
                 has_told = True
