@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from partq.core.inheritance import settled_heirs
-from partq.core.membership import MemberFact
+from partq.core.membership import LossSeen, MemberFact, judge
 from partq.core.model import PartitionId
 from partq.core.rebalance import GroupRules, GroupType
-from tests.core.test_rebalance import A, B, C, D, after, group, moves_of
+from tests.core.test_rebalance import A, B, C, D, after, group, members, moves_of, sights
 
 P0, P1, P2, P3 = (PartitionId(1, index) for index in range(4))
 EXISTS, AVOIDED = MemberFact.EXISTS, MemberFact.IS_AVOIDED
@@ -138,6 +140,28 @@ def test_where_only_such_a_member_is_bound_it_takes_over():
     flows = [f for f in sight.flows if (f.member, f.broker) != (C, max(brokers))]
     sight = replace(sight, flows=flows)
     assert owners_after(sight) == [C, B, C, B]
+
+
+def test_who_is_about_to_go_gets_nothing_beside_what_waits_for_it():
+    """B has lost its flow at one broker; at the other it is bound, and still to be avoided."""
+    sight = group([A, B, A, D], bound=[A, B, D], leaving=[A], facts={B: AVOIDED})
+    lost_at = sight.seats[P1].broker
+    flows = [f for f in sight.flows if (f.member, f.broker) != (B, lost_at)]
+    losses = [LossSeen(member=B, broker=lost_at, age_ms=100)]
+    waiting = {P1: replace(sight.seats[P1], is_bound=False)}
+    sight = replace(sight, flows=flows, losses=losses, seats=sight.seats | waiting)
+    assert owners_after(sight) == [D, B, D, D]
+
+
+@pytest.mark.req("MEM-13")
+@given(sights(), st.sets(members))
+def test_nothing_goes_to_who_is_avoided_while_another_can_have_it(seen, avoided):
+    seen = replace(seen, facts=dict.fromkeys(avoided, AVOIDED))
+    table = judge(seen, GroupRules().membership)
+    for move in moves_of(seen):
+        if move.target in avoided:
+            able = {m for m in table.standings if table.is_free(m, move.seat.broker)}
+            assert able <= avoided
 
 
 @pytest.mark.parametrize("strategy", ["range", "modulo", "failover"])

@@ -186,10 +186,11 @@ class _Planner:
         if not self._homeless and not may_balance:
             return moves
         free = self._working()
-        members = free | set(self._fixed.values())
         # Who is avoided keeps what it has: that is no part of what the others share.
         away = self._avoided - free
-        shared = [p for p in self._sight.seats if self._settled.get(p) not in away]
+        members = (free | set(self._fixed.values())) - away
+        kept = {**self._fixed, **self._settled}
+        shared = [p for p in self._sight.seats if kept.get(p) not in away]
         wanted = self._wanted(shared, members)
 
         loads = Counter(dict.fromkeys(free | away, 0))
