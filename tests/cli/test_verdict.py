@@ -267,3 +267,17 @@ def test_progress_counts_messages_and_knows_owners_whatever_journal_is_read_firs
     assert not progress.has_all
     progress.add(delivered(K3, K4))
     assert progress.has_all
+
+
+def test_a_frozen_member_that_is_told_late_of_what_it_has_lost_does_not_become_the_owner():
+    progress = Progress()
+    moved = [held(2, "b", "1.1", "assigned"), held(2, "b", "1.0", "assigned")]
+    progress.add([*START, *moved])
+    # It wakes, loses its old flow, and reads what was sent to the new one before it was cut, too.
+    woken = [("1.0", "revoked"), ("1.1", "revoked"), ("1.1", "assigned"), ("1.1", "revoked")]
+    progress.add([held(3 + at / 10, "a", name, change) for at, (name, change) in enumerate(woken)])
+    owners = {partition: owner.member for partition, owner in progress.owners.items()}
+    assert owners == {"1.0": "b", "1.1": "b", "1.2": "z", "1.3": "z"}
+    assert progress.is_settled(["b", "z"], 4)
+    progress.drop_member("b")
+    assert not progress.is_settled(["b", "z"], 4), "nobody else holds them"

@@ -32,6 +32,8 @@ class Progress:
         """By partition, in the order in which they were first assigned."""
         self.processed_by_partition: Counter[str] = Counter()
         self.stored_by_partition: Counter[str] = Counter()
+        self._holders: dict[str, dict[str, int]] = {}
+        """By partition: the members that were assigned it and have not lost it, and since when."""
         self.handoff_count = 0
         """Assignments to another member than before."""
         self._stored: set[tuple[str, int]] = set()
@@ -85,9 +87,9 @@ class Progress:
 
     def drop_member(self, member: str) -> None:
         """Note that a member's process died without a word: it cannot write it down itself."""
-        for partition, owner in self.owners.items():
-            if owner.member == member:
-                self.owners[partition] = replace(owner, is_ready=False)
+        for partition, holders in self._holders.items():
+            if holders.pop(member, None) is not None:
+                self._name_owner(partition)
 
     def is_settled(self, members: Collection[str], partition_count: int) -> bool:
         """Say whether every partition is at one of `members`, evenly (sizes differ by 1)."""
@@ -132,14 +134,33 @@ class Progress:
 
     def _add_held(self, row: Held) -> None:
         self.held.append(row)
-        # By their instants, not by the order in which the journals are read.
-        owner = self.owners.get(row.partition)
+        before = self.owners.get(row.partition)
+        holders = self._holders.setdefault(row.partition, {})
         if row.change == ASSIGNED:
-            if owner is None or row.at_ns > owner.since_ns:
-                self.handoff_count += owner is not None and owner.member != row.member
-                self.owners[row.partition] = Owner(row.member, row.at_ns, is_ready=True)
-        elif owner is not None and owner.member == row.member and row.at_ns >= owner.since_ns:
-            self.owners[row.partition] = replace(owner, is_ready=False)
+            holders[row.member] = row.at_ns
+        else:
+            holders.pop(row.member, None)
+        self._name_owner(row.partition)
+        owner = self.owners.get(row.partition)
+        self.handoff_count += (
+            before is not None
+            and owner is not None
+            and row.change == ASSIGNED
+            and owner.member != before.member
+        )
+
+    def _name_owner(self, partition: str) -> None:
+        """Take the holder that was assigned last, by the instants and not by the order of reading.
+
+        A member that was frozen and wakes up may be assigned for a moment what it has lost
+        meanwhile. When it finds out, whoever was assigned before it and has lost nothing is owner.
+        """
+        holders = self._holders[partition]
+        if holders:
+            member = max(holders, key=holders.__getitem__)
+            self.owners[partition] = Owner(member, holders[member], is_ready=True)
+        elif (owner := self.owners.get(partition)) is not None:
+            self.owners[partition] = replace(owner, is_ready=False)
 
 
 def counts_by_member(owners: Mapping[str, Owner]) -> Counter[str]:
