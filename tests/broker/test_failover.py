@@ -137,6 +137,22 @@ async def test_a_living_owner_is_not_robbed(scene, start_broker):
     assert result["error"]["code"] == "not_owner"
 
 
+async def test_a_broker_does_not_claim_what_it_has_just_claimed(scene, peers):
+    """The watch reads a record that names this broker: a claim of it has ended meanwhile."""
+    broker = scene.running.broker
+    first = peers.Gate(broker.partitions, "read_many")
+    dropped = broker.ownership.drop_all()  # as when Redis was restarted
+    await first.reached.wait()
+    for partition in dropped:
+        record = await broker.partitions.read(partition)
+        await broker.ownership.claim(partition, record.broker_epoch)
+    claimed = dict(broker.owned)
+    next_look = peers.Gate(broker.partitions, "read_many")
+    first.opened.set()
+    await next_look.reached.wait()
+    assert broker.owned == claimed
+
+
 # ---- Redis --------------------------------------------------------------------------------------
 
 

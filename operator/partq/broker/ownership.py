@@ -62,7 +62,8 @@ class Ownership:
     async def claim(self, partition: PartitionId, expected: BrokerEpoch) -> None:
         """Become the owner of a partition whose record names `expected` as its broker epoch.
 
-        While a claim of it is under way here, this waits for that one instead.
+        While a claim of it is under way here, this waits for that one instead; what is held here
+        under `expected` already stays as it is.
 
         Raises:
             FencedError: another broker was faster.
@@ -75,6 +76,9 @@ class Ownership:
         ended = self._claiming[partition] = asyncio.Event()
         try:
             self._check_open()
+            held = self.owned.get(partition)
+            if held is not None and held.broker_epoch == expected and not held.is_yielding:
+                return  # the caller read the record that a claim from here has just written
             claim = await self._partitions.claim(
                 partition, self._broker, self._incarnation, expected=expected
             )
