@@ -37,7 +37,6 @@ def test_defaults():
         tokens_file=Path("/run/partq/tokens.json"),
         lease_ttl_s=3.0,
         log_level="info",
-        fail_point=None,
     )
 
 
@@ -51,7 +50,6 @@ def test_every_field_is_read_from_its_variable():
         "PARTQ_ADVERTISED_URL": "http://broker-0.orders:7411/",
         "PARTQ_LEASE_TTL_S": "1.5",
         "PARTQ_LOG_LEVEL": "debug",
-        "PARTQ_FAIL_POINT": "after:append_batches:12",
         "PATH": "/usr/bin",
     }
 
@@ -61,7 +59,7 @@ def test_every_field_is_read_from_its_variable():
     assert (settings.listen_host, settings.listen_port) == ("::1", 0)
     assert settings.advertised_url == "http://broker-0.orders:7411"
     assert settings.lease_ttl_s == 1.5
-    assert (settings.log_level, settings.fail_point) == ("debug", "after:append_batches:12")
+    assert settings.log_level == "debug"
 
 
 def test_empty_variable_counts_as_not_given():
@@ -106,7 +104,6 @@ def test_coordinator_needs_its_token():
         ("LEASE_TTL_S", "nan", "expected a number from 1 to 60"),
         ("LEASE_TTL_S", "three", "expected a number from 1 to 60"),
         ("LOG_LEVEL", "INFO", "expected one of debug, info, warning, error"),
-        ("FAIL_POINT", "before:append_batches", "expected PHASE:SCRIPT:NTH"),
     ],
 )
 def test_refused(name, value, expected):

@@ -173,19 +173,6 @@ class QueueSettings(LoggingSettings):
     key_prefix: Annotated[str, Text(r"[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and '-'")] = "partq"
     """What the names of all Redis keys begin with."""
 
-    fail_point: Annotated[
-        str | None,
-        Text(
-            r"(before|after):[a-z_]{1,64}:[1-9][0-9]{0,8}",
-            "PHASE:SCRIPT:NTH, such as before:append_batches:3",
-        ),
-    ] = None
-    """For tests: end the process without warning at this call to the store.
-
-    `before:append_batches:3` ends it right before the third call of that script is sent, `after:`
-    right after its answer came. None: never.
-    """
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings(QueueSettings):

@@ -11,7 +11,6 @@ from partq.core.model import BrokerId, PartitionId
 from partq.core.records import HandoffRecord
 from partq.errors import QuotaExceededError, SettingsError, StoreUnavailableError
 from partq.store.connection import Lane, Store
-from partq.store.fail_point import FailPoint
 from partq.store.handoffs import Handoffs
 from partq.store.keys import Keys
 from partq.store.layouts import Layouts
@@ -303,18 +302,3 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     expected = (await partitions.read(partition)).broker_epoch
     await partitions.claim(partition, BrokerId("b"), "i", expected=expected)
     await partitions.remove_group(partition, "g")
-
-
-# ---- fail points --------------------------------------------------------------------------------
-
-
-def test_a_fail_point_is_read():
-    assert FailPoint.parse("before:append_batches:3") == FailPoint("before", "append_batches", 3)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "before", "before:x", "during:x:1", "after::1", "after:x:0", "after:x:many"]
-)
-def test_a_bad_fail_point_is_refused(text):
-    with pytest.raises(SettingsError, match="PHASE:OPERATION:NUMBER"):
-        FailPoint.parse(text)

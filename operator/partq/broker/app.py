@@ -48,13 +48,14 @@ def make_app(
     return app
 
 
-async def open_store(settings: QueueSettings) -> Store:
+async def open_store(settings: QueueSettings, *, fail_point: FailPoint | None = None) -> Store:
     """Connect to Redis, waiting for it as long as it takes: pods start in any order.
+
+    `fail_point` is for tests, as in `Store.open`.
 
     Raises:
         SettingsError: Redis answers, and is not one that can be trusted with messages.
     """
-    fail_point = FailPoint.parse(settings.fail_point) if settings.fail_point else None
     is_first = True
     while True:
         try:
@@ -84,8 +85,8 @@ def open_tls(settings: BrokerSettings, *, clock: Callable[[], float]) -> Tls | N
     return Tls(settings.tls_dir, clock=clock)
 
 
-async def serve(settings: BrokerSettings) -> None:
-    """Run one broker until SIGTERM or SIGINT.
+async def serve(settings: BrokerSettings, *, fail_point: FailPoint | None = None) -> None:
+    """Run one broker until SIGTERM or SIGINT; `fail_point` is for tests, as in `Store.open`.
 
     Raises:
         SettingsError: a setting or Redis is unusable.
@@ -97,7 +98,7 @@ async def serve(settings: BrokerSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     tokens = Tokens(settings.tokens_file, clock=loop.time)
     tls = open_tls(settings, clock=loop.time)
-    opening = asyncio.create_task(open_store(settings))
+    opening = asyncio.create_task(open_store(settings, fail_point=fail_point))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():

@@ -14,6 +14,7 @@ from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.loopback import LoopbackRuntime
 from partq.errors import SettingsError
 from partq.settings import CoordinatorSettings
+from partq.store.fail_point import FailPoint
 from partq.store.keys import Keys
 from partq.wire.tls import trust
 
@@ -22,15 +23,19 @@ MAX_TOKEN_BYTES = 4096
 log = logging.getLogger("partq.coordinator")
 
 
-async def coordinate(settings: CoordinatorSettings) -> None:
+async def coordinate(settings: CoordinatorSettings, *, fail_point: FailPoint | None = None) -> None:
     """Run the coordinator of one queue, with local processes as members, until SIGTERM or SIGINT.
+
+    `fail_point` is for tests, as in `Store.open`.
 
     Raises:
         SettingsError: a setting or Redis is unusable.
     """
     token = _read_token(settings)
     trusted = trust(ca_file=settings.ca_file)
-    working = asyncio.create_task(_coordinate(settings, token, trusted), name="coordinator")
+    working = asyncio.create_task(
+        _coordinate(settings, token, trusted, fail_point), name="coordinator"
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, working.cancel)
@@ -40,8 +45,13 @@ async def coordinate(settings: CoordinatorSettings) -> None:
         log.info("coordinator of %s/%s ends", settings.namespace, settings.queue)
 
 
-async def _coordinate(settings: CoordinatorSettings, token: str, trusted: ssl.SSLContext) -> None:
-    store = await open_store(settings)
+async def _coordinate(
+    settings: CoordinatorSettings,
+    token: str,
+    trusted: ssl.SSLContext,
+    fail_point: FailPoint | None,
+) -> None:
+    store = await open_store(settings, fail_point=fail_point)
     keys = Keys(store.prefix, settings.namespace, settings.queue, settings.queue_uid)
     try:
         async with aiohttp.ClientSession() as session:
