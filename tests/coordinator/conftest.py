@@ -390,14 +390,14 @@ class System:
             results = await asyncio.gather(task, return_exceptions=True)
             assert isinstance(results[0], asyncio.CancelledError), results
 
-    def coordinator(self):
+    def coordinator(self, *, resync_s=0.01):
         return Coordinator(
             namespace="ns",
             queue="orders",
             store=self.store.ports(),
             brokers=self.brokers,
             runtime=self.runtime,
-            resync_s=0.01,
+            resync_s=resync_s,
             clock=self.clock,
         )
 

@@ -28,6 +28,36 @@ async def test_what_is_vacant_is_shared_out_without_a_pause(system, until):
     assert {forced for _, forced in system.said("committed")} == {"unassigned"}
 
 
+@pytest.mark.parametrize(
+    ("lost_s", "look_s", "next_s"),
+    [
+        pytest.param(4.0, 0.0, 1.0, id="what is left of the delay"),
+        pytest.param(4.99, 0.0, 0.01, id="little is left"),
+        pytest.param(4.0, 0.2, 0.8, id="the look itself takes time"),
+        pytest.param(4.9, 0.2, 0.0, id="the look takes all of it"),
+    ],
+)
+async def test_it_looks_again_when_the_delay_is_over_and_no_later(system, lost_s, look_s, next_s):
+    system.own("a", "a", "a", "a")
+    system.clock.stop()
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    coordinator = system.coordinator(resync_s=60.0)
+    await coordinator.look()
+    system.brokers.lose("a", age_s=lost_s)
+    read_members = system.store._read_members
+
+    async def take_time(group):
+        system.clock.skipped_s += look_s
+        return await read_members(group)
+
+    system.store._read_members = take_time
+    later = system.coordinator(resync_s=60.0)
+    assert await later.look() == pytest.approx(next_s, abs=0.002)
+    await coordinator.close()
+    await later.close()
+
+
 @pytest.mark.req("SOL-27", "HND-01")
 async def test_a_handoff_is_on_record_before_its_first_call_and_until_it_is_copied(system, until):
     system.own("a", "a", "a", "a")

@@ -146,6 +146,7 @@ class Coordinator:
         index = await self._store.leases.read()
         living = self._balancer.observe(index)
         states = await self._states.read(living)
+        seen_at = self._clock()
         is_complete = bool(living) and states.keys() == living.keys()
         world = World(partitions=partitions, states=states, is_complete=is_complete)
         await self._keep_groups(rules)
@@ -157,8 +158,10 @@ class Coordinator:
         is_quiet = self._has_seen_all and all(worker.is_quiet for worker in workers)
         self._balancer.step(world, index, broker_rules(loaded.queue), is_quiet=is_quiet)
         self._show(world, living)
+        # What they wait for is counted from when the brokers told its age, not from now.
         waits_ms = [worker.next_ms for worker in workers if worker.next_ms is not None]
-        return min([self._resync_s, *(max(ms / 1000, MIN_GAP_S) for ms in waits_ms)])
+        spent_s = self._clock() - seen_at
+        return min([self._resync_s, *(max(0.0, ms / 1000 - spent_s) for ms in waits_ms)])
 
     def wake(self) -> None:
         """Look again soon: something outside of store and brokers has changed."""
