@@ -71,10 +71,28 @@ def test_the_command_replays_one_seed(tmp_path):
     for result in results:
         answer = CliRunner().invoke(cli, ["simulate", "--seed", "5", "--json", str(result)])
         assert answer.exit_code == 0, answer.output
-        assert "1 seeds of" in answer.output
+        assert "1 of 1 seeds of 20 events" in answer.output
     first, second = (json.loads(result.read_text(encoding="utf-8")) for result in results)
     assert first == second
     assert first["seeds"][0]["seed"] == 5
+
+
+def test_the_command_runs_seeds_on_many_processes(tmp_path):
+    results = [tmp_path / "one.json", tmp_path / "two.json"]
+    for workers, result in zip(("1", "2"), results, strict=True):
+        args = ["simulate", "--seed", "40", "--seeds", "4", "--workers", workers]
+        answer = CliRunner().invoke(cli, [*args, "--json", str(result)])
+        assert answer.exit_code == 0, answer.output
+        assert "4 of 4 seeds" in answer.output
+    first, second = (json.loads(result.read_text(encoding="utf-8")) for result in results)
+    assert first == second
+
+
+def test_the_command_ends_when_its_time_is_over():
+    args = ["simulate", "--seeds", "100000", "--workers", "2", "--max-seconds", "1"]
+    answer = CliRunner().invoke(cli, args)
+    assert answer.exit_code == 0, answer.output
+    assert "of 100000 seeds of 20 events" in answer.output
 
 
 def test_the_command_shows_the_schedule_of_a_seed_that_fails(monkeypatch):

@@ -2,7 +2,9 @@
 
 import json
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import asdict
 from typing import IO, Final
 
@@ -17,6 +19,7 @@ MAX_SEED: Final = 2**53
 MAX_SEEDS: Final = 10_000_000
 MAX_EVENTS: Final = 10_000
 MAX_WORKERS: Final = 256
+MAX_SECONDS: Final = 7 * 24 * 3600
 MAX_FAILURES: Final = 20
 """A run ends early when so many seeds have failed: one of them is enough to work on."""
 
@@ -35,10 +38,21 @@ MAX_FAILURES: Final = 20
     "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."
 )
 @click.option(
+    "--max-seconds",
+    type=click.IntRange(1, MAX_SECONDS),
+    help="End after this time, whatever is left to do. Default: no limit.",
+)
+@click.option(
     "--json", "json_file", type=click.File("w", lazy=False), help="Write every result to this file."
 )
 def simulate(
-    *, seed: int, count: int, events: int, workers: int | None, json_file: IO[str] | None
+    *,
+    seed: int,
+    count: int,
+    events: int,
+    workers: int | None,
+    max_seconds: int | None,
+    json_file: IO[str] | None,
 ) -> None:
     """Run the real broker, coordinator, client and scripts against simulated faults.
 
@@ -49,7 +63,10 @@ def simulate(
     """
     console = Console()
     seeds = range(seed, seed + count)
-    results = _run(console, seeds, events, workers or min(count, os.cpu_count() or 1))
+    workers = workers or min(count, os.cpu_count() or 1)
+    began = time.monotonic()
+    results = _run(console, run_many(seeds, events, workers), count, max_seconds)
+    lasted_s = time.monotonic() - began
     failed = [result for result in results if result.failure]
     for result in failed[1:]:
         console.print(f"seed {result.seed}: {result.failure}", markup=False, soft_wrap=True)
@@ -59,11 +76,12 @@ def simulate(
         again = f"partq simulate --seed {failed[0].seed} --events {events}"
         console.print(f"again: {again}", markup=False, highlight=False)
     console.print(
-        f"{len(results)} seeds of {events} events, {len(failed)} failed; "
+        f"{len(results)} of {count} seeds of {events} events in {lasted_s:.0f} s, "
+        f"{len(failed)} failed; "
         f"{sum(result.commits for result in results)} handoffs, "
         f"{sum(result.handed for result in results)} messages handed out, "
         f"{sum(result.duplicates for result in results)} of them again; longest recovery "
-        f"{max(result.recovery_s for result in results):.1f} s",
+        f"{max((result.recovery_s for result in results), default=0.0):.1f} s",
         markup=False,
         highlight=False,
         soft_wrap=True,
@@ -75,23 +93,30 @@ def simulate(
         raise click.exceptions.Exit(1)
 
 
-def _run(console: Console, seeds: Sequence[int], events: int, workers: int) -> list[Result]:
+def _run(
+    console: Console, stream: Generator[Result, None, None], count: int, max_seconds: int | None
+) -> list[Result]:
     results: list[Result] = []
     failed = 0
-    with Progress(
-        "seeds",
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        "{task.fields[failed]} failed",
-        console=console,
-        disable=len(seeds) == 1,
-    ) as progress:
-        task = progress.add_task("", total=len(seeds), failed=0)
-        for result in run_many(seeds, events, workers):
+    ends_at = None if max_seconds is None else time.monotonic() + max_seconds
+    with (
+        closing(stream),
+        Progress(
+            "seeds",
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            "{task.fields[failed]} failed",
+            console=console,
+            disable=count == 1,
+        ) as progress,
+    ):
+        task = progress.add_task("", total=count, failed=0)
+        for result in stream:
             results.append(result)
             failed += bool(result.failure)
             progress.update(task, advance=1, failed=failed)
-            if failed >= MAX_FAILURES:
+            is_late = ends_at is not None and time.monotonic() >= ends_at
+            if failed >= MAX_FAILURES or is_late:
                 break
     return sorted(results, key=lambda result: result.seed)

@@ -2,7 +2,7 @@
 
 import gc
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -30,8 +30,8 @@ class Result:
     commits: int
 
 
-def run_many(seeds: Sequence[int], event_count: int, workers: int) -> Iterator[Result]:
-    """Run seeds on `workers` processes, and return each result as it comes.
+def run_many(seeds: Sequence[int], event_count: int, workers: int) -> Generator[Result, None, None]:
+    """Run seeds on `workers` processes, and return each result as it comes; closing it ends them.
 
     Raises:
         InternalError: a process ended before its seeds were done.
