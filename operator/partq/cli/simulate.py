@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import time
 from collections.abc import Generator
 from contextlib import closing
@@ -11,8 +12,10 @@ from typing import IO, Final
 import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.table import Table
 
 from partq.simulate.many import Result, run_many
+from partq.simulate.rollout import CASES, cost
 from partq.simulate.trial import DEFAULT_EVENTS, run_seed
 
 MAX_SEED: Final = 2**53
@@ -38,6 +41,11 @@ MAX_FAILURES: Final = 20
     "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."
 )
 @click.option(
+    "--rollout",
+    is_flag=True,
+    help="Show instead what rolling updates cost, beside a simple sticky and modulo.",
+)
+@click.option(
     "--max-seconds",
     type=click.IntRange(1, MAX_SECONDS),
     help="End after this time, whatever is left to do. Default: no limit.",
@@ -51,6 +59,7 @@ def simulate(
     count: int,
     events: int,
     workers: int | None,
+    rollout: bool,
     max_seconds: int | None,
     json_file: IO[str] | None,
 ) -> None:
@@ -62,6 +71,9 @@ def simulate(
     Exit status: 0 every invariant held; 1 one did not.
     """
     console = Console()
+    if rollout:
+        _show_rollouts(console, seed, json_file)
+        return
     seeds = range(seed, seed + count)
     workers = workers or min(count, os.cpu_count() or 1)
     began = time.monotonic()
@@ -91,6 +103,32 @@ def simulate(
         json_file.write("\n")
     if failed:
         raise click.exceptions.Exit(1)
+
+
+def _show_rollouts(console: Console, seed: int, json_file: IO[str] | None) -> None:
+    """Print what each rollout costs: moves, and in brackets those of the partition moved most."""
+    table = Table(
+        "partitions", "pods", "style", "partq", "sticky", "modulo", "pause p50", "longest"
+    )
+    costs = []
+    for case in CASES:
+        found = cost(case, seed)
+        costs.append(found)
+        moves = [
+            f"{each.count:.0f} ({each.most})" for each in (found.partq, found.sticky, found.modulo)
+        ]
+        pauses = [statistics.median(found.pauses_ms), max(found.pauses_ms)]
+        table.add_row(
+            str(case.partition_count),
+            str(case.pod_count),
+            "surge" if case.is_surge else "no surge",
+            *moves,
+            *(f"{pause_ms:.1f} ms" for pause_ms in pauses),
+        )
+    console.print(table)
+    if json_file is not None:
+        json.dump({"rollouts": [asdict(each) for each in costs]}, json_file)
+        json_file.write("\n")
 
 
 def _run(

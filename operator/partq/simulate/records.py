@@ -33,6 +33,14 @@ class Stored(NamedTuple):
     ids: tuple[int, ...]
 
 
+class LeaseFacts(NamedTuple):
+    """A broker's lease."""
+
+    since: float
+    """Since when it has been renewed without a gap in which others may think it over."""
+    renewed_at: float
+
+
 @dataclass(slots=True)
 class PartitionFacts:
     """One partition, as the oracle knows it: what is stored, and what no rollback takes back."""
@@ -84,8 +92,8 @@ class Records:
         self.append_counts: dict[int, int] = {}
         """How often each message was stored."""
         self.was_rolled_back = False
-        self.leases: dict[str, float] = {}
-        """When each broker has renewed its lease, until it has given it up."""
+        self.leases: dict[str, LeaseFacts] = {}
+        """Of each broker, until it has given its lease up."""
         self._memory = memory
         self._fail = fail
         self._now = now
@@ -127,7 +135,10 @@ class Records:
         elif script == "release_lease":
             self.leases.pop(args[0].decode(), None)
         elif script == "renew_lease" and answer:
-            self.leases[args[0].decode()] = self._now()
+            broker, now = args[0].decode(), self._now()
+            known = self.leases.get(broker)
+            is_new = known is None or now - known.renewed_at >= FRESH_S
+            self.leases[broker] = LeaseFacts(now if known is None or is_new else known.since, now)
 
     def roll_back(self) -> None:
         """Learn that the store has come back with older keys."""
@@ -238,9 +249,16 @@ class Records:
             self._fail("S2", f"{name}: trimmed to {first}, the cursor is at {facts.cursor}")
 
     def _judge_plan(self, coordinator: Process) -> None:
-        """Who plans must have the state of every broker that lives, for all it can know."""
+        """Who plans must have the state of every broker that lives, for all it can know.
+
+        One that has just come, or come back, may have done so since the leases were read.
+        """
         now = self._now()
-        living = {broker for broker, at in self.leases.items() if now - at < FRESH_S}
+        living = {
+            broker
+            for broker, lease in self.leases.items()
+            if now - lease.renewed_at < FRESH_S <= now - lease.since
+        }
         if unheard := living - self._heard.get(coordinator, set()):
             self._fail("lists", f"planned without having heard of {', '.join(sorted(unheard))}")
 

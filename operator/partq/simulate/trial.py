@@ -1,7 +1,5 @@
 """One seed: begin, let everything happen, wait for the end, judge."""
 
-import gc
-import logging
 import random
 import zlib
 from dataclasses import dataclass
@@ -9,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from partq.core.model import MemberId
+from partq.simulate.alone import alone
 from partq.simulate.brokers import LEASE_S
 from partq.simulate.network import Weather
 from partq.simulate.records import Violation
@@ -59,19 +58,8 @@ def run_seed(seed: int, event_count: int = DEFAULT_EVENTS) -> Outcome:
 
 def run_schedule(schedule: Schedule) -> Outcome:
     """Run a schedule, which may be one that was shortened."""
-    before = random.getstate()
-    level = logging.root.manager.disable
-    random.seed(schedule.seed)  # the client draws its waiting times there
-    logging.disable(logging.CRITICAL)
-    was_collecting = gc.isenabled()
-    gc.disable()  # it would cost a third of the time; there is enough memory for one seed
-    try:
+    with alone(schedule.seed):
         return _Trial(schedule).run()
-    finally:
-        if was_collecting:
-            gc.enable()
-        logging.disable(level)
-        random.setstate(before)
 
 
 class _Trial:

@@ -5,6 +5,7 @@ coordinator, and what applications are handed.
 """
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -58,18 +59,26 @@ class Watcher:
         self.handed_count = 0
         self.duplicate_count = 0
         self.commit_count = 0
+        self.moves: Counter[str] = Counter()
+        """How often each partition has left a member."""
+        self.pauses_s: list[float] = []
+        """How long each partition that was handed over belonged to nobody."""
         self._loop = loop
         self._rng = hostile
         self._tokens: dict[tuple[str, Token], End] = {}
         self._top: dict[str, Token] = {}
         self._pauses: dict[tuple[str, int, int], _Pause] = {}
+        self._paused_at: dict[str, float] = {}
+        """Since when a partition is paused that no flow has been given yet."""
         self._committed: set[tuple[str, int]] = set()
         self._sources: dict[tuple[str, int], tuple[Subscription, Flow | None]] = {}
         """Whose flow was bound as a commit came."""
         self._cut: set[tuple[str, int]] = set()
         """Commits that were stored while the source was bound."""
         self._seen: dict[tuple[str, object, str], tuple[Token, int]] = {}
-        self._handed: dict[int, int] = {}
+        self._handed: set[int] = set()
+        self._handed_first: Counter[int] = Counter()
+        """How often each message was handed out without a cause: as what comes for the first time."""
         self._flows: dict[End, _Flow] = {}
 
     def follow(self, records: Records) -> None:
@@ -141,6 +150,8 @@ class Watcher:
         if known is not end:
             self.fail("S1", f"{name}: token {token} was given to two flows")
         flow.position[name, token] = (0, frame.cursor)
+        if (paused_at := self._paused_at.pop(name, None)) is not None:
+            self.pauses_s.append(self._loop.time() - paused_at)
         self.note(f"{end.process.name} assigns {name} to {end.pipe.target} under {token}")
 
     def _delivered(
@@ -211,6 +222,7 @@ class Watcher:
         now = self._loop.time()
         if known is None:
             known = self._pauses[key] = _Pause(now, now + item.drain_ms / 1000)
+            self._paused_at.setdefault(item.partition, now)
         elif now > known.until + 0.001:
             self.fail("attempts", f"{item.partition}: attempt {item.attempt} is paused anew")
         known.until = now + item.lease_ms / 1000
@@ -229,12 +241,14 @@ class Watcher:
 
     def _judge_cancel(self, item: Any, result: Any, began: float) -> None:
         self._pauses.pop((item.partition, item.broker_epoch, item.attempt), None)
+        self._paused_at.pop(item.partition, None)
 
     def _judge_commit(self, item: Any, result: Any, began: float) -> None:
         if (item.partition, item.attempt) in self._committed:
             return
         self._committed.add((item.partition, item.attempt))
         self.commit_count += 1
+        self.moves[item.partition] += bool(item.source)
         self.note(
             f"committed {item.partition} from {item.source or 'nobody'} to "
             f"{item.target or 'nobody'}, attempt {item.attempt} {item.cause}"
@@ -277,12 +291,12 @@ class Watcher:
         self._seen[member, life, name] = (token, delivery.offset)
         if token[0] < facts.taken_over and not self.records.was_rolled_back:
             self.fail("S1", f"{name}: {member} is handed {token}, {facts.taken_over} has begun")
-        times = self._handed.get(message, 0)
-        self._handed[message] = times + 1
-        if times:
-            self.duplicate_count += 1
-            stored_count = self.records.append_counts.get(message, 0)
-            if delivery.cause is Cause.NONE and stored_count < 2:
+        self.duplicate_count += message in self._handed
+        self._handed.add(message)
+        if delivery.cause is Cause.NONE:
+            # Which of two comes first does not matter: the older one may have been long on its way.
+            times = self._handed_first[message] = self._handed_first[message] + 1
+            if times > max(1, self.records.append_counts.get(message, 0)):
                 self.fail("G4", f"{name}: {member} is handed {delivery.offset} again, no cause")
 
     def finished(self, delivery: Delivery) -> None:

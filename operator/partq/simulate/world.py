@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -31,6 +32,8 @@ from partq.wire import batch
 KEY_COUNT: Final = 6
 WATCH_LAG_S: Final = 0.2
 """How long the coordinator hears of a pod after it happened, at the most."""
+SIGTERM_S: Final = 0.25
+"""How long after a pod was deleted in a rollout its processes are told: the kubelet's share."""
 GONE_S: Final = 3.0
 """How long after its end a pod is still known."""
 
@@ -149,14 +152,14 @@ class World:
 
     # ---- pods -----------------------------------------------------------------------------------
 
-    def start_pod(self) -> None:
-        """Start a pod under a new name."""
+    def start_pod(self, fact: MemberFact = MemberFact.EXISTS) -> Pod:
+        """Start a pod under a new name; `fact`: what the coordinator hears of it."""
         self._pod_count += 1
-        pod = self.pods[MemberId(f"pod-{self._pod_count}")] = Pod(
-            MemberId(f"pod-{self._pod_count}")
-        )
-        self._tell(pod.name, MemberFact.EXISTS)
+        pod = Pod(MemberId(f"pod-{self._pod_count}"))
+        self.pods[pod.name] = pod
+        self.tell(pod.name, fact)
         self.start_container(pod)
+        return pod
 
     def start_container(self, pod: Pod) -> None:
         """Start the container of a pod, again or for the first time."""
@@ -184,12 +187,26 @@ class World:
             self._kill(process, is_silent=is_silent)
 
     def end_pod(self, pod: Pod, grace_s: float) -> None:
-        """Delete a pod: SIGTERM, and a kill after its grace period."""
+        """Delete a pod: SIGTERM at once, and a kill after its grace period."""
+        self.replace_pod(pod, grace_s, MemberFact.IS_TERMINATING, sigterm_s=0.0)
+
+    def replace_pod(
+        self,
+        pod: Pod,
+        grace_s: float,
+        fact: MemberFact = MemberFact.IS_BEING_REPLACED,
+        *,
+        sigterm_s: float = SIGTERM_S,
+    ) -> None:
+        """Delete a pod in a rollout; the coordinator hears of that before the pod does."""
         pod.is_leaving = True
-        self._tell(pod.name, MemberFact.IS_TERMINATING)
+        self.tell(pod.name, fact)
+        self.later(sigterm_s, partial(self._leave, pod))
+        self.later(grace_s, partial(self.remove_pod, pod))
+
+    def _leave(self, pod: Pod) -> None:
         if pod.application is not None:
             pod.application.leave()
-        self.later(grace_s, lambda: self.remove_pod(pod))
 
     def remove_pod(self, pod: Pod, *, is_silent: bool = False, is_known: bool = True) -> None:
         """Let a pod be gone for good; `is_known`: and the coordinator hears that."""
@@ -197,8 +214,8 @@ class World:
             return
         self.kill_container(pod, is_silent=is_silent)
         del self.pods[pod.name]
-        self._tell(pod.name, MemberFact.IS_GONE_FOR_GOOD if is_known else None)
-        self.later(GONE_S, lambda: self._tell(pod.name, None))
+        self.tell(pod.name, MemberFact.IS_GONE_FOR_GOOD if is_known else None)
+        self.later(GONE_S, lambda: self.tell(pod.name, None))
 
     def hurry(self) -> None:
         """Let applications work without a rest: nothing more happens that it could meet."""
@@ -210,7 +227,9 @@ class World:
     def _pod_has_left(self, pod: Pod) -> None:
         self.later(0.0, lambda: self.remove_pod(pod))
 
-    def _tell(self, name: MemberId, fact: MemberFact | None) -> None:
+    def tell(self, name: MemberId, fact: MemberFact | None) -> None:
+        """Let the coordinator hear of a pod, some time later; None: that nothing is known."""
+
         def arrive() -> None:
             if fact is None:
                 self.pod_facts.known.pop(name, None)
@@ -320,6 +339,17 @@ class World:
         if subscription.member not in self.pods:
             return f"bound to {subscription.member}, which is gone"
         return "Ready"
+
+    def uneven(self) -> list[str]:
+        """Return the pods that have more than their share, or less, with how much they have."""
+        loads = Counter(dict.fromkeys((str(p) for p in self.pods), 0))
+        loads.update(facts.member for facts in self.records.partitions.values())
+        share, extra = divmod(loads.total(), len(loads))
+        return [
+            f"{pod} has {load}"
+            for pod, load in loads.items()
+            if not share <= load <= share + bool(extra)
+        ]
 
     def backlog(self) -> list[str]:
         """Return the partitions with messages that are not acknowledged."""
