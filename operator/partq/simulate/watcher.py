@@ -78,7 +78,7 @@ class Watcher:
         self._seen: dict[tuple[str, object, str], tuple[Token, int]] = {}
         self._handed: set[int] = set()
         self._handed_first: Counter[int] = Counter()
-        """How often each message was handed out without a cause: as what comes for the first time."""
+        """How often each message was handed out without a cause, as for the first time."""
         self._flows: dict[End, _Flow] = {}
 
     def follow(self, records: Records) -> None:
