@@ -33,7 +33,10 @@ COMMANDS: Mapping[str, Entry] = {
         "partq.cli.drained", "drained", "Hand a member's partitions over, and wait: for preStop."
     ),
     "status": Entry("partq.cli.status", "status", "Show partitions, members, lag and handoffs."),
-    "plan": Entry("partq.cli.plan", "plan", "Compute an assignment from JSON on stdin."),
+    "explain": Entry(
+        "partq.cli.explain", "explain", "Say why a partition moved, and what it waits for."
+    ),
+    "plan": Entry("partq.cli.plan", "plan", "Compute an assignment, or what a scale would move."),
     "bench": Entry("partq.cli.bench.command", "bench", "Measure throughput and latency."),
     "chaos": Entry("partq.cli.chaos.command", "chaos", "Kill every part under load, and judge."),
     "simulate": Entry(

@@ -1,14 +1,17 @@
-"""`partq plan`: an assignment as a pure function of the JSON on stdin."""
+"""`partq plan`: an assignment as a pure function of the JSON on stdin, or of a live group."""
 
 import json
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
+from partq.cli.connection import connection_options, find_connection
+from partq.cli.plan_live import Wish, plan_from_live, show
 from partq.core.assignors import ASSIGNORS, moved
 from partq.core.model import MemberId, PartitionId
 
@@ -35,16 +38,75 @@ class PlanInput:
     strategy: str
 
 
-@click.command()
-@click.option("--bench", is_flag=True, help="Time 100,000 partitions over 10,000 members.")
-@click.option("--json", "as_json", is_flag=True, help="With --bench: print JSON.")
-def plan(*, bench: bool, as_json: bool) -> None:
-    """Read partitions and members on stdin, print who gets what.
+_HELP = """Compute who gets what, from JSON on stdin or from a group that runs.
 
-    Input: {"partitions": 16, "members": ["a", "b"], "previous": {"0": "a"}, "strategy": "sticky"};
-    the last two may be left out. Output: {"assignment": {"0": "a", ...}, "moves": n}, where a
-    move is a partition that had a previous owner and has another one, or none, now.
-    """
+\b
+  echo '{"partitions": 16, "members": ["a", "b"]}' | partq plan
+  partq plan --from-live --members 6
+  partq plan --from-live --add orders-7 --remove orders-2
+  partq plan --from-live --rollout --json
+
+Input on stdin: {"partitions": 16, "members": ["a", "b"], "previous": {"0": "a"}, "strategy":
+"sticky"}; the last two may be left out. Output: {"assignment": {"0": "a", ...}, "moves": n}, where
+a move is a partition that had a previous owner and has another one, or none, now.
+
+With --from-live nothing is read from stdin and nothing is changed: the coordinator's own planner
+is asked what it would move if the members changed.
+"""
+
+
+@click.command(help=_HELP)
+@click.option("--bench", is_flag=True, help="Time 100,000 partitions over 10,000 members.")
+@click.option("--json", "as_json", is_flag=True, help="With --bench or --from-live: print JSON.")
+@click.option("--from-live", is_flag=True, help="Plan for a group as it is now.")
+@click.option(
+    "--members",
+    "member_count",
+    type=click.IntRange(0, MAX_MEMBERS),
+    help="So many members; fewer than now: those with the least leave.",
+)
+@click.option("--add", "added", multiple=True, help="A member that joins; may be given again.")
+@click.option("--remove", "removed", multiple=True, help="A member that leaves; the same.")
+@click.option("--rollout", "is_rollout", is_flag=True, help="All are replaced, one by one.")
+@click.option("--group", help="Name of the consumer group; needed if the queue has several.")
+@connection_options
+def plan(
+    *,
+    bench: bool,
+    as_json: bool,
+    from_live: bool,
+    member_count: int | None,
+    added: tuple[str, ...],
+    removed: tuple[str, ...],
+    is_rollout: bool,
+    group: str | None,
+    queue: str | None,
+    namespace: str,
+    url: str | None,
+    token: str | None,
+    ca_file: Path | None,
+    data_dir: Path,
+) -> None:
+    """Print a plan, whatever it is made from."""
+    wish = Wish(member_count=member_count, added=added, removed=removed, is_rollout=is_rollout)
+    if from_live:
+        connection = find_connection(
+            "admin",
+            queue=queue,
+            namespace=namespace,
+            url=url,
+            token=token,
+            ca_file=ca_file,
+            data_dir=data_dir,
+        )
+        result = plan_from_live(connection, group, wish)
+        if as_json:
+            click.echo(json.dumps(result, ensure_ascii=False))
+        else:
+            show(result)
+        return
+    if wish != Wish():
+        raise PlanInputError("--members, --add, --remove and --rollout go with --from-live only")
     if bench:
         _print_bench(measure(), as_json=as_json)
         return

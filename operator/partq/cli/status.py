@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from partq.cli.asking import ask, open_session
 from partq.cli.connection import Connection, connection_options, find_connection
-from partq.client.session import NOT_REACHED, Session, why
-from partq.errors import PartqError, UnavailableError
+from partq.errors import UnavailableError
 
 WATCH_EVERY_S = 1.0
 MAX_ROWS = 200
@@ -66,16 +66,16 @@ def status(
 
 
 async def _ask_once(connection: Connection) -> Any:
-    async with _session(connection) as session:
-        return await _ask(session)
+    async with open_session(connection) as session:
+        return await ask(session, "/status")
 
 
 async def _watch(connection: Connection, *, as_json: bool) -> None:
-    async with _session(connection) as session:
+    async with open_session(connection) as session:
         with Live(console=Console(), auto_refresh=False, screen=not as_json) as live:
             while True:
                 try:
-                    answer = await _ask(session)
+                    answer = await ask(session, "/status")
                 except UnavailableError as error:
                     # Brokers come back: watching goes on.
                     answer = {"error": {"code": error.code, "message": error.message}}
@@ -86,35 +86,6 @@ async def _watch(connection: Connection, *, as_json: bool) -> None:
                 else:
                     live.update(render(answer), refresh=True)
                 await asyncio.sleep(WATCH_EVERY_S)
-
-
-def _session(connection: Connection) -> Session:
-    return Session(
-        connection.url,
-        queue=connection.queue,
-        token=connection.token,
-        namespace=connection.namespace,
-        ca_file=connection.ca_file,
-    )
-
-
-async def _ask(session: Session) -> Any:
-    """Return the answer of the first broker that gives one.
-
-    Raises:
-        UnavailableError: none does.
-    """
-    reasons = []
-    for seed in session.seeds:
-        try:
-            return await session.get(seed, "/status")
-        except NOT_REACHED as error:
-            reasons.append(f"{seed}: {why(seed, error)}")
-        except PartqError as error:
-            if not error.is_retryable:
-                raise
-            reasons.append(f"{seed}: {error.message}")
-    raise UnavailableError("no broker answers: " + "; ".join(reasons))
 
 
 def render(answer: Mapping[str, Any]) -> RenderableType:

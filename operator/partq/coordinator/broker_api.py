@@ -54,7 +54,7 @@ class HttpBrokerAdmin:
         """
         body = await self._call("GET", url, "/state", None, CALL_TIMEOUT_S)
         try:
-            return _state(body)
+            return read_state(body)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InternalError(f"broker {url}: its state cannot be read: {error!r}") from error
 
@@ -198,7 +198,12 @@ def _answer(result: Mapping[str, Any]) -> Answer:
     )
 
 
-def _state(body: Mapping[str, Any]) -> BrokerState:
+def read_state(body: Mapping[str, Any]) -> BrokerState:
+    """Read what a broker says of itself.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: it is something else.
+    """
     return BrokerState(
         broker=BrokerId(str(body["broker"])),
         incarnation=str(body["incarnation"]),

@@ -5,9 +5,10 @@ import asyncio
 from aiohttp import web
 
 from partq.broker.auth import Role
-from partq.broker.keys import BROKER, TLS
+from partq.broker.keys import BROKER, PEERS, TLS
 from partq.broker.middlewares import json_response
-from partq.broker.routes.access import EVERY_ROLE, enter
+from partq.broker.picture import read_picture
+from partq.broker.routes.access import EVERY_ROLE, enter, group_of
 from partq.broker.status import read_layout, read_status
 from partq.metrics import CONTENT_TYPE
 
@@ -54,6 +55,22 @@ async def status(request: web.Request) -> web.Response:
     """Show every partition and group, read from the records."""
     broker, _ = enter(request, EVERY_ROLE)
     return json_response(await read_status(broker))
+
+
+@routes.get("/v1/queues/{queue}/groups/{group}/picture")
+async def picture(request: web.Request) -> web.Response:
+    """Show all that a plan for a group rests on: its records, and the state of every broker."""
+    broker, _ = enter(request, {Role.ADMIN})
+    group = await group_of(request, broker)
+    tls = request.app.get(TLS)
+    body = await read_picture(
+        broker,
+        group,
+        request.app[PEERS],
+        token=request.headers["Authorization"],
+        trust=tls.trusted if tls is not None else True,
+    )
+    return json_response(body)
 
 
 @routes.get("/v1/queues/{queue}/producers/{producer}")

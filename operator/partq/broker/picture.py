@@ -1,0 +1,112 @@
+"""One group as a whole, for whoever explains it or plans for it: records, and what brokers say.
+
+Any broker can be asked: it asks the others. So it also serves whoever reaches one broker only, and
+while no coordinator runs.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from partq.broker import admin
+from partq.broker.broker import Broker
+from partq.errors import UnknownGroupError
+from partq.store.assignments import Assignments
+from partq.store.handoffs import Handoffs
+from partq.store.layouts import Layouts
+from partq.store.members import Members
+from partq.store.rebalances import Rebalances
+
+PEER_TIMEOUT_S = 2.0
+"""How long another broker may take to say what it has."""
+
+
+async def read_picture(
+    broker: Broker, group: str, peers: ClientSession, *, token: str, trust: Any
+) -> dict[str, Any]:
+    """Read a group's records, and ask every living broker for its state.
+
+    Args:
+        broker: that is asked.
+        group: of its queue.
+        peers: for calls to the others.
+        token: the caller's header `Authorization`, which says what it may see.
+        trust: how the others' certificates are checked.
+
+    Raises:
+        UnknownGroupError: the group was removed meanwhile.
+        StoreUnavailableError: no answer from Redis.
+    """
+    store, keys = broker.store, broker.keys
+    layouts = Layouts(store, keys)
+    queue_spec, spec, brokers = await asyncio.gather(
+        layouts.read_config(),
+        layouts.read_group_config(group),
+        _ask_all(broker, group, peers, token, trust),
+    )
+    assigned, members, under_way, journal = await asyncio.gather(
+        Assignments(store, keys).read(group),
+        Members(store, keys).read(group),
+        Handoffs(store, keys).read(group),
+        Rebalances(store, keys).read_journal(group),
+    )
+    if spec is None or queue_spec is None:
+        raise UnknownGroupError(f"group {group}: not on record, or removed")
+    return {
+        "now_ms": members.now_ms,
+        "queue_spec": queue_spec.spec,
+        "group_spec": spec.spec,
+        "partitions": [str(partition) for partition in broker.config.layout.partitions()],
+        "members": {member: asdict(listed) for member, listed in members.members.items()},
+        "heirs": members.heirs,
+        "assignment": _by_name(assigned),
+        "handoffs": _by_name(under_way),
+        "past": {str(p): [asdict(move) for move in moves] for p, moves in journal.past.items()},
+        "waiting": _by_name(journal.waiting),
+        "brokers": brokers,
+    }
+
+
+def _by_name(records: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(partition): asdict(record) for partition, record in records.items()}
+
+
+async def _ask_all(
+    broker: Broker, group: str, peers: ClientSession, token: str, trust: Any
+) -> dict[str, Any]:
+    """Return the state of every broker with a lease, or why it is not known."""
+    observer = broker.claims.observer
+    others = sorted(observer.living(broker.clock()) - {broker.id})
+    states = await asyncio.gather(
+        *(
+            _ask(f"{observer.leases[other].url}{_path(broker)}", peers, token, trust)
+            for other in others
+        )
+    )
+    found = dict(zip(others, states, strict=True)) | {broker.id: {"state": admin.state(broker)}}
+    for answer in found.values():
+        for partition in answer.get("state", {}).get("partitions", {}).values():
+            partition["groups"] = {g: s for g, s in partition["groups"].items() if g == group}
+    return found
+
+
+def _path(broker: Broker) -> str:
+    return f"/admin/v1/queues/{broker.settings.queue}/state"
+
+
+async def _ask(url: str, peers: ClientSession, token: str, trust: Any) -> dict[str, Any]:
+    try:
+        async with peers.get(
+            url,
+            headers={"Authorization": token},
+            ssl=trust,
+            timeout=ClientTimeout(total=PEER_TIMEOUT_S),
+        ) as response:
+            if response.status != 200:
+                return {"error": f"status {response.status}"}
+            return {"state": await response.json()}
+    except (ClientError, TimeoutError, ValueError) as error:
+        return {"error": str(error) or type(error).__name__}

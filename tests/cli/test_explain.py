@@ -1,0 +1,250 @@
+"""`partq explain` and `partq plan --from-live` beside real processes that they tell about."""
+
+import asyncio
+import json
+import os
+from contextlib import AsyncExitStack
+
+import pytest
+from click.testing import CliRunner
+
+from partq import Consumer, Message, Producer
+from partq.cli.commands import cli
+from partq.testing.local_broker import LocalBroker
+from tests.cli.processes import PARTQ
+
+WAIT_S = 60.0
+WRONG_QUESTIONS = {
+    "explain x": "partition 'x': expected a number such as 3, or 1.3",
+    "explain 4": "partition 1.4: got none of this name, expected 1.0 to 1.3",
+    "explain 0 --group others": "--group: got 'others', expected one of: workers",
+    "plan --from-live": "expected one of --members N, --add and --remove NAME, --rollout",
+    "plan --from-live --members 2 --rollout": "expected one of --members N",
+    "plan --from-live --remove x": "--remove: got 'x', expected a connected member: a, b",
+    "plan --from-live --add a": "--add: got 'a', which is a member already: a, b",
+    "plan --members 2": "go with --from-live only",
+}
+
+
+class Runtime:
+    """A queue that runs, its members by name, and commands beside it."""
+
+    def __init__(self, broker, stack):
+        self.broker = broker
+        self.members = {}
+        self._stack = stack
+
+    async def join(self, name):
+        member = Consumer(
+            self.broker.url,
+            queue="orders",
+            group="workers",
+            token=self.broker.tokens.consume,
+            member=name,
+            handle_sigterm=False,
+            leave_timeout_s=20.0,
+        )
+        self.members[name] = await self._stack.enter_async_context(member)
+
+    def owners(self):
+        return {str(p): name for name, each in self.members.items() for p in each.partitions}
+
+    async def until(self, condition, what):
+        """Wait until a condition holds; `condition` may be a coroutine function."""
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while True:
+                    found = condition()
+                    if asyncio.iscoroutine(found):
+                        found = await found
+                    if found:
+                        return found
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"{what} never came: {self.owners()}") from None
+
+    async def sizes(self, *sizes):
+        def are_so():
+            return sorted(len(each.partitions) for each in self.members.values()) == list(sizes)
+
+        await self.until(are_so, f"shares of {sizes}")
+
+    async def partq(self, *arguments, status=0):
+        """Run a command, and return what it prints."""
+        env = {key: value for key, value in os.environ.items() if not key.startswith("PARTQ_")}
+        process = await asyncio.create_subprocess_exec(
+            *PARTQ,
+            *arguments,
+            env={**env, "PARTQ_DATA_DIR": str(self.broker.runtime.data_dir)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(WAIT_S):
+                out, err = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+        assert process.returncode == status, err.decode()
+        return (err if status else out).decode()
+
+    async def invoke(self, *arguments):
+        """Run a command without a process of its own."""
+        env = {"PARTQ_DATA_DIR": str(self.broker.runtime.data_dir)}
+        return await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=env)
+
+    async def asked(self, *arguments):
+        """Return what a command prints as JSON."""
+        result = await self.invoke(*arguments, "--json")
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+    async def explained(self, partition):
+        return await self.asked("explain", partition)
+
+
+@pytest.fixture
+async def started():
+    async with AsyncExitStack() as stack:
+
+        async def start(**settings):
+            broker = await stack.enter_async_context(LocalBroker(**settings))
+            return Runtime(broker, stack)
+
+        yield start
+
+
+def after(plan):
+    return {member: counts["after"] for member, counts in plan["members"].items()}
+
+
+async def test_what_is_planned_is_what_happens(started):
+    """Scaled up and down for real, with two brokers; then nobody coordinates, and it is told."""
+    patient = {"rebalance": {"delaySeconds": 60}}
+    runtime = await started(partitions=6, broker_count=2, spec=patient)
+    await runtime.join("a")
+    await runtime.join("b")
+    await runtime.sizes(3, 3)
+    await runtime.until(lambda: waits_for(runtime, "0", "nothing"), "calm")
+    first = await runtime.explained("0")
+    assert first["member"] == runtime.owners()["1.0"]
+    assert first["broker"] in {"orders-broker-0", "orders-broker-1"}
+    assert (first["moves"][-1]["evidence"], first["moves"][-1]["source"]) == ("no_member", None)
+
+    before = runtime.owners()
+    plan = await runtime.until(lambda: settled_plan(runtime, "--add", "c"), "a plan")
+    assert (plan["moved"], plan["assigned"], plan["paused_at_once"]) == (2, 0, 2)
+    known = plan["estimated_from"]
+    assert runtime.owners() == before, "it was only a plan"
+    await runtime.join("c")
+    await runtime.sizes(2, 2, 2)
+    assert runtime.owners() == before | {m["partition"]: m["to"] for m in plan["moves"]}
+    assert {m["from"] for m in plan["moves"]} == {"a", "b"}
+
+    before = runtime.owners()
+    plan = await runtime.until(lambda: plan_knowing(runtime, known + 2), "the record of two moves")
+    assert after(plan) == {"a": 0, "b": 3, "c": 3}
+    assert plan["estimate_ms"] is not None
+    told = await runtime.partq("plan", "--from-live", "--members", "5")
+    assert told.startswith("group workers: ")
+    assert "earlier moves" in told
+    scaled = await runtime.until(lambda: settled_plan(runtime, "--members", "5"), "a plan")
+    assert (scaled["moved"], scaled["members"]["new-2"]) == (2, {"before": 0, "after": 1})
+    rolled = await runtime.until(lambda: settled_plan(runtime, "--rollout"), "a plan")
+    assert (rolled["moved"], rolled["paused_at_once"]) == (6, 2)
+    runtime.members["a"].leave()
+    await runtime.sizes(0, 3, 3)
+    assert runtime.owners() == before | {m["partition"]: m["to"] for m in plan["moves"]}
+
+    (moved, *_) = [m["partition"] for m in plan["moves"]]
+    await runtime.until(lambda: said_leaving(runtime, moved), "the record of the move")
+    told = await runtime.partq("explain", moved)
+    assert f"a -> {runtime.owners()[moved]}: a had said that it ends; " in told
+    assert "waits for: " in told
+
+    for child in runtime.broker.runtime.coordinators:
+        await child.stop()
+    runtime.members["b"].leave()
+    (stuck, *_) = [p for p, name in runtime.owners().items() if name == "b"]
+    waits = await runtime.until(
+        lambda: waits_for(runtime, stuck, "coordinator"), "a plan that nobody carries out"
+    )
+    assert waits["target"] == "c"
+    for child in runtime.broker.runtime.coordinators:
+        await child.start()
+    await runtime.sizes(0, 0, 6)
+
+
+async def settled_plan(runtime, *change):
+    """On a busy machine a flow may be lost and come back: then nothing moves for balance."""
+    plan = await runtime.asked("plan", "--from-live", *change)
+    return plan if plan["is_settled"] else None
+
+
+async def plan_knowing(runtime, count):
+    plan = await settled_plan(runtime, "--remove", "a")
+    return plan if plan is not None and plan["estimated_from"] >= count else None
+
+
+async def said_leaving(runtime, partition):
+    moves = (await runtime.explained(partition))["moves"]
+    return bool(moves) and moves[0]["evidence"] == "said_leaving"
+
+
+async def says(runtime, sentence, *arguments):
+    """Run a command as people do; a busy machine may lose a pause or a flow for a moment."""
+    return sentence in await runtime.partq(*arguments)
+
+
+async def in_flight(runtime, partition, count):
+    seen = await runtime.explained(partition)
+    return seen if seen["in_flight"] == count else None
+
+
+async def waits_for(runtime, partition, what):
+    waits = (await runtime.explained(partition))["waits_for"]
+    return waits if waits["what"] == what else None
+
+
+async def test_what_a_partition_waits_for(started):
+    """A has a message of each partition in hand when B joins, and one move a minute is allowed."""
+    rebalance = {"maxHandoffSeconds": 300, "maxMovesPerMinute": 1}
+    runtime = await started(partitions=4, spec={"rebalance": rebalance})
+    await runtime.join("a")
+    async with Producer(
+        runtime.broker.url, queue="orders", token=runtime.broker.tokens.produce
+    ) as producer:
+        await (await producer.send_many([Message(f"key-{n}", b"x") for n in range(64)]))
+    in_hand = {}
+    async with asyncio.timeout(WAIT_S):
+        while len(in_hand) < 4:
+            message = await anext(runtime.members["a"])
+            in_hand.setdefault(str(message.partition), []).append(message)
+    await runtime.join("b")
+    draining = await runtime.until(lambda: waits_for(runtime, "2", "drain"), "a drain")
+    assert draining["target"] == "b"
+    assert 0 < draining["left_ms"] <= 302_000
+    count = len(in_hand["1.2"])
+    seen = await runtime.until(lambda: in_flight(runtime, "1.2", count), "the others' release")
+    assert (seen["state"], seen["member"], seen["cursor"]) == ("Paused", "a", 0)
+    sentence = f"a to finish {count} messages that it has not acknowledged, the oldest at offset 0"
+    await runtime.until(lambda: says(runtime, sentence, "explain", "2"), sentence)
+
+    waits = await runtime.until(lambda: waits_for(runtime, "3", "budget"), "the budget")
+    assert (waits["target"], waits["limit"]) == ("b", "maxMovesPerMinute")
+    sentence = "the disruption budget (maxMovesPerMinute): it is to go to b"
+    await runtime.until(
+        lambda: says(runtime, sentence, "explain", "3", "--group", "workers"), sentence
+    )
+    sentence = "1 moves wait for the budget"
+    await runtime.until(lambda: says(runtime, sentence, "status"), sentence)
+
+    for message in in_hand["1.2"]:
+        runtime.members["a"].ack_nowait(message)
+    await runtime.until(lambda: runtime.owners().get("1.2") == "b", "the handover")
+    assert "1.3" not in {p for p, name in runtime.owners().items() if name == "b"}
+    for arguments, sentence in WRONG_QUESTIONS.items():
+        result = await runtime.invoke(*arguments.split())
+        assert (result.exit_code, sentence in result.stderr) == (2, True), result.stderr
+    for message in [each for some in in_hand.values() for each in some]:
+        runtime.members["a"].ack_nowait(message)
