@@ -20,8 +20,8 @@ WRONG_QUESTIONS = {
     "explain 0 --group others": "--group: got 'others', expected one of: workers",
     "plan --from-live": "expected one of --members N, --add and --remove NAME, --rollout",
     "plan --from-live --members 2 --rollout": "expected one of --members N",
-    "plan --from-live --remove x": "--remove: got 'x', expected a connected member: a, b",
-    "plan --from-live --add a": "--add: got 'a', which is a member already: a, b",
+    "plan --from-live --remove x": "--remove: got 'x', expected a connected member: ",
+    "plan --from-live --add a": "--add: got 'a', which is a member already",
     "plan --members 2": "go with --from-live only",
 }
 
