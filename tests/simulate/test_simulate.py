@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 
@@ -9,8 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
+from partq.simulate.loop import SimLoop
+from partq.simulate.memory_redis import MemoryRedis
+from partq.simulate.records import Records
 from partq.simulate.schedule import draw_schedule
 from partq.simulate.trial import run_schedule, run_seed
+from partq.simulate.watcher import Watcher
 from tests.simulate.mutations import MUTATIONS
 
 SEEDS = range(40)
@@ -54,6 +59,15 @@ def test_a_schedule_is_drawn_from_its_seed_alone():
     assert draw_schedule(7, 50) == draw_schedule(7, 50)
     assert draw_schedule(7, 50).events != draw_schedule(8, 50).events
     assert len(draw_schedule(7, 50).events) == 50
+
+
+def test_only_what_the_store_has_forgotten_may_be_missing():
+    watcher = Watcher(SimLoop(), random.Random(0))
+    watcher.records = Records(MemoryRedis(lambda: 0.0), {}, watcher.fail, lambda: 0.0)
+    watcher.records.finished.add(1)
+    watcher.records.forgotten.add(2)
+    watcher.confirmed.update({1: 1.0, 2: 1.5, 3: 2.0})
+    assert watcher.missing() == [3]
 
 
 def test_a_failing_seed_tells_what_was_done_and_what_was_wrong(monkeypatch):

@@ -92,6 +92,8 @@ class Records:
         self.append_counts: dict[int, int] = {}
         """How often each message was stored."""
         self.was_rolled_back = False
+        self.forgotten: set[int] = set()
+        """Messages that the store has lost with its last writes."""
         self.leases: dict[str, LeaseFacts] = {}
         """Of each broker, until it has given its lease up."""
         self._memory = memory
@@ -149,6 +151,7 @@ class Records:
             facts.owner = fields[b"owner"].decode()
             facts.broker_epoch = int(fields[b"broker_epoch"]) if facts.owner else 0
             end = int(fields[b"next"])
+            self.forgotten.update(facts.ids[end:])
             del facts.ids[end:]
             facts.batches = {first: b for first, b in facts.batches.items() if first < end}
             cursor = self._memory.hash(facts.cursor_key)

@@ -139,8 +139,7 @@ class _Trial:
             if loop.time() - began > bound_s:
                 world.watcher.fail("G7", f"not consumed: {'; '.join(backlog)}")
             loop.run_until(loop.time() + LOOK_S)
-        since = loop.time() if world.records.was_rolled_back else 0.0
-        if missing := world.watcher.missing(since):
+        if missing := world.watcher.missing():
             world.watcher.fail("G3", f"confirmed and never delivered: {missing}")
         return recovery_s
 

@@ -305,13 +305,13 @@ class Watcher:
 
     # ---- at the end -----------------------------------------------------------------------------
 
-    def missing(self, since: float) -> list[int]:
-        """Return the messages confirmed since a time that no application has finished."""
-        return [
-            message
-            for message, at in self.confirmed.items()
-            if at >= since and message not in self.records.finished
-        ]
+    def missing(self) -> list[int]:
+        """Return the confirmed messages that no application has finished.
+
+        Left out is what the store itself has forgotten.
+        """
+        done = self.records.finished | self.records.forgotten
+        return [message for message in self.confirmed if message not in done]
 
     def facts(self, partition: PartitionId) -> PartitionFacts:
         """Return what is known of a partition."""
