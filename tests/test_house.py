@@ -59,7 +59,7 @@ def test_operator_is_a_folder_and_never_a_package():
 def test_tests_mirror_the_packages():
     folders = {path.name for path in (ROOT / "tests").iterdir() if list(path.glob("test_*.py"))}
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
-    assert folders <= packages | {"examples"}
+    assert folders <= packages | {"examples", "faults"}
 
 
 def test_the_public_names():

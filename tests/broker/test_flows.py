@@ -188,7 +188,7 @@ async def test_an_ack_that_does_not_fit_counts_for_nothing(scene, peers, ack, ex
     assert await scene.source.ack(scene.held, 3) == ""
 
 
-@pytest.mark.req("SOL-07")
+@pytest.mark.req("SOL-07", "FAIL-01", "FAIL-12")
 async def test_an_ack_of_another_flow_is_fenced(scene, peers):
     stranger = await peers.open_flow(scene.running, "n", "j")
     assert await stranger.ack(scene.held, 3) == "fenced"
@@ -246,6 +246,7 @@ async def test_a_bind_of_the_same_life_takes_over(scene, peers):
     )
 
 
+@pytest.mark.req("FAIL-02")
 async def test_a_second_life_waits_for_a_missed_ping(scene, peers, clock):
     """While the older one answers, it is refused; then it wins, and the older one is told."""
     second = await peers.connect(

@@ -56,7 +56,7 @@ async def test_a_release_makes_a_drain_quick(scene):
     assert (values, deliver.cause) == (["b", "c"], Cause.NONE)
 
 
-@pytest.mark.req("SOL-33", "SOL-35")
+@pytest.mark.req("SOL-33", "SOL-35", "FAIL-08")
 async def test_the_target_may_bind_later(scene):
     handoff = await scene.paused()
     assert await scene.source.ack(scene.held, 3) == ""
@@ -106,6 +106,7 @@ FENCED = [
 ]
 
 
+@pytest.mark.req("FAIL-03")
 @pytest.mark.parametrize("name", ["pause", "drain", "commit", "cancel"])
 async def test_every_call_is_fenced(scene, name):
     """Nothing of it happens, and the source goes on."""

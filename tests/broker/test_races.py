@@ -42,6 +42,7 @@ async def test_a_pause_does_not_lapse_during_its_commit(scene, peers):
     assert revoked.cause == Cause.NONE
 
 
+@pytest.mark.req("FAIL-12")
 async def test_acks_wait_for_the_commit_that_is_under_way(scene, peers):
     """They count for neither member before the record has spoken: then the token has ended."""
     handoff = await scene.paused(drain_ms=0)

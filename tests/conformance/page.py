@@ -22,6 +22,8 @@ SECTIONS: Final = {
     "HND": "The handoff of a partition",
     "SOL-U": "What reference pages add",
     "MEM": "Membership",
+    "FAIL": "What has gone wrong elsewhere",
+    "CRASH": "The crash table: who dies, and when",
 }
 """The families of rows that the page lists, in its order. Marks may name others, too."""
 KINDS: Final = frozenset("FBSRLEDG")
@@ -29,7 +31,7 @@ SHOWN: Final = ("met", "differently", "in part")
 """Results that a test shows; the others have none."""
 RESULTS: Final = (*SHOWN, "not built", "not met")
 
-_ROW_ID = re.compile(r"(?P<family>[A-Z]{3}(?:-U)?)(?:(?<=-U)|-)\d{2,3}")
+_ROW_ID = re.compile(r"(?P<family>[A-Z]{3,5}(?:-U)?)(?:(?<=-U)|-)\d{2,3}")
 _HEAD = """\
 # Conformance
 

@@ -89,6 +89,7 @@ async def test_a_rebalance_is_kept_with_its_cost(system, until):
     assert (rebalance.trigger, rebalance.moved, rebalance.assigned) == ("member_joined", 2, 0)
 
 
+@pytest.mark.req("FAIL-07")
 async def test_a_silent_broker_holds_up_only_its_own_partitions(system, until):
     """Both brokers were seen; then one falls silent in the middle of its handoffs."""
     system.own("a", "a", "a", "a")
@@ -110,6 +111,7 @@ async def test_a_silent_broker_holds_up_only_its_own_partitions(system, until):
         await until(lambda: set(system.brokers.owners().values()) == {"b"})
 
 
+@pytest.mark.req("FAIL-04")
 async def test_no_plan_before_every_living_broker_was_seen_once(system):
     system.brokers.bind("a")
     system.brokers.silent.add("b-1")
@@ -211,6 +213,7 @@ async def test_a_source_that_is_lost_while_it_drains_is_not_waited_for(system, u
     assert {forced for _, forced in system.said("committed")} == {"source_lost"}
 
 
+@pytest.mark.req("FAIL-08")
 async def test_a_target_that_is_lost_lets_the_source_go_on(system, until):
     system.own("a", "a", "a", "a")
     for record in system.brokers.records.values():
@@ -292,6 +295,7 @@ async def test_the_record_of_a_new_attempt_outlives_that_of_the_last_one(system,
         await until(lambda: not system.store.handoffs)
 
 
+@pytest.mark.req("FAIL-09")
 async def test_the_next_coordinator_copies_what_was_committed(system, until):
     system.own("b", "b", "a", "a")
     system.brokers.bind("a")
@@ -304,6 +308,7 @@ async def test_the_next_coordinator_copies_what_was_committed(system, until):
     assert system.said("committed") == []
 
 
+@pytest.mark.req("FAIL-05")
 async def test_two_coordinators_at_once_do_no_harm(system, until):
     system.brokers.bind("a")
     system.brokers.bind("b")

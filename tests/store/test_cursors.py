@@ -86,6 +86,7 @@ async def test_acks_of_messages_that_the_log_has_lost_count_for_nothing(
 # ---- commit -------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("FAIL-11")
 async def test_commit_hands_over_with_the_acks(
     partitions, partition, broker_epoch, ten_messages, member
 ):
@@ -157,6 +158,7 @@ async def test_commit_is_refused(partitions, partition, broker_epoch, member, ch
 # ---- a store that forgot ------------------------------------------------------------------------
 
 
+@pytest.mark.req("FAIL-10")
 async def test_epochs_never_repeat_whatever_the_store_forgets(
     store, keys, partitions, partition, broker_epoch, member, clock_passes
 ):
