@@ -347,7 +347,7 @@ class KnowingRuntime(LoopbackRuntime):
     def time_left_ms(self, group, member):
         return self.left_ms.get(member)
 
-    def facts(self, group, members):
+    def facts(self, group, members, leaving):
         return {member: self.known[member] for member in members if member in self.known}
 
 

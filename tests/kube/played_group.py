@@ -38,6 +38,7 @@ class PlayedGroup:
             "shop",
             policy_of=lambda name: policy,
             delay_s_of=lambda name: DELAY_S,
+            clock=self.clock,
         )
         self.owners = dict.fromkeys(PartitionId(1, index) for index in range(partitions))
         self.heirs = {}
@@ -47,6 +48,7 @@ class PlayedGroup:
         """The moves of the last look."""
         self._bodies = {}
         self._bound = set()
+        self._leaving = set()
         self._lost_at = {}
 
     # ---- what happens ---------------------------------------------------------------------------
@@ -93,6 +95,10 @@ class PlayedGroup:
         self._bound.discard(uid_of(number))
         self._lost_at.setdefault(uid_of(number), self.clock.now)
 
+    def leave(self, number):
+        """Let a pod's process say that it leaves; it goes on until it has handed over."""
+        self._leaving.add(uid_of(number))
+
     # ---- what is done ---------------------------------------------------------------------------
 
     def look(self, *, at_most=None):
@@ -102,7 +108,8 @@ class PlayedGroup:
             list(self.owners.values()),
             bound=sorted(self._bound),
             lost={m: round((self.clock.now - at) * 1000) for m, at in self._lost_at.items()},
-            facts=self.runtime.facts("workers", members),
+            facts=self.runtime.facts("workers", members, self._leaving & self._bound),
+            leaving=self._leaving,
             heirs=dict(self.heirs),
         )
         rules = GroupRules()

@@ -23,14 +23,26 @@ def begin(group, size):
     group.moves.clear()
 
 
-def replace(group, old, new, template, *, surge, dies_after=None):
-    """Replace one pod by another, as the controllers do; a coordinator may die at each look."""
+def replace(group, old, new, template, *, surge, dies_after=None, is_heard_late=False):
+    """Replace one pod by another, as the controllers do; a coordinator may die at each look.
+
+    `is_heard_late`: the process says that it leaves before the pod is known to end.
+    """
+
+    def end():
+        if is_heard_late:
+            group.leave(old)
+            group.look()
+            group.pass_time(NEWS_S / 2)
+            group.look()
+        group.end(old)
+
     if surge:
         group.pod(new, template)
         group.look(at_most=dies_after)
-        group.end(old)
+        end()
     else:
-        group.end(old)
+        end()
         group.look(at_most=dies_after)
         group.pod(new, template, connects=False, ready=False)
         group.pass_time(NEWS_S + 1)
@@ -54,11 +66,12 @@ def is_even(group):
 
 @pytest.mark.req("MEM-07")
 @pytest.mark.parametrize("surge", [True, False], ids=["surge", "no surge"])
+@pytest.mark.parametrize("is_heard_late", [True, False], ids=["heard late", "heard in time"])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_each_partition_moves_once(group, size, surge):
+def test_each_partition_moves_once(group, size, is_heard_late, surge):
     begin(group, size)
     for number in range(size):
-        replace(group, number, 10 + number, "new", surge=surge)
+        replace(group, number, 10 + number, "new", surge=surge, is_heard_late=is_heard_late)
     assert counts(group) == (PARTITIONS, 1)
     assert set(group.held()) == set(range(10, 10 + size))
     assert is_even(group)

@@ -104,22 +104,26 @@ def test_members_of_a_group_in_a_rollout():
     cluster.put_pod(pod(old, OLD))
     cluster.put_pod(pod(new, NEW, minute=1))
     runtime = KubernetesRuntime(
-        cluster, "shop", policy_of=lambda group: "KubernetesAware", delay_s_of=lambda group: 5.0
+        cluster,
+        "shop",
+        policy_of=lambda group: "KubernetesAware",
+        delay_s_of=lambda group: 5.0,
+        clock=clock,
     )
     members = [f"{old}/main", f"{new}/main"]
 
-    assert list(runtime.facts("workers", members).values()) == [AVOIDED, REPLACEMENT]
+    assert list(runtime.facts("workers", members, ()).values()) == [AVOIDED, REPLACEMENT]
     clock.now += 60
     cluster.put_pod(pod(old, OLD, deletion_grace=30))
     clock.now += 30 - MARGIN_S - 1
-    assert list(runtime.facts("workers", members).values()) == [REPLACED, REPLACEMENT]
+    assert list(runtime.facts("workers", members, ()).values()) == [REPLACED, REPLACEMENT]
     clock.now += 1
-    assert list(runtime.facts("workers", members).values()) == [
+    assert list(runtime.facts("workers", members, ()).values()) == [
         MemberFact.IS_TERMINATING,
         REPLACEMENT,
     ]
     cluster.drop_pod(pod(old, OLD, deletion_grace=0))
-    assert list(runtime.facts("workers", members).values()) == [
+    assert list(runtime.facts("workers", members, ()).values()) == [
         MemberFact.IS_GONE_FOR_GOOD,
         MemberFact.EXISTS,
     ]

@@ -37,9 +37,13 @@ def cluster(noticed, clock):
     return cluster
 
 
-def runtime(cluster, policy="KubernetesAware"):
+def runtime(cluster, policy="KubernetesAware", clock=None):
     return KubernetesRuntime(
-        cluster, "shop", policy_of=lambda group: policy, delay_s_of=lambda group: DELAY_S
+        cluster,
+        "shop",
+        policy_of=lambda group: policy,
+        delay_s_of=lambda group: DELAY_S,
+        clock=clock or Clock(),
     )
 
 
@@ -120,13 +124,35 @@ def test_facts(cluster, clock, life, fact):
     for step, body in life:
         step(cluster, **body)
     clock.now += NEWS_S
-    facts = runtime(cluster).facts("workers", [MEMBER])
+    facts = runtime(cluster).facts("workers", [MEMBER], ())
     assert facts.get(MEMBER, MemberFact.UNKNOWN) is fact
 
 
 def test_a_timer_knows_nothing(cluster):
     put(cluster, deletion_grace=30)
-    assert runtime(cluster, "Timer").facts("workers", [MEMBER]) == {}
+    assert runtime(cluster, "Timer").facts("workers", [MEMBER], [MEMBER]) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "fact"),
+    [({}, MemberFact.IS_BEING_REPLACED), ({"owner": "StatefulSet"}, MemberFact.EXISTS)],
+)
+def test_who_leaves_may_know_of_its_pods_end_before_the_operator(cluster, clock, body, fact):
+    """For a moment; then it leaves for reasons of its own. A new life begins anew."""
+    put(cluster, **body)
+    known = runtime(cluster, clock=clock)
+
+    def found(*leaving):
+        return known.facts("workers", [MEMBER], leaving)[MEMBER]
+
+    assert found() is MemberFact.EXISTS
+    for _ in range(2):
+        assert found(MEMBER) is fact
+        clock.now += NEWS_S / 2
+        assert found(MEMBER) is fact
+        clock.now += NEWS_S / 2
+        assert found(MEMBER) is MemberFact.EXISTS
+        assert found() is MemberFact.EXISTS
 
 
 @pytest.mark.parametrize(
@@ -143,7 +169,7 @@ def test_a_member_known_by_its_pods_name_comes_back_with_the_next_pod(cluster, l
     member = MemberId("workers-0/main")
     for step, body in life:
         step(cluster, name="workers-0", owner="StatefulSet", **body)
-    assert runtime(cluster).facts("workers", [member]).get(member) is fact
+    assert runtime(cluster).facts("workers", [member], ()).get(member) is fact
 
 
 def test_pods_wake_the_queues_that_they_concern(cluster, noticed):

@@ -27,7 +27,7 @@ from partq.coordinator.ports import (
 from partq.coordinator.roster import Roster
 from partq.coordinator.rules import at_once
 from partq.coordinator.runner import Ended, HandoffRunner
-from partq.coordinator.sight import Outcome, World, bound, look
+from partq.coordinator.sight import Outcome, World, bound, leaving, look
 from partq.coordinator.view import GroupView, as_assigned
 from partq.core import handoff
 from partq.core.evidence import evidence
@@ -127,7 +127,9 @@ class GroupWorker:
             assignment=assignment,
             outcomes=self._outcomes,
             # A member may be bound that a store which lost its last writes does not list.
-            facts=self._runtime.facts(group, members.members.keys() | bound(world, group)),
+            facts=self._runtime.facts(
+                group, members.members.keys() | bound(world, group), leaving(world, group)
+            ),
         )
         self._follow_records(sight)
         table = judge(sight, rules.membership)

@@ -14,7 +14,9 @@ class LoopbackRuntime:
     that is lost may come back until the rebalance delay is over.
     """
 
-    def facts(self, group: str, members: Collection[MemberId]) -> Mapping[MemberId, MemberFact]:
+    def facts(
+        self, group: str, members: Collection[MemberId], leaving: Collection[MemberId]
+    ) -> Mapping[MemberId, MemberFact]:
         """Return nothing: processes are not watched."""
         return {}
 

@@ -291,8 +291,13 @@ class BrokerAdmin(Protocol):
 class Runtime(Protocol):
     """What is known of the members' processes beside their flows."""
 
-    def facts(self, group: str, members: Collection[MemberId]) -> Mapping[MemberId, MemberFact]:
-        """Return what is known of these members of a group; who is missing is unknown."""
+    def facts(
+        self, group: str, members: Collection[MemberId], leaving: Collection[MemberId]
+    ) -> Mapping[MemberId, MemberFact]:
+        """Return what is known of these members of a group; who is missing is unknown.
+
+        `leaving`: those that have said so themselves.
+        """
 
     def time_left_ms(self, group: str, member: MemberId) -> int | None:
         """Return how long a member that ends may still hand over; None: nothing ends it."""

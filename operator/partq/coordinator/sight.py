@@ -47,6 +47,17 @@ def bound(world: World, group: str) -> set[MemberId]:
     return {flow.member for flow in flows if flow.group == group}
 
 
+def leaving(world: World, group: str) -> set[MemberId]:
+    """Return the members of a group that have said that they leave, in the life that they are in.
+
+    A life says so at one broker after the other.
+    """
+    flows = [each for state in world.states.values() for each in state.flows if each.group == group]
+    said = {(flow.member, flow.incarnation) for flow in flows if flow.is_leaving}
+    stay = {flow.member for flow in flows if (flow.member, flow.incarnation) not in said}
+    return {member for member, _ in said} - stay
+
+
 def look(
     world: World,
     group: str,

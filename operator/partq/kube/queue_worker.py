@@ -63,6 +63,7 @@ class QueueWorker:
             key.namespace,
             policy_of=self._groups.policy_of,
             delay_s_of=self._groups.delay_s_of,
+            clock=context.clock,
         )
         self._serving = Serving(
             context, key, self._runtime, on_view=self._take_view, on_rebalance=self._count

@@ -7,7 +7,7 @@ from partq.core.model import MemberId
 from partq.kube import parse
 from partq.kube.cluster import Cluster
 from partq.kube.parse import Pod
-from partq.kube.rollout import rollout_facts
+from partq.kube.rollout import NEWS_S, rollout_facts
 from partq.resources.models import RebalancePolicy
 
 COMMIT_MARGIN_S = 1.0
@@ -24,21 +24,29 @@ class KubernetesRuntime:
         *,
         policy_of: Callable[[str], RebalancePolicy],
         delay_s_of: Callable[[str], float],
+        clock: Callable[[], float],
     ) -> None:
         """Take the view; the functions name a group's policy, and its rebalance delay."""
         self._cluster = cluster
         self._namespace = namespace
         self._policy_of = policy_of
         self._delay_s_of = delay_s_of
+        self._clock = clock
+        self._leaving_at: dict[str, dict[MemberId, float]] = {}
+        """By group: when a member was first seen to leave."""
 
-    def facts(self, group: str, members: Collection[MemberId]) -> Mapping[MemberId, MemberFact]:
+    def facts(
+        self, group: str, members: Collection[MemberId], leaving: Collection[MemberId]
+    ) -> Mapping[MemberId, MemberFact]:
         """Return what is known of these members; under the policy Timer, nothing."""
+        early = self._early(group, leaving)
         if self._policy_of(group) == "Timer":
             return {}
         pods = self._cluster.members(self._namespace, group)
         in_rollout = rollout_facts(pods, self._cluster.ages)
         delay_s = self._delay_s_of(group)
         found = {member: self._fact(member, in_rollout, delay_s) for member in members}
+        found |= dict.fromkeys(early & found.keys(), MemberFact.IS_BEING_REPLACED)
         return {m: fact for m, fact in found.items() if fact is not MemberFact.UNKNOWN}
 
     def time_left_ms(self, group: str, member: MemberId) -> int | None:
@@ -80,6 +88,24 @@ class KubernetesRuntime:
             return pod if pod is not None and pod.namespace == self._namespace else None
         pod = self._cluster.pod_named(self._namespace, name.pod or "")
         return pod if pod is not None and pod.keeps_name else None
+
+    def _early(self, group: str, leaving: Collection[MemberId]) -> set[MemberId]:
+        """Return who says that it leaves, and may have heard of its pod's end before the operator.
+
+        The kubelet's word to the process and the API server's to the operator race each other. Who
+        is spread before the rollout is seen moves twice, so the news is waited for.
+        """
+        now, before = self._clock(), self._leaving_at.pop(group, {})
+        if leaving:
+            self._leaving_at[group] = {m: before.get(m, now) for m in leaving}
+        return {
+            member
+            for member, at in self._leaving_at.get(group, {}).items()
+            if now - at < NEWS_S
+            and (pod := self._pod(member)) is not None
+            and pod.deployment
+            and not (pod.is_terminating or pod.is_over)
+        }
 
     def _fact(
         self, member: MemberId, in_rollout: Mapping[str, MemberFact], delay_s: float

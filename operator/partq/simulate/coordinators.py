@@ -62,7 +62,9 @@ class PodFacts:
         self.known: dict[MemberId, MemberFact] = {}
         self._is_aware = is_aware
 
-    def facts(self, group: str, members: Collection[MemberId]) -> Mapping[MemberId, MemberFact]:
+    def facts(
+        self, group: str, members: Collection[MemberId], leaving: Collection[MemberId]
+    ) -> Mapping[MemberId, MemberFact]:
         """Return what is known; by the policy `Timer` that is nothing."""
         if not self._is_aware:
             return {}
