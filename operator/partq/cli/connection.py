@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import click
 
 from partq.errors import SettingsError, UnknownGroupError
 
 Role = Literal["produce", "consume", "admin"]
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_DATA_DIR = Path(".partq")
 
@@ -28,8 +28,35 @@ class Connection:
     """The queue's groups as far as they are known."""
 
 
-def connection_options(command: Command) -> Command:
-    """Add the options that `find_connection` takes."""
+Connect = Callable[[Role], Connection]
+"""Finds the queue, with a token of that role; raises as `find_connection`."""
+
+
+def connection_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where a queue is; the command gets `connect`, a `Connect`."""
+
+    @wraps(command)
+    def connected(
+        *,
+        queue: str | None,
+        namespace: str,
+        url: str | None,
+        token: str | None,
+        ca_file: Path | None,
+        data_dir: Path,
+        **others: Any,
+    ) -> None:
+        connect = partial(
+            find_connection,
+            queue=queue,
+            namespace=namespace,
+            url=url,
+            token=token,
+            ca_file=ca_file,
+            data_dir=data_dir,
+        )
+        command(connect=connect, **others)
+
     options = [
         click.option("--queue", envvar="PARTQ_QUEUE", show_envvar=True, help="Name of the queue."),
         click.option(
@@ -62,8 +89,8 @@ def connection_options(command: Command) -> Command:
         data_dir_option,
     ]
     for option in reversed(options):
-        command = option(command)
-    return command
+        connected = option(connected)
+    return connected
 
 
 wait_option = click.option(

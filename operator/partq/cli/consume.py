@@ -6,15 +6,14 @@ import json
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from partq.cli.connection import (
+    Connect,
     Connection,
     connection_options,
-    find_connection,
     group_option,
     known_group,
     wait_option,
@@ -59,12 +58,7 @@ with --json everything, one JSON object per line.
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON line for each message.")
 def consume(
     *,
-    queue: str | None,
-    namespace: str,
-    url: str | None,
-    token: str | None,
-    ca_file: Path | None,
-    data_dir: Path,
+    connect: Connect,
     wait_s: float,
     group: str | None,
     member: str | None,
@@ -74,15 +68,7 @@ def consume(
     as_json: bool,
 ) -> None:
     """Print and acknowledge until told to end."""
-    connection = find_connection(
-        "consume",
-        queue=queue,
-        namespace=namespace,
-        url=url,
-        token=token,
-        ca_file=ca_file,
-        data_dir=data_dir,
-    )
+    connection = connect("consume")
     work = _consume(
         connection,
         group=known_group(connection, group),

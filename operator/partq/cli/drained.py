@@ -4,15 +4,14 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
 
 from partq.cli.connection import (
+    Connect,
     Connection,
     connection_options,
-    find_connection,
     group_option,
     known_group,
 )
@@ -66,12 +65,7 @@ Exit status: 0 nothing is held; 3 something is, or not every partition could be 
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def drained(
     *,
-    queue: str | None,
-    namespace: str,
-    url: str | None,
-    token: str | None,
-    ca_file: Path | None,
-    data_dir: Path,
+    connect: Connect,
     group: str | None,
     members: tuple[str, ...],
     wait_s: float | None,
@@ -83,15 +77,7 @@ def drained(
             f"--member (PARTQ_MEMBER): got {len(members)} names, expected 1 to {MAX_MEMBERS}; "
             "give the name that the consumer binds with"
         )
-    connection = find_connection(
-        "consume",
-        queue=queue,
-        namespace=namespace,
-        url=url,
-        token=token,
-        ca_file=ca_file,
-        data_dir=data_dir,
-    )
+    connection = connect("consume")
     names = tuple(dict.fromkeys(members))
     picture = asyncio.run(_drain(connection, known_group(connection, group), names, wait_s))
     click.echo(json.dumps(_as_json(picture)) if as_json else _as_text(picture))

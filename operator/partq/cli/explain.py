@@ -5,13 +5,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
 
 from partq.cli.asking import ask_for_group
-from partq.cli.connection import connection_options, find_connection
+from partq.cli.connection import Connect, connection_options
 from partq.cli.wording import spell_ms
 from partq.coordinator.picture import Picture, read_picture
 from partq.core.evidence import Evidence
@@ -75,25 +74,12 @@ _WAITS = {
 def explain(
     *,
     partition: str,
-    queue: str | None,
-    namespace: str,
-    url: str | None,
-    token: str | None,
-    ca_file: Path | None,
-    data_dir: Path,
+    connect: Connect,
     group: str | None,
     as_json: bool,
 ) -> None:
     """Ask any broker for the group's picture, judge it, and tell."""
-    connection = find_connection(
-        "admin",
-        queue=queue,
-        namespace=namespace,
-        url=url,
-        token=token,
-        ca_file=ca_file,
-        data_dir=data_dir,
-    )
+    connection = connect("admin")
     wanted = _parse(partition)
     name, body = asyncio.run(ask_for_group(connection, group))
     picture = read_picture(name, body)

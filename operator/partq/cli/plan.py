@@ -5,12 +5,11 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from partq.cli.connection import connection_options, find_connection
+from partq.cli.connection import Connect, connection_options
 from partq.cli.plan_live import Wish, plan_from_live, show
 from partq.core.assignors import ASSIGNORS, moved
 from partq.core.model import MemberId, PartitionId
@@ -80,25 +79,12 @@ def plan(
     removed: tuple[str, ...],
     is_rollout: bool,
     group: str | None,
-    queue: str | None,
-    namespace: str,
-    url: str | None,
-    token: str | None,
-    ca_file: Path | None,
-    data_dir: Path,
+    connect: Connect,
 ) -> None:
     """Print a plan, whatever it is made from."""
     wish = Wish(member_count=member_count, added=added, removed=removed, is_rollout=is_rollout)
     if from_live:
-        connection = find_connection(
-            "admin",
-            queue=queue,
-            namespace=namespace,
-            url=url,
-            token=token,
-            ca_file=ca_file,
-            data_dir=data_dir,
-        )
+        connection = connect("admin")
         result = plan_from_live(connection, group, wish)
         if as_json:
             click.echo(json.dumps(result, ensure_ascii=False))

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from partq.cli.connection import (
+    Connect,
     Connection,
     connection_options,
-    find_connection,
     wait_option,
 )
 from partq.cli.lines import Line, open_lines
@@ -91,12 +91,7 @@ class Outcome:
 def publish(
     *,
     values: tuple[str, ...],
-    queue: str | None,
-    namespace: str,
-    url: str | None,
-    token: str | None,
-    ca_file: Path | None,
-    data_dir: Path,
+    connect: Connect,
     wait_s: float,
     key: str | None,
     input_file: Path | None,
@@ -106,15 +101,7 @@ def publish(
     """Publish everything and report."""
     if input_file is not None and (values or key is not None):
         raise click.UsageError("--input goes with neither VALUES nor --key: its lines name both")
-    connection = find_connection(
-        "produce",
-        queue=queue,
-        namespace=namespace,
-        url=url,
-        token=token,
-        ca_file=ca_file,
-        data_dir=data_dir,
-    )
+    connection = connect("produce")
     messages: AsyncIterator[Outgoing]
     size_bytes: int | None = None
     if values:

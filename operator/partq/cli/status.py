@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from partq.cli.asking import ask, open_session
-from partq.cli.connection import Connection, connection_options, find_connection
+from partq.cli.connection import Connect, Connection, connection_options
 from partq.errors import UnavailableError
 
 WATCH_EVERY_S = 1.0
@@ -36,25 +35,12 @@ _HELP = """Show what a queue does: partitions, members, lag, handoffs.
 @click.option("--watch", is_flag=True, help="Show it again each second until interrupted.")
 def status(
     *,
-    queue: str | None,
-    namespace: str,
-    url: str | None,
-    token: str | None,
-    ca_file: Path | None,
-    data_dir: Path,
+    connect: Connect,
     as_json: bool,
     watch: bool,
 ) -> None:
     """Ask any broker, and show its answer."""
-    connection = find_connection(
-        "admin",
-        queue=queue,
-        namespace=namespace,
-        url=url,
-        token=token,
-        ca_file=ca_file,
-        data_dir=data_dir,
-    )
+    connection = connect("admin")
     if watch:
         asyncio.run(_watch(connection, as_json=as_json))
         return
