@@ -1,9 +1,8 @@
-"""A store and brokers in memory, with the checks of the protocol, and a clock that can be moved."""
+"""A store in memory, and a coordinator over it and over brokers in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
@@ -11,189 +10,16 @@ import pytest
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.loopback import LoopbackRuntime
 from partq.coordinator.ports import (
-    Answer,
-    BrokerState,
-    FlowReport,
-    GroupReport,
-    PartitionReport,
     StorePorts,
 )
 from partq.core.layout import Layout
-from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+from partq.core.model import BrokerId, PartitionId
 from partq.core.records import Journal
-from partq.errors import UnavailableError, UnknownQueueError
+from partq.errors import UnknownQueueError
+from tests.coordinator.fake_brokers import GROUP, FakeBrokers, Record
 from tests.coordinator.timing import Clock, eventually
 
-GROUP = "workers"
 MEMBER_WRITES = ("list_member", "unlist", "mark_lost", "clear_lost", "pair", "unpair")
-
-
-@dataclass
-class Record:
-    """One partition at its broker, for one group."""
-
-    broker: str
-    broker_epoch: int = 7
-    held_s: float = 60.0
-    member: str | None = None
-    epoch: int = 1
-    closed: int = 0
-    pause: int | None = None
-    committed: tuple | None = None
-    in_flight: int = 0
-
-
-@dataclass
-class FakeBrokers:
-    """Brokers that answer at once, not at all, or without being heard."""
-
-    journal: list
-    records: dict = field(default_factory=dict)
-    flows: dict = field(default_factory=dict)
-    """(member, broker) → [age_s, is_leaving]"""
-    losses: dict = field(default_factory=dict)
-    silent: set = field(default_factory=set)
-    """Brokers that do not answer."""
-    deaf: set = field(default_factory=set)
-    """Kinds of calls that are carried out and whose answer is lost."""
-
-    def bind(self, member, *, age_s=60.0, brokers=("b-0", "b-1"), leaving=False):
-        for broker in brokers:
-            self.flows[member, broker] = [age_s, leaving]
-            self.losses.pop((member, broker), None)
-            for record in self.records.values():
-                if (record.member, record.broker) == (member, broker):
-                    record.epoch += 1
-
-    def leave(self, member):
-        for (name, _), flow in self.flows.items():
-            if name == member:
-                flow[1] = True
-
-    def lose(self, member, *, age_s=0.0):
-        for key in [key for key in self.flows if key[0] == member]:
-            del self.flows[key]
-            self.losses[key] = age_s
-
-    def owners(self):
-        return {p.index: record.member for p, record in sorted(self.records.items())}
-
-    async def state(self, url):
-        await self._reach(url, "state")
-        return BrokerState(
-            broker=BrokerId(url),
-            incarnation="i",
-            partitions={
-                partition: PartitionReport(
-                    broker_epoch=BrokerEpoch(record.broker_epoch),
-                    held_ms=round(record.held_s * 1000),
-                    groups={
-                        GROUP: GroupReport(
-                            member=record.member,
-                            epoch=Epoch(record.epoch),
-                            closed_attempt=record.closed,
-                            is_bound=(record.member, url) in self.flows,
-                            pause_attempt=record.pause,
-                        )
-                    },
-                )
-                for partition, record in self.records.items()
-                if record.broker == url
-            },
-            flows=[
-                self._flow(member, age_s, leaving)
-                for (member, broker), (age_s, leaving) in self.flows.items()
-                if broker == url
-            ],
-            lost_flows=[
-                self._flow(member, age_s, False)
-                for (member, broker), age_s in self.losses.items()
-                if broker == url
-            ],
-        )
-
-    def _flow(self, member, age_s, leaving):
-        return FlowReport(
-            group=GROUP,
-            member=MemberId(member),
-            incarnation="i",
-            address="127.0.0.1",
-            age_ms=round(age_s * 1000),
-            is_leaving=leaving,
-        )
-
-    async def _reach(self, url, kind):
-        if url in self.silent:
-            raise UnavailableError(f"{kind}: {url} is silent")
-        await asyncio.sleep(0)
-
-    async def _each(self, kind, url, calls, work):
-        self.journal += [(kind, p.index, call.attempt.number) for p, call in calls.items()]
-        await self._reach(url, kind)
-        answers = [self._one(partition, call, work) for partition, call in calls.items()]
-        if kind in self.deaf:
-            raise UnavailableError(f"{kind}: the answer is lost")
-        return answers
-
-    def _one(self, partition, call, work):
-        record, attempt = self.records[partition], call.attempt
-        if record.committed == (attempt.number, attempt.target):
-            return Answer(partition=partition, epoch=Epoch(record.epoch))
-        fits = (record.broker_epoch, record.epoch) == (attempt.broker_epoch, attempt.epoch)
-        if not fits or record.closed >= attempt.number or record.member != attempt.source:
-            return Answer(partition=partition, code="attempt_refused", message="does not fit")
-        return work(partition, record, call)
-
-    async def pause(self, url, group, pauses, *, lease_ms):
-        def work(partition, record, call):
-            record.pause = call.attempt.number
-            return Answer(partition=partition, is_drained=not record.in_flight)
-
-        return await self._each("pause", url, pauses, work)
-
-    async def drain(self, url, group, drains, *, wait_ms):
-        await asyncio.sleep(0.01)
-
-        def work(partition, record, call):
-            if record.pause != call.attempt.number:
-                return Answer(partition=partition, code="attempt_refused", message="lapsed")
-            return Answer(partition=partition, is_drained=not record.in_flight)
-
-        return await self._each("drain", url, drains, work)
-
-    async def commit(self, url, group, commits):
-        def work(partition, record, call):
-            is_bound = (record.member, record.broker) in self.flows
-            if is_bound and record.pause != call.attempt.number:
-                return Answer(partition=partition, code="attempt_refused", message="no pause")
-            record.member, record.epoch = call.attempt.target, record.epoch + 10
-            record.closed, record.pause = call.attempt.number, None
-            record.committed = (call.attempt.number, call.attempt.target)
-            self.journal.append(("committed", partition.index, call.forced))
-            return Answer(partition=partition, epoch=Epoch(record.epoch))
-
-        return await self._each("commit", url, commits, work)
-
-    async def cancel(self, url, group, cancels):
-        def work(partition, record, call):
-            record.closed, record.pause = call.attempt.number, None
-            return Answer(partition=partition)
-
-        return await self._each("cancel", url, cancels, work)
-
-    async def claim(self, url, partitions):
-        await self._reach(url, "claim")
-        self.journal += [("claim", partition.index, url) for partition in partitions]
-        for partition in partitions:
-            self.records[partition] = Record(url, held_s=0.0)
-        return [Answer(partition=partition) for partition in partitions]
-
-    async def yield_(self, url, partitions):
-        await self._reach(url, "yield")
-        self.journal += [("yield", partition.index, url) for partition in partitions]
-        for partition in partitions:
-            del self.records[partition]
-        return [Answer(partition=partition) for partition in partitions]
 
 
 class FakeStore:

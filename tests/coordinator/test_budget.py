@@ -6,7 +6,7 @@ import pytest
 
 from partq.core.model import PartitionId
 from partq.core.records import HandoffRecord
-from tests.coordinator.test_coordinator import looks
+from tests.coordinator.timing import looks
 
 P0 = PartitionId(1, 0)
 

@@ -1,20 +1,13 @@
-import asyncio
 from types import SimpleNamespace
 
 import pytest
 
 from partq.core.model import PartitionId
 from partq.core.records import HandoffRecord
+from tests.coordinator.timing import looks
 
 P0 = PartitionId(1, 0)
 GROUP = "workers"
-
-
-async def looks(coordinator, count=3):
-    """Look a few times by hand; the runner has its turn between."""
-    for _ in range(count):
-        await coordinator.look()
-        await asyncio.sleep(0.01)
 
 
 async def test_what_is_vacant_is_shared_out_without_a_pause(system, until):

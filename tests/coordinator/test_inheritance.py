@@ -5,7 +5,7 @@ import pytest
 from partq.core.membership import MemberFact
 from partq.core.model import PartitionId
 from partq.errors import StoreUnavailableError
-from tests.coordinator.conftest import GROUP
+from tests.coordinator.fake_brokers import GROUP
 
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
 

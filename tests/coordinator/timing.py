@@ -29,3 +29,10 @@ class Clock:
 
     def stop(self):
         self.stopped_at = time.monotonic()
+
+
+async def looks(coordinator, count=3):
+    """Look a few times by hand; the runner has its turn between."""
+    for _ in range(count):
+        await coordinator.look()
+        await asyncio.sleep(0.01)
