@@ -100,6 +100,8 @@ class Records:
         self._fail = fail
         self._now = now
         self._heard: dict[Process, set[str]] = {}
+        self._began_at: dict[Process, float] = {}
+        """When each coordinator heard of a broker for the first time."""
         self._by_meta = {facts.meta: (name, facts) for name, facts in self.partitions.items()}
         self._last_attempt = 0
         self._judges: dict[str, Callable[[str, PartitionFacts, Sequence[bytes], Any], None]] = {
@@ -115,6 +117,7 @@ class Records:
     def heard(self, coordinator: Process, broker: str) -> None:
         """Learn that a coordinator has got the state of a broker."""
         self._heard.setdefault(coordinator, set()).add(broker)
+        self._began_at.setdefault(coordinator, self._now())
 
     def follow(
         self,
@@ -252,15 +255,17 @@ class Records:
             self._fail("S2", f"{name}: trimmed to {first}, the cursor is at {facts.cursor}")
 
     def _judge_plan(self, coordinator: Process) -> None:
-        """Who plans must have the state of every broker that lives, for all it can know.
+        """Who plans must have heard once of every broker that has lived since it began to look.
 
-        One that has just come, or come back, may have done so since the leases were read.
+        One that came later is no part of that, nor is one that has just come, or come back: it may
+        have done so since the leases were read.
         """
         now = self._now()
+        began_at = self._began_at.get(coordinator, now)
         living = {
             broker
             for broker, lease in self.leases.items()
-            if now - lease.renewed_at < FRESH_S <= now - lease.since
+            if now - lease.renewed_at < FRESH_S <= now - lease.since and lease.since <= began_at
         }
         if unheard := living - self._heard.get(coordinator, set()):
             self._fail("lists", f"planned without having heard of {', '.join(sorted(unheard))}")
