@@ -38,7 +38,7 @@ def test_rows_come_with_their_tests_or_their_reason():
         (MET + 'reason = "so"\n', "`met` has none"),
         (OPEN.replace('reason = "later"\n', ""), "has a reason"),
         (MET + 'test = "test_a"\n', r"unknown fields \['test'\]"),
-        (MET.replace("SOL-01", "PUL-01"), "PUL-01: not of SOL"),
+        (MET.replace("SOL-01", "XYZ-01"), "XYZ-01: not of SOL"),
         (MET.replace("SOL-01", "first"), "'first' is no id"),
     ],
 )

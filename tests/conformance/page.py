@@ -24,6 +24,8 @@ SECTIONS: Final = {
     "MEM": "Membership",
     "FAIL": "What has gone wrong elsewhere",
     "CRASH": "The crash table: who dies, and when",
+    "PUL": "The roads of a message beside the straight one",
+    "AZR": "Keys by other names, peeking, and partitions that are away",
 }
 """The families of rows that the page lists, in its order. Marks may name others, too."""
 KINDS: Final = frozenset("FBSRLEDG")
