@@ -60,6 +60,21 @@ def test_order_check(numbers, seen):
     assert check.seen == seen
 
 
+def test_codecs_are_measured_on_events(tmp_path):
+    """What is stored is counted, not guessed: the smallest is the best at text that repeats."""
+    file = tmp_path / "events.ndjson"
+    lines = (json.dumps({"key": f"k{n % 7}", "text": "the same again " * 9}) for n in range(100))
+    file.write_text("\n".join(lines))
+    args = ["bench", "codecs", "--json", "--batch-messages", "30", "--input", str(file)]
+    result = CliRunner().invoke(cli, args, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert found.keys() == {"none", "lz4", "zstd", "zlib", "snappy"}
+    assert found["none"]["share"] == 1
+    assert found["none"]["stored_bytes_per_message"] > 150
+    assert all(found[name]["share"] < 0.3 for name in found if name != "none")
+
+
 @pytest.mark.parametrize(("values", "percent", "expected"), [
     pytest.param([], 99, 0.0, id="none"),
     pytest.param([3.0], 99, 3.0, id="one"),
@@ -85,6 +100,7 @@ def test_more_consumers_than_partitions_are_refused():
 def test_a_small_run_loses_nothing_and_says_everything(tmp_path):
     file = tmp_path / "bench.json"
     load = {"--partitions": 4, "--keys": 50, "--messages": 2000, "--size": 40, "--json": file}
+    load["--compression"] = "snappy"
     args = [str(part) for option in load.items() for part in option]
     result = CliRunner().invoke(cli, ["bench", *args], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -92,7 +108,7 @@ def test_a_small_run_loses_nothing_and_says_everything(tmp_path):
     assert report.keys() >= KEYS
     # Warm-up, three runs, and three times 200 single messages.
     assert (report["published"], report["lost"], report["out_of_order"]) == (7000, 0, 0)
-    assert report["appendfsync"] == "always"
+    assert (report["appendfsync"], report["compression"]) == ("always", "snappy")
     assert report["latency_ms"].keys() == {"p50", "p99"}
     assert report["cpu_s_per_million"].keys() == {
         "producer", "consumers", "brokers", "coordinator", "redis",

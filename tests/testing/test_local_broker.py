@@ -7,21 +7,28 @@ import pytest
 from partq import Consumer, Producer
 from partq.errors import SettingsError
 from partq.testing.local_broker import LocalBroker
+from partq.wire.batch import Codec
 
 
+@pytest.mark.req("PUL-64", "PUL-65", "PUL-66")
 async def test_messages_go_through():
+    """However each producer compresses, in one partition, and one consumer reads them all."""
     async with LocalBroker(queue="orders", groups=["workers"]) as broker:
         data_dir = broker.runtime.data_dir
         produce, consume = broker.tokens.produce, broker.tokens.consume
-        async with Producer(broker.url, queue="orders", token=produce) as producer:
-            await (await producer.send(b"hello", key="k"))
+        for codec in Codec:
+            async with Producer(
+                broker.url, queue="orders", token=produce, compression=codec.name.lower()
+            ) as producer:
+                await (await producer.send(b"hello by " + codec.name.encode(), key="k"))
         async with (
             asyncio.timeout(60),
             Consumer(broker.url, queue="orders", group="workers", token=consume) as consumer,
         ):
-            message = await anext(consumer)
-            assert (message.key, message.value) == ("k", b"hello")
-            await consumer.ack(message)
+            for codec in Codec:
+                message = await anext(consumer)
+                assert (message.key, message.value) == ("k", b"hello by " + codec.name.encode())
+                await consumer.ack(message)
 
     assert not data_dir.exists()
 

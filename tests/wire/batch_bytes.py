@@ -31,6 +31,13 @@ GOLDEN = {
     # A Zstandard frame of one block that is not compressed: magic, size, block header, the bytes.
     Codec.ZSTD: "7071 01 02 0000 03000000 22000000 2b000000 09da3238" + INDEX_HEX
     + "28b52ffd 2022 110100" + RAW_HEX,
+    # A zlib stream of one stored block: head, last block, its length and that inverted, the bytes,
+    # their Adler-32.
+    Codec.ZLIB: "7071 01 03 0000 03000000 22000000 2d000000 422cbf08" + INDEX_HEX
+    + "7801 01 2200 ddff" + RAW_HEX + "16251029",
+    # A Snappy block of one literal: the length of all, the literal's tag, the bytes.
+    Codec.SNAPPY: "7071 01 04 0000 03000000 22000000 24000000 90acb481" + INDEX_HEX
+    + "22 84" + RAW_HEX,
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import contextlib
 import struct
 import subprocess
 import sys
+import zlib
 
 import cramjam
 import pytest
@@ -39,7 +40,7 @@ TWO = ONE + ONE
     pytest.param(assemble(ONE, [8], version=0), "version 0", id="version 0"),
     pytest.param(assemble(ONE, [8], version=2), "version 2", id="a later version"),
     pytest.param(assemble(ONE, [8], flags=1), "flags 1", id="flags"),
-    pytest.param(assemble(ONE, [8], codec=3), "unknown codec 3", id="codec 3"),
+    pytest.param(assemble(ONE, [8], codec=5), "unknown codec 5", id="codec 5"),
     pytest.param(assemble(ONE, [8], codec=255), "unknown codec 255", id="codec 255"),
     pytest.param(assemble(b"", []), "0 messages", id="n is 0"),
     pytest.param(assemble(ONE, [8], n=0), "0 messages", id="n says 0"),
@@ -162,6 +163,15 @@ def test_a_window_outside_the_batch_is_undecodable(window):
     pytest.param(Codec.ZSTD, cramjam.zstd.compress(ONE[:5]), id="zstd, less"),
     pytest.param(Codec.ZSTD, b"", id="zstd, empty"),
     pytest.param(Codec.ZSTD, ONE, id="zstd, not at all"),
+    pytest.param(Codec.ZLIB, zlib.compress(TWO), id="zlib, more"),
+    pytest.param(Codec.ZLIB, zlib.compress(ONE[:5]), id="zlib, less"),
+    pytest.param(Codec.ZLIB, b"", id="zlib, empty"),
+    pytest.param(Codec.ZLIB, ONE, id="zlib, not at all"),
+    pytest.param(Codec.SNAPPY, cramjam.snappy.compress_raw(TWO), id="snappy, more"),
+    pytest.param(Codec.SNAPPY, cramjam.snappy.compress_raw(ONE[:5]), id="snappy, less"),
+    pytest.param(Codec.SNAPPY, b"", id="snappy, empty"),
+    pytest.param(Codec.SNAPPY, b"\x08\x05\x09", id="snappy, a copy from before the start"),
+    pytest.param(Codec.SNAPPY, b"\x08\x38" + ONE + ONE, id="snappy, a literal beyond its length"),
 ])  # fmt: skip
 def test_a_body_that_expands_to_another_length_is_undecodable(codec, body):
     stored = assemble(bytes(body), [len(ONE)], codec=codec.value)
@@ -186,7 +196,23 @@ def lz4_bomb(size):
     return b"\x1f\x00\x01\x00" + b"\xff" * (size // 255) + b"\x00" + b"\x50" + bytes(5)
 
 
+def zlib_bomb(size):
+    """Zeros: some thousand times smaller."""
+    return zlib.compress(bytes(size))
+
+
+def snappy_bomb(size):
+    """One byte, copied 64 times over by every three bytes; the length at its begin is true."""
+    copies = size // 64
+    length, left = b"", 1 + 64 * copies
+    while left >= 128:
+        length, left = length + bytes([left & 127 | 128]), left >> 7
+    return length + bytes([left]) + b"\x00\x00" + b"\xfe\x01\x00" * copies
+
+
 def test_the_bombs_are_bombs():
+    assert len(cramjam.snappy.decompress_raw(snappy_bomb(64_000))) == 64_001
+    assert len(cramjam.zlib.decompress(zlib_bomb(64_000))) == 64_000
     assert len(cramjam.zstd.decompress(zstd_bomb(8))) == 8 * 131_072
     expanded = cramjam.lz4.decompress_block(lz4_bomb(255_000), output_len=300_000)
     assert len(expanded) > 255_000
@@ -195,6 +221,8 @@ def test_the_bombs_are_bombs():
 @pytest.mark.parametrize(("codec", "body"), [
     pytest.param(Codec.ZSTD, zstd_bomb(8192), id="zstd, 1 GiB"),
     pytest.param(Codec.LZ4, lz4_bomb(2**28), id="lz4, 256 MiB"),
+    pytest.param(Codec.ZLIB, zlib_bomb(2**26), id="zlib, 64 MiB"),
+    pytest.param(Codec.SNAPPY, snappy_bomb(2**26), id="snappy, 64 MiB"),
 ])  # fmt: skip
 def test_a_bomb_is_not_expanded_beyond_what_its_header_says(tmp_path, codec, body):
     raw_bytes = 1000

@@ -24,7 +24,7 @@ from partq.cli.connection import (
     wait_option,
 )
 from partq.cli.lines import Line, open_lines
-from partq.client.producer import Producer
+from partq.client.producer import CODECS, Producer
 from partq.client.receipts import Position
 from partq.errors import BadRequestError, PartqError
 
@@ -88,6 +88,13 @@ class Outcome:
     show_default=True,
     help="Seconds that a message is tried.",
 )
+@click.option(
+    "--compression",
+    type=click.Choice(sorted(CODECS)),
+    default="none",
+    show_default=True,
+    help="How batches travel and are stored.",
+)
 def publish(
     *,
     values: tuple[str, ...],
@@ -97,6 +104,7 @@ def publish(
     input_file: Path | None,
     as_json: bool,
     timeout_s: float,
+    compression: str,
 ) -> None:
     """Publish everything and report."""
     if input_file is not None and (values or key is not None):
@@ -121,6 +129,7 @@ def publish(
                 as_json,
                 wait_s=wait_s,
                 timeout_s=timeout_s,
+                compression=compression,
                 size_bytes=size_bytes,
             )
         )
@@ -140,6 +149,7 @@ async def _publish(
     *,
     wait_s: float,
     timeout_s: float,
+    compression: str,
     size_bytes: int | None,
 ) -> None:
     waiting: deque[asyncio.Future[Position]] = deque()
@@ -150,6 +160,7 @@ async def _publish(
         token=connection.token,
         namespace=connection.namespace,
         ca_file=connection.ca_file,
+        compression=compression,
         delivery_timeout_s=timeout_s,
         connect_timeout_s=wait_s,
     ) as producer:

@@ -22,7 +22,8 @@ from partq.errors import NotStoredError, SettingsError, UnavailableError
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
 
 MAX_PRODUCER_CHARS = 128
-CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+CODECS = {codec.name.lower(): codec for codec in Codec}
+"""What `compression` may be."""
 
 
 class Producer:
@@ -46,7 +47,7 @@ class Producer:
         linger_ms: how long a message waits for others of its partition, 0 to 10,000.
         max_batch_bytes: of the messages before compression, 1 to 16 MiB.
         max_batch_count: messages per batch, 1 to 65,536.
-        compression: `none`, `lz4` or `zstd`.
+        compression: `none`, `lz4`, `zstd`, `zlib` or `snappy`; producers of one queue may differ.
         max_pending_messages: without an answer; above it the send calls wait.
         max_pending_bytes: the same for bytes.
         delivery_timeout_s: how long a message is tried. Then its future fails with

@@ -47,6 +47,9 @@ class Codec(IntEnum):
     NONE = 0
     LZ4 = 1
     ZSTD = 2
+    ZLIB = 3
+    SNAPPY = 4
+    """Snappy's block format, without its framing: the header has length and checksum already."""
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
@@ -223,16 +226,26 @@ def _compress(raw: bytes, codec: Codec) -> bytes:
             return bytes(cramjam.lz4.compress_block(raw, store_size=False))
         case Codec.ZSTD:
             return bytes(cramjam.zstd.compress(raw))
+        case Codec.ZLIB:
+            return bytes(cramjam.zlib.compress(raw))
+        case Codec.SNAPPY:
+            return bytes(cramjam.snappy.compress_raw(raw))
 
 
 def _expand(body: memoryview, header: BatchHeader) -> bytes | memoryview:
     if header.codec is Codec.NONE:
         return body  # of `raw_len` bytes, says the header's check
+    # Into a buffer of `raw_len` bytes: a body that holds more is an error there.
     raw = bytearray(header.raw_bytes)
-    if header.codec is Codec.LZ4:
-        size = cramjam.lz4.decompress_block_into(body, raw, output_len=header.raw_bytes)
-    else:
-        size = cramjam.zstd.decompress_into(body, raw)
+    match header.codec:
+        case Codec.LZ4:
+            size = cramjam.lz4.decompress_block_into(body, raw, output_len=header.raw_bytes)
+        case Codec.ZSTD:
+            size = cramjam.zstd.decompress_into(body, raw)
+        case Codec.ZLIB:
+            size = cramjam.zlib.decompress_into(body, raw)
+        case _:
+            size = cramjam.snappy.decompress_raw_into(body, raw)
     if size != header.raw_bytes:
         raise BadBatchError(f"body expands to {size} bytes; raw_len says {header.raw_bytes}")
     return bytes(raw)

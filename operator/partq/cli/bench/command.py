@@ -13,10 +13,12 @@ from partq.cli.bench import limit
 from partq.cli.bench.handoff.command import handoff
 from partq.cli.bench.limit import Plain
 from partq.cli.bench.measure import READERS, Load, Measured, Pids, measure
+from partq.cli.bench.packing import codecs
 from partq.cli.bench.report import render, report
 from partq.cli.bench.resources import resources_of
 from partq.cli.bench.road import Queue
 from partq.cli.bench.workload import MIN_VALUE_BYTES
+from partq.client.producer import CODECS
 from partq.embedded.child import Child
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import InternalError
@@ -33,6 +35,7 @@ each side does is in docs/benchmark.md.
   partq bench
   partq bench --messages 200000 --size 1000 --json bench.json
   partq bench handoff
+  partq bench codecs
 
 Exit status 1 when a message was lost or out of order.
 """
@@ -64,6 +67,13 @@ Exit status 1 when a message was lost or out of order.
 )
 @click.option("--brokers", type=click.IntRange(1, 64), default=1, show_default=True)
 @click.option(
+    "--compression",
+    type=click.Choice(sorted(CODECS)),
+    default="none",
+    show_default=True,
+    help="Of the batches, on both sides.",
+)
+@click.option(
     "--json",
     "json_file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -79,6 +89,7 @@ def bench(
     messages: int,
     consumers: int,
     brokers: int,
+    compression: str,
     json_file: Path | None,
 ) -> None:
     """Measure, report, judge."""
@@ -86,7 +97,7 @@ def bench(
         return
     if consumers > partitions:
         raise click.UsageError("--consumers: more than --partitions; some would have nothing to do")
-    load = Load(partitions, keys, size, messages, consumers)
+    load = Load(partitions, keys, size, messages, consumers, compression)
     with TemporaryDirectory(prefix="partq-bench-") as directory:
         found, measured = asyncio.run(_run(load, brokers, Path(directory)))
     result = report(load, brokers, found["appendfsync"], os.cpu_count() or 1, measured)
@@ -98,6 +109,7 @@ def bench(
 
 
 bench.add_command(handoff)
+bench.add_command(codecs)
 
 
 async def _run(load: Load, brokers: int, directory: Path) -> tuple[dict[str, str], Measured]:

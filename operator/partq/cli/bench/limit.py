@@ -7,10 +7,11 @@ Python's work per message allow.
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
@@ -25,7 +26,10 @@ from partq.cli.bench.workload import BLOCK_MESSAGES, OrderCheck, Workload
 from partq.client.slots import Slots
 from partq.core.layout import Layout
 from partq.errors import InternalError
-from partq.wire.batch import decode, encode, encode_messages
+from partq.wire.batch import Codec, decode, encode, encode_messages
+
+_Pack = Callable[[Sequence[bytes], Iterable[int]], bytes]
+"""Makes a batch of encoded messages and their slots."""
 
 _FIELD = b"batch"
 _ENTRIES_PER_READ = 64
@@ -107,23 +111,29 @@ def stored_batches(plain: Plain) -> int:
     return stats.get("cmdstat_xadd", {}).get("calls", 0)
 
 
-def write(plain: Plain, workload: Workload, connection: Connection) -> None:
+def write(plain: Plain, workload: Workload, codec: Codec, connection: Connection) -> None:
     """Be the writer's process."""
+    pack = partial(encode, codec=codec)
     with _client(plain) as client:
         while (order := next_order(connection)) is not None:
             assert isinstance(order, Write)  # noqa: S101  # writers get no other
             began_at = monotonic()
             if order.per_s:
-                _write_singles(client, plain.streams, workload, order.messages, order.per_s)
+                _write_singles(client, plain.streams, workload, order.messages, order.per_s, pack)
             else:
                 _write_batches(
-                    client, plain.streams, workload, order.messages, order.batch_messages
+                    client, plain.streams, workload, order.messages, order.batch_messages, pack
                 )
             connection.send(Written(began_at, monotonic()))
 
 
 def _write_batches(
-    client: Any, streams: tuple[str, ...], workload: Workload, count: int, batch_messages: int
+    client: Any,
+    streams: tuple[str, ...],
+    workload: Workload,
+    count: int,
+    batch_messages: int,
+    pack: _Pack,
 ) -> None:
     """Fill a pipeline with batches of many streams while the one before is under way."""
     sorting = _slots(len(streams))
@@ -139,7 +149,7 @@ def _write_batches(
                 encoded[index] += encode_messages(part)
                 slots[index] += part_slots
                 if len(slots[index]) >= batch_messages:
-                    pipeline.xadd(streams[index], {_FIELD: encode(encoded[index], slots[index])})
+                    pipeline.xadd(streams[index], {_FIELD: pack(encoded[index], slots[index])})
                     encoded[index], slots[index] = [], []
             if len(pipeline) >= len(streams):
                 if under_way is not None:
@@ -148,7 +158,7 @@ def _write_batches(
                 pipeline = client.pipeline(transaction=False)
         for stream, rest, rest_slots in zip(streams, encoded, slots, strict=True):
             if rest:
-                pipeline.xadd(stream, {_FIELD: encode(rest, rest_slots)})
+                pipeline.xadd(stream, {_FIELD: pack(rest, rest_slots)})
         if under_way is not None:
             under_way.result()
         pipeline.execute()
@@ -160,7 +170,12 @@ def _slots(partition_count: int) -> Slots:
 
 
 def _write_singles(
-    client: Any, streams: tuple[str, ...], workload: Workload, count: int, per_s: int
+    client: Any,
+    streams: tuple[str, ...],
+    workload: Workload,
+    count: int,
+    per_s: int,
+    pack: _Pack,
 ) -> None:
     """Add single messages, each when it is due; those due meanwhile share the next round trip.
 
@@ -174,7 +189,7 @@ def _write_singles(
         for _ in range(max(1, due.qsize())):
             messages = workload.block(1, due.get())
             ((partition, part, slots),) = sorting.sort(messages, sorting.of(messages))
-            entry = {_FIELD: encode(encode_messages(part), slots)}
+            entry = {_FIELD: pack(encode_messages(part), slots)}
             pipeline.xadd(streams[partition.index], entry)
         count -= len(pipeline)
         pipeline.execute()

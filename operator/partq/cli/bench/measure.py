@@ -11,6 +11,7 @@ from partq.cli.bench.crew import Read, Rest, Rested, Worker, Write, Written, fol
 from partq.cli.bench.limit import Plain
 from partq.cli.bench.road import Queue
 from partq.cli.bench.workload import Seen, Workload
+from partq.client.producer import CODECS
 from partq.errors import InternalError
 
 RUNS = 3
@@ -36,6 +37,8 @@ class Load:
     """Bytes of a message's value."""
     messages: int
     consumers: int
+    compression: str
+    """Of both sides' batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +183,12 @@ def measure(
             for number in range(READERS)
         ]
         workload = Workload(load.keys, load.size)
-        producer = start("producer", road.write, queue, workload)
+        producer = start("producer", road.write, queue, workload, load.compression)
         readers = [
             start("reader", limit.read, Plain(plain.redis_url, plain.streams[number::READERS]))
             for number in range(READERS)
         ]
-        writer = start("writer", limit.write, plain, workload)
+        writer = start("writer", limit.write, plain, workload, CODECS[load.compression])
         say(f"waiting until {load.consumers} consumers share {load.partitions} partitions")
         _wait_until_spread(load, consumers)
         queue_side = Side(plain, producer, consumers, servers, "producer consumers")

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from time import monotonic
 
@@ -23,9 +24,9 @@ class Queue:
     consume_token: str
 
 
-def write(queue: Queue, workload: Workload, connection: Connection) -> None:
+def write(queue: Queue, workload: Workload, compression: str, connection: Connection) -> None:
     """Be the producer's process."""
-    asyncio.run(_write(queue, workload, connection))
+    asyncio.run(_write(queue, workload, compression, connection))
 
 
 def read(queue: Queue, members: tuple[str, ...], connection: Connection) -> None:
@@ -33,12 +34,17 @@ def read(queue: Queue, members: tuple[str, ...], connection: Connection) -> None
     asyncio.run(_read(queue, members, connection))
 
 
-async def _write(queue: Queue, workload: Workload, connection: Connection) -> None:
-    token = queue.produce_token
-    async with (
-        Producer(queue.url, queue=queue.name, token=token) as batching,
-        Producer(queue.url, queue=queue.name, token=token, linger_ms=0) as at_once,
-    ):
+async def _write(
+    queue: Queue, workload: Workload, compression: str, connection: Connection
+) -> None:
+    produce = partial(
+        Producer,
+        queue.url,
+        queue=queue.name,
+        token=queue.produce_token,
+        compression=compression,
+    )
+    async with produce() as batching, produce(linger_ms=0) as at_once:
         while (order := await asyncio.to_thread(next_order, connection)) is not None:
             assert isinstance(order, Write)  # noqa: S101  # writers get no other
             began_at = monotonic()
