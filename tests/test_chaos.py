@@ -4,15 +4,17 @@ import json
 import random
 import tempfile
 from itertools import islice
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from partq.cli.chaos import command
 from partq.cli.chaos.faults import CHOICES, FREEZE_S, LEASE_S, PLANS, Fault, drawn
-from partq.cli.chaos.rounds import Round
+from partq.cli.chaos.rounds import Chaos, Round
 from partq.cli.commands import cli
 from partq.cli.verdict.judge import judge
+from partq.cli.verdict.progress import Progress
 from partq.cli.verdict.records import Delivery, Published
 from partq.errors import UnavailableError
 
@@ -67,6 +69,37 @@ def test_a_run_that_breaks_off_tells_what_it_had_found(monkeypatch, tmp_path):
     assert (told["published"], told["lost"]) == (1, 0)
     assert [(each["fault"], each["round"]) for each in told["rounds"]] == [("redis + broker", 7)]
     assert "redis" in result.output
+
+
+class Restarting:
+    """A process that is being started again, and runs when somebody has looked three times."""
+
+    name = "broker"
+    looks = 0
+    was_killed_at = None
+
+    @property
+    def pid(self):
+        self.looks += 1
+        return 42 if self.looks > 3 else None
+
+    async def kill(self):
+        self.was_killed_at = self.looks
+
+
+class Looking:
+    progress = Progress()
+
+    async def until(self, condition, timeout_s):
+        return any(condition() for _ in range(10))
+
+
+async def test_a_process_that_is_being_started_again_is_hit_when_it_runs():
+    child = Restarting()
+    runtime = SimpleNamespace(brokers=[child])
+    chaos = Chaos(runtime, Looking(), random.Random(1))
+    hit, publisher = await chaos._strike(Fault.BROKER_KILLED, "round", None, "publisher")
+    assert (hit, publisher, child.was_killed_at) == ("broker", "publisher", 4)
 
 
 @pytest.mark.chaos

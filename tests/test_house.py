@@ -51,6 +51,25 @@ def test_nothing_is_imported_from_the_folder(module):
     assert not [name for name in names if name.startswith("operator.partq")]
 
 
+WALL_CLOCKS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow")}
+TOLD_THE_TIME = {"kube", "cli"}
+"""Kubernetes's objects and people's screens carry instants; nothing is decided by them."""
+
+
+@MODULE
+def test_nothing_on_the_road_of_a_message_reads_a_wall_clock(module):
+    """It jumps, and each machine has another one: what is there is Redis's, or monotonic."""
+    if module.relative_to(SOURCE).parts[0] in TOLD_THE_TIME:
+        return
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    read = {
+        (node.value.id, node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    assert not read & WALL_CLOCKS
+
+
 def test_operator_is_a_folder_and_never_a_package():
     assert not (ROOT / "operator" / "__init__.py").exists()
     assert not list((ROOT / "tests").rglob("__init__.py"))

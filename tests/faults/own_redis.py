@@ -14,9 +14,9 @@ _numbers = count(1)
 class OwnRedis:
     """Keeps what it confirms, unless it is rolled back."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, server=None):
         self._directory = directory
-        self.server = RedisServer()
+        self.server = server or RedisServer()
         self.server.start(directory / "data")
 
     def freeze(self):

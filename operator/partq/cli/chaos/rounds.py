@@ -131,7 +131,7 @@ class Chaos:
             case Fault.CONSUMER_FROZEN:
                 return await self._freeze_consumer(), publisher
             case Fault.BROKER_FROZEN:
-                broker = self._draw.choice(self._runtime.brokers)
+                broker = await self._drawn(self._runtime.brokers)
                 broker.freeze()
                 try:
                     await self._stage.until(lambda: False, FREEZE_S)
@@ -139,12 +139,26 @@ class Chaos:
                     broker.thaw()
                 return broker.name, publisher
             case Fault.REDIS_KILLED:
-                return await _kill(self._runtime.redis), publisher
+                return await self._kill([self._runtime.redis]), publisher
             case Fault.BROKER_KILLED:
-                return await _kill(self._draw.choice(self._runtime.brokers)), publisher
+                return await self._kill(self._runtime.brokers), publisher
             case Fault.COORDINATOR_KILLED:
                 await self._join_or_leave()
-                return await _kill(self._draw.choice(self._runtime.coordinators)), publisher
+                return await self._kill(self._runtime.coordinators), publisher
+
+    async def _drawn(self, children: Sequence[Child]) -> Child:
+        """Draw a process that runs: one that was hit just now is started again first."""
+        child = self._draw.choice(children)
+        if not await self._stage.until(lambda: child.pid is not None, ROUND_TIMEOUT_S):
+            raise UnavailableError(
+                f"{child.name} was not started again within {ROUND_TIMEOUT_S:g} s"
+            )
+        return child
+
+    async def _kill(self, children: Sequence[Child]) -> str:
+        child = await self._drawn(children)
+        await child.kill()
+        return child.name
 
     async def _kill_consumer(self) -> str:
         """Kill one; it comes back under its name within the delay, or another one in its place."""
@@ -213,8 +227,3 @@ class Chaos:
             raise UnavailableError(
                 f"after {timeout_s:g} s not every partition is Ready: {self._stage.unsettled()}"
             )
-
-
-async def _kill(child: Child) -> str:
-    await child.kill()
-    return child.name
