@@ -27,6 +27,7 @@ from partq.testing import frame_peers
 from partq.testing.frame_peers import FlowPeer, Peer, ProducerPeer
 from partq.testing.redis_server import RedisServer
 from partq.wire import frames
+from tests.broker.contract import check_answer
 
 UID = "0f3a9c1e"
 PRODUCE, CONSUME, ADMIN = "produce-token-0001", "consume-token-0001", "admin-token-000001"
@@ -116,6 +117,7 @@ class RunningBroker:
             method, self.url + path, headers=headers, **kwargs
         ) as response:
             text = await response.text()
+            check_answer(method, path, response, text)
             return response.status, json.loads(text) if text else None
 
     async def admin(self, path: str, body: Any) -> list[dict[str, Any]]:

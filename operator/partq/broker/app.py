@@ -11,9 +11,11 @@ from aiohttp import ClientSession, web
 
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
+from partq.broker.calls import CallTable
 from partq.broker.frame_socket import SOCKETS, close_all
-from partq.broker.keys import BROKER, PEERS, PULLS, TLS, TOKENS
+from partq.broker.keys import BROKER, CALLS, DOCUMENT, PEERS, PULLS, TLS, TOKENS
 from partq.broker.middlewares import errors_as_json
+from partq.broker.openapi import describe
 from partq.broker.pull import Pulls
 from partq.broker.routes import admin, flow, info, members, messages, publish, pull
 from partq.broker.tls import Tls
@@ -21,11 +23,13 @@ from partq.errors import SettingsError, StoreUnavailableError
 from partq.settings import BrokerSettings, QueueSettings
 from partq.store.connection import Store
 from partq.store.fail_point import FailPoint
+from partq.wire import bodies
 from partq.wire.batch import MAX_BATCH_BYTES
 
 MAX_BODY_BYTES = 2 * MAX_BATCH_BYTES
 OPEN_GAP_S = 0.5
 SHUTDOWN_TIMEOUT_S = 5.0
+CALLS_OF_ALL = tuple(part.calls for part in (publish, flow, messages, pull, members, info, admin))
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +47,9 @@ def make_app(
         app[TLS] = tls
     app[SOCKETS] = set()
     app.on_shutdown.append(close_all)
-    for part in (publish, flow, messages, pull, members, info, admin):
-        app.add_routes(part.routes)
+    calls = app[CALLS] = CallTable(CALLS_OF_ALL)
+    app[DOCUMENT] = bodies.encode(describe(calls))
+    app.add_routes(calls.routes())
     return app
 
 

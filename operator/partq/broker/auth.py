@@ -2,7 +2,7 @@
 
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -46,7 +46,12 @@ class Tokens:
         self._grants = read_grants(path)
 
     def check(
-        self, authorization: str | None, *, queue: str, roles: set[Role], group: str | None = None
+        self,
+        authorization: str | None,
+        *,
+        queue: str,
+        roles: Collection[Role],
+        group: str | None = None,
     ) -> Grant:
         """Return what the token grants, if that is enough.
 

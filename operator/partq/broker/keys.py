@@ -4,10 +4,14 @@ from aiohttp import ClientSession, web
 
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
+from partq.broker.calls import CallTable
 from partq.broker.pull import Pulls
 from partq.broker.tls import Tls
 
 BROKER = web.AppKey("broker", Broker)
+CALLS = web.AppKey("calls", CallTable)
+DOCUMENT = web.AppKey("document", bytes)
+"""What `/openapi.json` answers."""
 TOKENS = web.AppKey("tokens", Tokens)
 PULLS = web.AppKey("pulls", Pulls)
 PEERS = web.AppKey("peers", ClientSession)

@@ -1,12 +1,14 @@
 """HTTP bodies: what callers send as JSON, checked field by field."""
 
-from typing import TypeVar
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
 
 import msgspec
 
-from partq.errors import BadJsonError
+from partq.errors import BadJsonError, BadRequestError
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 encode = msgspec.json.Encoder().encode
 """Return a value as JSON."""
@@ -22,6 +24,22 @@ def decode(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadJsonError(f"body: {error}; see the protocol's page for what it takes") from error
+
+
+def read_texts(texts: Mapping[str, str], kind: type[S], what: str) -> S:
+    """Read the parameters of a query, or headers; others than those of `kind` are left alone.
+
+    Raises:
+        BadRequestError: one is missing, or out of range; names it.
+    """
+    names = {field.encode_name for field in msgspec.structs.fields(kind)}
+    given = {name: texts[name] for name in names if name in texts}
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(
+            f"{what}: {error}; see the protocol's page for what it takes"
+        ) from error
 
 
 class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -63,6 +81,12 @@ class AckBody(msgspec.Struct, forbid_unknown_fields=True):
     member: str
     flow: int
     acks: list[AckItem]
+
+
+class LeaveQuery(msgspec.Struct):
+    """Which flow of a member leaves."""
+
+    flow: Annotated[int, msgspec.Meta(ge=0, lt=10**18, description="as the pull answered it")]
 
 
 class PartitionName(msgspec.Struct):

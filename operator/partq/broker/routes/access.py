@@ -5,18 +5,18 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from partq.broker.auth import Grant, Role
+from partq.broker.auth import Grant
 from partq.broker.broker import Broker
-from partq.broker.keys import BROKER, TOKENS
+from partq.broker.keys import BROKER, CALLS, TOKENS
 from partq.errors import UnknownGroupError, UnknownQueueError
-
-EVERY_ROLE = {Role.PRODUCE, Role.CONSUME, Role.ADMIN}
 
 T = TypeVar("T")
 
 
-def enter(request: web.Request, roles: set[Role]) -> tuple[Broker, Grant]:
+def enter(request: web.Request) -> tuple[Broker, Grant]:
     """Check queue and token of a call; return the broker and what the token grants.
+
+    Which roles may make the call, its declaration says.
 
     Raises:
         UnknownQueueError, UnauthorizedError, ForbiddenError.
@@ -29,7 +29,7 @@ def enter(request: web.Request, roles: set[Role]) -> tuple[Broker, Grant]:
     grant = request.app[TOKENS].check(
         request.headers.get("Authorization"),
         queue=served,
-        roles=roles,
+        roles=request.app[CALLS].of(request).roles,
         group=group,
     )
     if queue != served or namespace != broker.settings.namespace:

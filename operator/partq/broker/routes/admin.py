@@ -3,69 +3,104 @@
 from aiohttp import web
 
 from partq.broker import admin
-from partq.broker.auth import Role
+from partq.broker.calls import ADMINS, Calls
 from partq.broker.middlewares import json_response
 from partq.broker.routes.access import enter, group_of
+from partq.wire.answers import (
+    BrokerState,
+    ClaimResults,
+    CommitResults,
+    DrainResults,
+    PartitionResults,
+)
 from partq.wire.bodies import Cancels, Commits, Drains, PartitionNames, Pauses, decode
 
-routes = web.RouteTableDef()
+calls = Calls()
 PREFIX = "/admin/v1/queues/{queue}"
 
 
-@routes.get(PREFIX + "/state")
+@calls.add("GET", PREFIX + "/state", roles=ADMINS, answers={200: BrokerState})
 async def state(request: web.Request) -> web.Response:
     """Show what this broker owns and who is bound."""
-    broker, _ = enter(request, {Role.ADMIN})
+    broker, _ = enter(request)
     return json_response(admin.state(broker))
 
 
-@routes.post(PREFIX + "/groups/{group}/pause")
+@calls.add(
+    "POST",
+    PREFIX + "/groups/{group}/pause",
+    roles=ADMINS,
+    body=Pauses,
+    answers={200: DrainResults},
+)
 async def pause(request: web.Request) -> web.Response:
     """Pause partitions, or renew their pauses."""
-    broker, _ = enter(request, {Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
     body = decode(await request.read(), Pauses)
     return json_response(await admin.pause(broker, group, body))
 
 
-@routes.post(PREFIX + "/groups/{group}/drain")
+@calls.add(
+    "POST",
+    PREFIX + "/groups/{group}/drain",
+    roles=ADMINS,
+    body=Drains,
+    answers={200: DrainResults},
+)
 async def drain(request: web.Request) -> web.Response:
     """Wait until one of the pauses is drained or over."""
-    broker, _ = enter(request, {Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
     body = decode(await request.read(), Drains)
     return json_response(await admin.drain(broker, group, body))
 
 
-@routes.post(PREFIX + "/groups/{group}/commit")
+@calls.add(
+    "POST",
+    PREFIX + "/groups/{group}/commit",
+    roles=ADMINS,
+    body=Commits,
+    answers={200: CommitResults},
+)
 async def commit(request: web.Request) -> web.Response:
     """Give partitions to their targets."""
-    broker, _ = enter(request, {Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
     body = decode(await request.read(), Commits)
     return json_response(await admin.commit(broker, group, body))
 
 
-@routes.post(PREFIX + "/groups/{group}/cancel")
+@calls.add(
+    "POST",
+    PREFIX + "/groups/{group}/cancel",
+    roles=ADMINS,
+    body=Cancels,
+    answers={200: PartitionResults},
+)
 async def cancel(request: web.Request) -> web.Response:
     """Let the sources of handoffs go on."""
-    broker, _ = enter(request, {Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
     body = decode(await request.read(), Cancels)
     return json_response(await admin.cancel(broker, group, body))
 
 
-@routes.post(PREFIX + "/claim")
+@calls.add(
+    "POST", PREFIX + "/claim", roles=ADMINS, body=PartitionNames, answers={200: ClaimResults}
+)
 async def claim(request: web.Request) -> web.Response:
     """Own partitions that nobody owns."""
-    broker, _ = enter(request, {Role.ADMIN})
+    broker, _ = enter(request)
     body = decode(await request.read(), PartitionNames)
     return json_response(await admin.claim(broker, body))
 
 
-@routes.post(PREFIX + "/yield")
+@calls.add(
+    "POST", PREFIX + "/yield", roles=ADMINS, body=PartitionNames, answers={200: PartitionResults}
+)
 async def yield_(request: web.Request) -> web.Response:
     """Give partitions up."""
-    broker, _ = enter(request, {Role.ADMIN})
+    broker, _ = enter(request)
     body = decode(await request.read(), PartitionNames)
     return json_response(await admin.yield_(broker, body))

@@ -4,8 +4,8 @@ import asyncio
 
 from aiohttp import web
 
-from partq.broker.auth import Role
 from partq.broker.broker import Broker
+from partq.broker.calls import CONSUMERS, Calls, WebSocket
 from partq.broker.flow import Flow
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter, group_of, peer
@@ -25,13 +25,18 @@ MAX_CONTROLS = 10_000
 """Frames that the client has not read; above it the client waits."""
 MAX_OPEN_PINGS = 100
 
-routes = web.RouteTableDef()
+calls = Calls()
 
 
-@routes.get("/v1/queues/{queue}/groups/{group}/flow")
+@calls.add(
+    "GET",
+    "/v1/queues/{queue}/groups/{group}/flow",
+    roles=CONSUMERS,
+    answers={101: WebSocket()},
+)
 async def consume(request: web.Request) -> web.WebSocketResponse:
     """Deliver to one member until one side closes."""
-    broker, _ = enter(request, {Role.CONSUME, Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
     socket = await FrameSocket.open(request, max_bytes=MAX_CLIENT_FRAME_BYTES)
     await Consuming(broker, socket, group, peer(request)).run()

@@ -1,27 +1,36 @@
 """What a client and a person ask of a broker: layout, status, producers, health, metrics."""
 
 import asyncio
+from typing import Any
 
 from aiohttp import web
 
-from partq.broker.auth import Role
-from partq.broker.keys import BROKER, PEERS, TLS
+from partq.broker.calls import ADMINS, ANYONE, OPEN, PRODUCERS, Calls, PlainText
+from partq.broker.keys import BROKER, DOCUMENT, PEERS, TLS
 from partq.broker.middlewares import json_response
 from partq.broker.picture import read_picture
-from partq.broker.routes.access import EVERY_ROLE, enter, group_of
+from partq.broker.routes.access import enter, group_of
 from partq.broker.status import read_layout, read_status
 from partq.metrics import CONTENT_TYPE
+from partq.wire.answers import (
+    Health,
+    LayoutAnswer,
+    Picture,
+    ProducerDue,
+    Readiness,
+    StatusAnswer,
+)
 
-routes = web.RouteTableDef()
+calls = Calls()
 
 
-@routes.get("/healthz")
+@calls.add("GET", "/healthz", roles=OPEN, answers={200: Health})
 async def health(request: web.Request) -> web.Response:
     """Answer as long as the event loop turns."""
     return json_response({"status": "ok", "broker": request.app[BROKER].id})
 
 
-@routes.get("/readyz")
+@calls.add("GET", "/readyz", roles=OPEN, answers={200: Readiness, 503: Readiness})
 async def ready(request: web.Request) -> web.Response:
     """Answer 200 once the broker knows its queue and its lease is valid, else 503."""
     broker = request.app[BROKER]
@@ -33,7 +42,13 @@ async def ready(request: web.Request) -> web.Response:
     return json_response(body, status=200 if broker.is_ready else 503)
 
 
-@routes.get("/metrics")
+@calls.add("GET", "/openapi.json", roles=OPEN, answers={200: dict[str, Any]})
+async def openapi(request: web.Request) -> web.Response:
+    """Show what is served, as OpenAPI 3.1."""
+    return web.Response(body=request.app[DOCUMENT], content_type="application/json")
+
+
+@calls.add("GET", "/metrics", roles=OPEN, answers={200: PlainText()})
 async def metrics(request: web.Request) -> web.Response:
     """Show all metrics in Prometheus's text format."""
     broker, tls = request.app[BROKER], request.app.get(TLS)
@@ -43,24 +58,24 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 
-@routes.get("/v1/queues/{queue}/layout")
+@calls.add("GET", "/v1/queues/{queue}/layout", roles=ANYONE, answers={200: LayoutAnswer})
 async def layout(request: web.Request) -> web.Response:
     """Show partitions, brokers and owners."""
-    broker, _ = enter(request, EVERY_ROLE)
+    broker, _ = enter(request)
     return json_response(read_layout(broker))
 
 
-@routes.get("/v1/queues/{queue}/status")
+@calls.add("GET", "/v1/queues/{queue}/status", roles=ANYONE, answers={200: StatusAnswer})
 async def status(request: web.Request) -> web.Response:
     """Show every partition and group, read from the records."""
-    broker, _ = enter(request, EVERY_ROLE)
+    broker, _ = enter(request)
     return json_response(await read_status(broker))
 
 
-@routes.get("/v1/queues/{queue}/groups/{group}/picture")
+@calls.add("GET", "/v1/queues/{queue}/groups/{group}/picture", roles=ADMINS, answers={200: Picture})
 async def picture(request: web.Request) -> web.Response:
     """Show all that a plan for a group rests on: its records, and the state of every broker."""
-    broker, _ = enter(request, {Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
     tls = request.app.get(TLS)
     body = await read_picture(
@@ -73,10 +88,12 @@ async def picture(request: web.Request) -> web.Response:
     return json_response(body)
 
 
-@routes.get("/v1/queues/{queue}/producers/{producer}")
+@calls.add(
+    "GET", "/v1/queues/{queue}/producers/{producer}", roles=PRODUCERS, answers={200: ProducerDue}
+)
 async def producer(request: web.Request) -> web.Response:
     """Show the next message number of each partition that this broker owns."""
-    broker, _ = enter(request, {Role.PRODUCE, Role.ADMIN})
+    broker, _ = enter(request)
     name = request.match_info["producer"]
     owned = sorted(broker.owned)
     due = await asyncio.gather(*(broker.log.producer_due(p, name) for p in owned))

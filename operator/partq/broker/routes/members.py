@@ -4,26 +4,27 @@ from typing import Any
 
 from aiohttp import web
 
-from partq.broker.auth import Role
 from partq.broker.broker import Broker
+from partq.broker.calls import CONSUMERS, Calls
 from partq.broker.middlewares import json_response
 from partq.broker.routes.access import enter, group_of, peer
 from partq.broker.routes.pull import PREFIX
 from partq.core.model import MemberId
 from partq.errors import ForbiddenError
+from partq.wire.answers import MemberAnswer
 
-routes = web.RouteTableDef()
+calls = Calls()
 
 
-@routes.get(PREFIX + "/members/{member}")
+@calls.add("GET", PREFIX + "/members/{member}", roles=CONSUMERS, answers={200: MemberAnswer})
 async def show(request: web.Request) -> web.Response:
     """Show what a member holds of the partitions of this broker."""
-    broker, _ = enter(request, {Role.CONSUME, Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
     return json_response(_view(broker, group, MemberId(request.match_info["member"])))
 
 
-@routes.post(PREFIX + "/members/{member}/leave")
+@calls.add("POST", PREFIX + "/members/{member}/leave", roles=CONSUMERS, answers={200: MemberAnswer})
 async def leave(request: web.Request) -> web.Response:
     """Note that a member leaves, if it is bound here, and show what it still holds.
 
@@ -32,7 +33,7 @@ async def leave(request: web.Request) -> web.Response:
     Raises:
         ForbiddenError: it is bound from another address than the call comes from.
     """
-    broker, _ = enter(request, {Role.CONSUME, Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
     member = MemberId(request.match_info["member"])
     flow = broker.binder.find(group, member)

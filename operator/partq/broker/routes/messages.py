@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import ClientConnectorError, ClientError, ClientTimeout, web
 
-from partq.broker.auth import Role
 from partq.broker.broker import Broker
+from partq.broker.calls import PRODUCERS, Calls
 from partq.broker.keys import PEERS, TLS
 from partq.broker.middlewares import error_body, error_response, json_response
 from partq.broker.routes.access import enter, settle
@@ -30,6 +30,7 @@ from partq.errors import (
 )
 from partq.store.log import AppendResult
 from partq.wire import batch
+from partq.wire.answers import Placed, PublishResults
 from partq.wire.bodies import PublishBody, decode
 
 MAX_BODY_MESSAGES = 10_000
@@ -40,7 +41,7 @@ FORWARD_TIMEOUT_S = 8.0
 KEY_HEADERS = ("QUEUE_PARTITION_KEY", "JMSXGroupID")
 FORWARDED = "Partq-Forwarded"
 
-routes = web.RouteTableDef()
+calls = Calls()
 
 
 Place = tuple[PartitionId, int]
@@ -49,10 +50,24 @@ Row = tuple[int, batch.Message, int]
 """A message, its place in the request and its slot."""
 
 
-@routes.post("/v1/queues/{queue}/messages")
+@calls.add(
+    "POST",
+    "/v1/queues/{queue}/messages",
+    roles=PRODUCERS,
+    body=PublishBody | list[PublishBody],
+    answers={201: (Placed, PublishResults), 207: PublishResults},
+    errors=(
+        KeyConflictError,
+        MessageTooLargeError,
+        NotOwnerError,
+        NotStoredError,
+        OutcomeUnknownError,
+        QuotaExceededError,
+    ),
+)
 async def publish(request: web.Request) -> web.Response:
     """Store one message or an array; answer once they are stored."""
-    broker, _ = enter(request, {Role.PRODUCE, Role.ADMIN})
+    broker, _ = enter(request)
     body = await request.read()
     is_array = body.lstrip()[:1] == b"["
     messages = decode(body, list[PublishBody]) if is_array else [decode(body, PublishBody)]

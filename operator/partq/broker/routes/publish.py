@@ -6,8 +6,8 @@ from collections import deque
 
 from aiohttp import web
 
-from partq.broker.auth import Role
 from partq.broker.broker import Broker
+from partq.broker.calls import PRODUCERS, Calls, WebSocket
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter
 from partq.core.model import PartitionId
@@ -27,15 +27,15 @@ MAX_OPEN_PINGS = 100
 SILENT_S = 30.0
 """A producer pings each second; one that is silent for so long is gone."""
 
-routes = web.RouteTableDef()
+calls = Calls()
 
 _log = logging.getLogger(__name__)
 
 
-@routes.get("/v1/queues/{queue}/publish")
+@calls.add("GET", "/v1/queues/{queue}/publish", roles=PRODUCERS, answers={101: WebSocket()})
 async def publish(request: web.Request) -> web.WebSocketResponse:
     """Store batches until the producer closes."""
-    broker, _ = enter(request, {Role.PRODUCE, Role.ADMIN})
+    broker, _ = enter(request)
     socket = await FrameSocket.open(request, max_bytes=MAX_FRAME_BYTES)
     await Producing(broker, socket).run()
     return socket.response

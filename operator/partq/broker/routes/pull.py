@@ -6,30 +6,46 @@ from itertools import groupby
 
 from aiohttp import web
 
-from partq.broker.auth import Role
 from partq.broker.broker import Broker
+from partq.broker.calls import CONSUMERS, Calls
 from partq.broker.flow import Flow
 from partq.broker.keys import PULLS
 from partq.broker.middlewares import json_response
 from partq.broker.pull import ack_outcome
 from partq.broker.routes.access import enter, group_of, peer, settle
 from partq.core.model import MemberId, PartitionId
-from partq.errors import BadRequestError, BatchTooLargeError, OutcomeUnknownError, PartqError
+from partq.errors import (
+    BadRequestError,
+    BatchTooLargeError,
+    FencedError,
+    MemberInUseError,
+    NotListedError,
+    OutcomeUnknownError,
+    PartqError,
+)
 from partq.wire import frames
-from partq.wire.bodies import AckBody, AckItem, PullBody, decode
+from partq.wire.answers import ItemResults, Left, PullAnswer
+from partq.wire.bodies import AckBody, AckItem, LeaveQuery, PullBody, decode, read_texts
 
 MAX_ACKS = 10_000
 MAX_OFFSETS = 100_000
 ANSWER_TIMEOUT_S = 10.0
 
-routes = web.RouteTableDef()
+calls = Calls()
 PREFIX = "/v1/queues/{queue}/groups/{group}"
 
 
-@routes.post(PREFIX + "/pull")
+@calls.add(
+    "POST",
+    PREFIX + "/pull",
+    roles=CONSUMERS,
+    body=PullBody,
+    answers={200: PullAnswer},
+    errors=(FencedError, MemberInUseError, NotListedError),
+)
 async def pull(request: web.Request) -> web.Response:
     """Bind the member, if it is not, and deliver to it."""
-    broker, _ = enter(request, {Role.CONSUME, Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
     body = decode(await request.read(), PullBody)
     answer = await request.app[PULLS].pull(
@@ -44,10 +60,17 @@ async def pull(request: web.Request) -> web.Response:
     return json_response(answer)
 
 
-@routes.post(PREFIX + "/acks")
+@calls.add(
+    "POST",
+    PREFIX + "/acks",
+    roles=CONSUMERS,
+    body=AckBody,
+    answers={200: ItemResults, 207: ItemResults},
+    errors=(FencedError,),
+)
 async def ack(request: web.Request) -> web.Response:
     """Count acks; answer once they are stored."""
-    broker, _ = enter(request, {Role.CONSUME, Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
     body = decode(await request.read(), AckBody)
     if len(body.acks) > MAX_ACKS or sum(len(a.offsets) for a in body.acks) > MAX_OFFSETS:
@@ -63,15 +86,20 @@ async def ack(request: web.Request) -> web.Response:
     )
 
 
-@routes.delete(PREFIX + "/members/{member}")
+@calls.add(
+    "DELETE",
+    PREFIX + "/members/{member}",
+    roles=CONSUMERS,
+    query=LeaveQuery,
+    answers={200: Left},
+    errors=(FencedError,),
+)
 async def leave(request: web.Request) -> web.Response:
     """Note that a member leaves: its partitions are handed over while it goes on pulling."""
-    broker, _ = enter(request, {Role.CONSUME, Role.ADMIN})
+    broker, _ = enter(request)
     group = await group_of(request, broker)
-    number = request.query.get("flow", "")
-    if not number.isdecimal() or len(number) > 18:
-        raise BadRequestError(f"flow {number[:20]!r}: expected the number that the pull answered")
-    flow = request.app[PULLS].find(group, MemberId(request.match_info["member"]), int(number))
+    query = read_texts(request.query, LeaveQuery, "query")
+    flow = request.app[PULLS].find(group, MemberId(request.match_info["member"]), query.flow)
     broker.binder.leave(flow)
     return json_response({"held": sorted(str(s.partition) for s in flow.subscriptions)})
 

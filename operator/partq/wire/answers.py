@@ -1,0 +1,306 @@
+"""HTTP answers: what a broker says as JSON, for its description and whoever checks it."""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+
+class ErrorDetail(msgspec.Struct):
+    """Why a call, or a part of it, was refused."""
+
+    code: str
+    message: str
+    retry_after_ms: int | UnsetType = UNSET
+
+
+class Refusal(msgspec.Struct):
+    """The body of every answer that is an error."""
+
+    error: ErrorDetail
+
+
+class Health(msgspec.Struct):
+    """The event loop turns."""
+
+    status: str
+    broker: str
+
+
+class Readiness(msgspec.Struct):
+    """Whether the broker serves."""
+
+    status: str
+    has_lease: bool
+    partitions: int
+
+
+class LayoutGeneration(msgspec.Struct):
+    """One generation of the layout."""
+
+    generation: int
+    partitions: int
+
+
+class BrokerUrl(msgspec.Struct):
+    """A living broker."""
+
+    broker: str
+    url: str
+
+
+class Limits(msgspec.Struct):
+    """What a client must keep to."""
+
+    max_message_bytes: int
+    max_unacked_per_flow: int
+
+
+class LayoutAnswer(msgspec.Struct):
+    """Partitions, brokers and owners."""
+
+    queue: str
+    namespace: str
+    uid: str
+    generations: list[LayoutGeneration]
+    brokers: list[BrokerUrl]
+    owners: dict[str, str]
+    limits: Limits
+    keyless_policy: str
+    groups: list[str]
+
+
+class PartitionStatus(msgspec.Struct):
+    """A partition's record."""
+
+    broker: str
+    broker_epoch: int
+    end: int
+    bytes: int
+
+
+class MemberStatus(msgspec.Struct):
+    """A member of a group."""
+
+    member: str
+    partitions: int
+    state: str
+
+
+class GroupPartition(msgspec.Struct):
+    """A partition of a group."""
+
+    member: str
+    epoch: int
+    state: str
+    cursor: int
+    lag: int
+
+
+class HandoffStatus(msgspec.Struct):
+    """A handoff that is under way."""
+
+    partition: str
+    source: str
+    target: str
+    attempt: int
+    phase: str
+
+
+class WaitingMoveStatus(msgspec.Struct):
+    """A move that a limit holds back."""
+
+    partition: str
+    target: str
+    limit: str
+
+
+class GroupStatus(msgspec.Struct):
+    """A consumer group."""
+
+    members: list[MemberStatus]
+    partitions: dict[str, GroupPartition]
+    handoffs: list[HandoffStatus]
+    waiting_moves: list[WaitingMoveStatus]
+
+
+class StatusAnswer(msgspec.Struct):
+    """Every partition and group, read from the records."""
+
+    queue: str
+    namespace: str
+    store: dict[str, str | bool]
+    partitions: dict[str, PartitionStatus]
+    groups: dict[str, GroupStatus]
+
+
+class Picture(msgspec.Struct):
+    """All that a plan for a group rests on; its fields may change with the version."""
+
+    now_ms: int
+    queue_spec: dict[str, Any]
+    group_spec: dict[str, Any]
+    partitions: list[str]
+    members: dict[str, Any]
+    heirs: dict[str, str]
+    assignment: dict[str, Any]
+    handoffs: dict[str, Any]
+    past: dict[str, Any]
+    waiting: dict[str, Any]
+    brokers: dict[str, Any]
+
+
+class ProducerDue(msgspec.Struct):
+    """The next number of a producer, by partition."""
+
+    due: dict[str, int]
+    unavailable: list[str]
+
+
+class Placed(msgspec.Struct):
+    """Where a message is stored."""
+
+    partition: str
+    offset: int
+
+
+class PublishResult(msgspec.Struct):
+    """What became of one message of an array: its place, or an error."""
+
+    partition: str | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class PublishResults(msgspec.Struct):
+    """One result per message, in the order of the array."""
+
+    results: list[PublishResult]
+
+
+class PulledMessage(msgspec.Struct):
+    """A message with its token; with `error` in the place of its content when it is undecodable."""
+
+    partition: str
+    broker_epoch: int
+    epoch: int
+    delivery: int
+    offset: int
+    publish_time_ms: int
+    append_broker_epoch: int
+    cause: str
+    redeliveries: int
+    key: str | UnsetType | None = UNSET
+    value: str | UnsetType = UNSET
+    value_base64: str | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    event_time_ms: int | UnsetType = UNSET
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class PullAnswer(msgspec.Struct):
+    """Messages for a member, and what it holds."""
+
+    answer: int
+    flow: int
+    lease_ms: int
+    messages: list[PulledMessage]
+    held: list[str]
+    paused: list[str]
+    others: list[str]
+
+
+class ItemResult(msgspec.Struct):
+    """Empty when the item was done."""
+
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class ItemResults(msgspec.Struct):
+    """One result per item, in their order."""
+
+    results: list[ItemResult]
+
+
+class Left(msgspec.Struct):
+    """What a member that leaves still holds."""
+
+    held: list[str]
+
+
+class HeldPartition(msgspec.Struct):
+    """A partition that a member holds."""
+
+    in_flight: int
+    state: str
+
+
+class MemberAnswer(msgspec.Struct):
+    """What a member holds of the partitions of a broker."""
+
+    owned: list[str]
+    held: dict[str, HeldPartition]
+    is_bound: bool
+    is_leaving: bool
+
+
+class BrokerState(msgspec.Struct):
+    """What a broker owns and who is bound; its fields may change with the version."""
+
+    broker: str
+    incarnation: str
+    partitions: dict[str, Any]
+    flows: list[dict[str, Any]]
+    lost_flows: list[dict[str, Any]]
+
+
+class PartitionResult(msgspec.Struct):
+    """What became of one partition of a call."""
+
+    partition: str
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class PartitionResults(msgspec.Struct):
+    """One result per partition, in their order."""
+
+    results: list[PartitionResult]
+
+
+class ClaimResult(PartitionResult):
+    """A partition that the broker owns now."""
+
+    broker_epoch: int | UnsetType = UNSET
+
+
+class ClaimResults(msgspec.Struct):
+    """One result per partition, in their order."""
+
+    results: list[ClaimResult]
+
+
+class DrainResult(PartitionResult):
+    """How far a partition is drained."""
+
+    in_flight: int | UnsetType = UNSET
+    is_drained: bool | UnsetType = UNSET
+    last_delivered: int | UnsetType = UNSET
+
+
+class DrainResults(msgspec.Struct):
+    """One result per partition, in their order."""
+
+    results: list[DrainResult]
+
+
+class CommitResult(PartitionResult):
+    """Whose a partition is now."""
+
+    epoch: int | UnsetType = UNSET
+    was_forced: bool | UnsetType = UNSET
+
+
+class CommitResults(msgspec.Struct):
+    """One result per partition, in their order."""
+
+    results: list[CommitResult]
