@@ -9,6 +9,7 @@ PRODUCER = "producer"
 JOURNALS = "journals"
 PARTITIONS = 16
 
+_URL = f"http://{QUEUE}-partq:7411"
 _UID = 65532
 _JOURNAL_FOLDER = "/journals"
 EVENTS_FILE = f"{_JOURNAL_FOLDER}/events.ndjson.gz"
@@ -127,9 +128,13 @@ def producer(image: str, *arguments: str) -> dict[str, Any]:
     }
 
 
+def connection(namespace: str) -> dict[str, str]:
+    """Return the environment of a command that speaks with the queue, all but its token."""
+    return {"PARTQ_URL": _URL, "PARTQ_QUEUE": QUEUE, "PARTQ_NAMESPACE": namespace}
+
+
 def _arguments() -> list[str]:
-    url = f"http://{QUEUE}-partq:7411"
-    return ["--url", url, "--queue", QUEUE, "--journal", _JOURNAL_FOLDER]
+    return ["--url", _URL, "--queue", QUEUE, "--journal", _JOURNAL_FOLDER]
 
 
 def _token(entry: str) -> dict[str, Any]:

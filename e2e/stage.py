@@ -2,6 +2,7 @@
 
 import json
 import time
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -9,7 +10,7 @@ from e2e import manifests
 from e2e.cluster import Cluster
 from partq.cli.verdict.journal import in_order
 from partq.cli.verdict.judge import Verdict, judge
-from partq.cli.verdict.records import Delivery, Held, Published, Row, parse_lines
+from partq.cli.verdict.records import ASSIGNED, Delivery, Held, Published, Row, parse_lines
 
 READY_S = 120.0
 POLL_S = 0.5
@@ -225,6 +226,21 @@ class Stage:
         found: dict[str, Any] = json.loads(self.kubectl("get", *args, "--output", "json"))
         return found
 
+    def partq(self, *args: str) -> dict[str, Any]:
+        """Run a command of `partq` in a pod, as the queue's admin, and return what it prints.
+
+        Raises:
+            ClusterError: it failed.
+        """
+        secret = self.get("secret", f"{manifests.QUEUE}-tokens")
+        token = b64decode(secret["data"]["admin"]).decode()
+        settings = {**manifests.connection(self.namespace), "PARTQ_TOKEN": token}
+        environment = [f"{name}={value}" for name, value in settings.items()]
+        command = ("env", *environment, "partq", *args, "--json")
+        printed = self.kubectl("exec", manifests.JOURNALS, "--", *command)
+        answer: dict[str, Any] = json.loads(printed)
+        return answer
+
     def group_status(self) -> dict[str, Any]:
         """Return the group's status; empty at first."""
         status: dict[str, Any] = self.get("cg", manifests.GROUP).get("status") or {}
@@ -246,7 +262,7 @@ class Stage:
         owner: dict[str, str] = {}
         count = 0
         for row in self.rows():
-            if isinstance(row, Held) and row.change == "assigned":
+            if isinstance(row, Held) and row.change == ASSIGNED:
                 count += owner.get(row.partition, row.member) != row.member
                 owner[row.partition] = row.member
         return count

@@ -6,6 +6,7 @@ import pytest
 
 from e2e.figures import Figures
 from e2e.stage import Stage
+from partq.cli.verdict.records import ASSIGNED, Held
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -13,6 +14,8 @@ pytestmark = pytest.mark.timeout(600)
 def test_consumers_scale_up_and_down_under_load(stage: Stage, figures: Figures) -> None:
     stage.open(consumers=2)
     before = stage.moves()
+    plan = stage.partq("plan", "--from-live", "--members", "4")
+    assert (plan["moved"], plan["assigned"]) == (8, 0)
 
     began = time.monotonic()
     stage.scale(4)
@@ -24,6 +27,11 @@ def test_consumers_scale_up_and_down_under_load(stage: Stage, figures: Figures) 
     stage.await_traffic()
     # One half of 16; one more when one of the two joins before the other: 8+8, 6+5+5, 4+4+4+4.
     assert 8 <= stage.moves() - before <= 9
+    assigned = [row for row in stage.rows() if isinstance(row, Held) and row.change == ASSIGNED]
+    told = stage.partq("explain", assigned[-1].partition)
+    assert (told["member"], told["state"]) == (assigned[-1].member, "Ready")
+    assert told["waits_for"]["what"] == "nothing"
+    assert told["moves"][0]["evidence"] in {"newcomer", "uneven"}
 
     stage.scale(1)
     stage.await_shared(1)
