@@ -1,6 +1,8 @@
 """The book of a group against a model that keeps every message on its own."""
 
 from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -30,6 +32,12 @@ class Message:
     redeliveries: int = 0
 
 
+class Wait(NamedTuple):
+    due: float
+    holds: bool
+    cause: Cause
+
+
 @dataclass
 class Model:
     """A book as the documents tell it, message by message."""
@@ -38,7 +46,13 @@ class Model:
     position: int = 0
     number: int = 0
     released: list[int] = field(default_factory=list)
-    """Where the release began that ended each delivery number."""
+    """Where the step back began that ended each delivery number."""
+    delivered: int = 0
+    """Everything below may be in the application's hands."""
+    waiting: dict[int, Wait] = field(default_factory=dict)
+    again: dict[int, Cause] = field(default_factory=dict)
+    """What is to be sent out of turn."""
+    now: float = 0
 
     @property
     def cursor(self):
@@ -59,17 +73,36 @@ class Model:
         before = len(self.in_flight())
         for offset in offsets:
             self.messages[offset].is_acked = True
+            self.waiting.pop(offset, None)
+            self.again.pop(offset, None)
         return before - len(self.in_flight())
 
     def rewind(self, cause):
         if self.in_flight() and cause in COUNTED:
-            self.messages[self.cursor].redeliveries += 1
+            self.messages[self.in_flight()[0]].redeliveries += 1
         for message in self.messages[self.cursor : self.position]:
             message.cause = cause
-        for message in self.messages:
-            message.is_in_hand = False
-        self.position = self.cursor
+        self.go_back(self.cursor)
         self.number, self.released = 0, []
+        self.delivered = self.position
+
+    def go_back(self, start):
+        """Send everything from `start` on in turn again."""
+        for message in self.messages[start:]:
+            message.is_in_hand = False
+        for offset in [offset for offset in self.again if offset >= start]:
+            self.messages[offset].cause = self.again.pop(offset)
+        self.position = start
+        self.released.append(start)
+        self.number += 1
+
+    def step_back_since(self, number):
+        """The lowest offset that was taken back since a delivery number."""
+        return max(min(self.released[max(0, number) :], default=len(self.messages)), self.cursor)
+
+    def move_to(self, position):
+        self.position = position
+        self.delivered = max(self.delivered, position)
 
 
 class Books(RuleBasedStateMachine):
@@ -100,17 +133,20 @@ class Books(RuleBasedStateMachine):
             return
         first, stop = next(b for b in self.batches if b[0] <= book.position < b[1])
         before = book.position
+        held = [o for o, w in model.waiting.items() if w.holds and before <= o < stop]
+        limit = min(held, default=stop)
+        may_go = [o for o in model.open_in(before, limit) if o not in model.waiting]
         window = book.take(first, stop, credit)
         if window is None:
-            assert not model.open_in(before, stop), "something was left to send"
-            assert book.position >= stop
-            model.position = book.position
+            assert not may_go, "something was left to send"
+            assert (book.position <= limit) if held else (book.position >= stop)
+            model.move_to(book.position)
             return
 
-        assert window.start == model.open_in(before, stop)[0], "an offset was passed over"
-        assert window.stop == book.position <= stop
+        assert window.start == may_go[0], "an offset was passed over"
+        assert window.stop == book.position <= limit, "sent what waits for another"
         assert before <= window.start < window.stop
-        sent = model.open_in(window.start, window.stop)
+        sent = [o for o in may_go if o < window.stop]
         skipped = {offset for pair in window.skip for offset in range(*pair)}
         assert set(sent) == set(range(window.start, window.stop)) - skipped
         assert window.messages == len(sent) <= credit
@@ -118,7 +154,7 @@ class Books(RuleBasedStateMachine):
             (o, model.messages[o].redeliveries)
             for o in range(window.start, window.stop)
             if model.messages[o].redeliveries and not model.messages[o].is_acked
-        ]
+        ], "counts"
         for offset in sent:
             message = model.messages[offset]
             assert message.cause is window.cause
@@ -126,11 +162,111 @@ class Books(RuleBasedStateMachine):
             assert not message.is_in_hand, "sent twice under one token"
             message.is_in_hand = message.may_have_begun = True
         assert (
-            window.stop == stop
+            window.stop == limit
             or window.messages == credit
             or model.messages[window.stop].cause is not window.cause
         ), "the window could have been larger"
-        model.position = window.stop
+        model.move_to(window.stop)
+
+    @rule(credit=st.integers(0, 20))
+    def take_again(self, credit):
+        model, book = self.model, self.book
+        start = book.waiting.next_again
+        assert start == min(model.again, default=None)
+        if start is None:
+            return
+        stop = next(stop for _, stop in self.batches if start < stop)
+        window = book.take_again(stop, credit)
+        if not credit:
+            assert window is None
+            return
+        assert window.start == start < window.stop <= min(stop, start + credit)
+        assert window.messages == window.stop - window.start
+        assert window.skip == []
+        for offset in range(window.start, window.stop):
+            message = model.messages[offset]
+            assert model.again.pop(offset) is window.cause is not Cause.NONE
+            assert (offset, message.redeliveries) in window.redeliveries
+            assert not message.is_acked
+            message.is_in_hand = True
+
+    @rule(seconds=st.integers(0, 5))
+    def wait(self, seconds):
+        model = self.model
+        model.now += seconds
+        due = [o for o, w in model.waiting.items() if w.due <= model.now]
+        for offset in due:
+            cause = model.waiting.pop(offset).cause
+            if offset < model.position:
+                model.again[offset] = cause
+            else:
+                model.messages[offset].cause = cause
+        self.book.settle(model.now)
+
+    @rule(
+        ranges=st.lists(st.tuples(st.integers(-1, 75), st.integers(1, 4)), max_size=3),
+        number=st.integers(-1, 4),
+        is_free=st.booleans(),
+        delay_s=st.integers(0, 5),
+    )
+    def nack(self, ranges, number, is_free, delay_s):
+        self.reject([(start, start + size) for start, size in ranges], number, is_free, delay_s)
+
+    @precondition(lambda self: self.model.in_flight())
+    @rule(data=st.data(), age=st.integers(0, 2), is_free=st.booleans(), delay_s=st.integers(0, 5))
+    def nack_what_was_sent(self, data, age, is_free, delay_s):
+        model = self.model
+        singles = data.draw(st.lists(st.sampled_from(model.in_flight()), min_size=1, max_size=4))
+        number = max(0, model.number - age)
+        self.reject([(o, o + 1) for o in singles], number, is_free, delay_s)
+
+    def reject(self, ranges, number, is_free, delay_s):
+        model, book = self.model, self.book
+
+        def nack():
+            return book.nack(
+                ranges, number, now=model.now, delay_s=lambda count: delay_s * count,
+                is_free=is_free,
+            )  # fmt: skip
+
+        error = None
+        if number > model.number:
+            error = RewoundError
+        elif any(start < 0 or stop > model.delivered for start, stop in ranges):
+            error = NotDeliveredError
+        if error is not None:
+            before = self.picture()
+            with pytest.raises(error):
+                nack()
+            assert self.picture() == before, "a refused nack has changed something"
+            return
+        anew_from = model.step_back_since(number) if number < model.number else model.position
+        offsets = {
+            o
+            for o in set().union(*(range(*pair) for pair in ranges))
+            if not model.messages[o].is_acked
+            and o not in model.waiting
+            and o not in model.again
+            and not anew_from <= o < model.position
+        }
+        before = len(model.in_flight())
+        for offset in offsets:
+            message = model.messages[offset]
+            message.redeliveries += 1
+            message.is_in_hand = False
+            due = model.now + delay_s * message.redeliveries
+            model.waiting[offset] = Wait(due, not is_free, Cause.NACK)
+        lowest = min(offsets, default=model.position)
+        rewound_from = None
+        if not is_free and lowest < model.position:
+            rewound_from = lowest
+            for message in model.messages[lowest : model.position]:
+                message.cause = Cause.NACK
+            model.go_back(lowest)
+        outcome = nack()
+        assert outcome.counted == len(offsets)
+        assert outcome.messages == before - len(model.in_flight())
+        assert outcome.rewound_from == rewound_from
 
     @rule(
         upto=st.integers(-1, 75),
@@ -151,13 +287,17 @@ class Books(RuleBasedStateMachine):
     def acknowledge(self, upto, ranges, number):
         model, book = self.model, self.book
         highest = max([upto, *(stop for _, stop in ranges)])
-        allowed = max([min(model.released[max(0, number) :], default=self.end), model.cursor])
+        allowed = model.step_back_since(number)
         expected = None
         if number > model.number or (number < model.number and upto > allowed):
             expected = RewoundError
         elif number < 0 and not model.number and upto > model.cursor:
             expected = RewoundError  # there never was such a number
-        elif highest > model.position or any(start < 0 for start, _ in ranges):
+        elif (
+            upto > model.position
+            or highest > model.delivered
+            or any(start < 0 for start, _ in ranges)
+        ):
             expected = NotDeliveredError
         if expected is not None:
             before = self.picture()
@@ -167,7 +307,7 @@ class Books(RuleBasedStateMachine):
             return
         offsets = set(range(upto)).union(*(range(*pair) for pair in ranges))
         assert book.ack(upto, ranges, number) == model.ack(offsets)
-        model.position = max(model.position, model.cursor)
+        model.move_to(max(model.position, model.cursor))
 
     @rule(start=st.integers(0, 75), number=st.integers(0, 4))
     def release(self, start, number):
@@ -181,6 +321,9 @@ class Books(RuleBasedStateMachine):
         model, book = self.model, self.book
         from_ = max(start, model.cursor)
         expected = None
+        if number < model.number and start >= model.step_back_since(number):
+            assert book.release(start, number) == 0, "all of it was taken back before"
+            return
         if number != model.number:
             expected = RewoundError
         elif from_ > model.position:
@@ -197,9 +340,8 @@ class Books(RuleBasedStateMachine):
             message = model.messages[offset]
             message.is_in_hand = message.may_have_begun = False
         if given_back:
-            model.position = from_
-            model.released.append(from_)
-            model.number += 1
+            model.go_back(from_)
+            model.delivered = from_
 
     @rule(cause=REWINDS)
     def rewind(self, cause):
@@ -217,7 +359,7 @@ class Books(RuleBasedStateMachine):
         book = self.book
         return (
             book.cursor, book.acked.pairs(), book.position, book.in_flight, book.number,
-            book.redeliveries,
+            book.redeliveries, book.waiting.count(0, self.end), book.waiting.next_due,
         )  # fmt: skip
 
     @invariant()
@@ -228,6 +370,10 @@ class Books(RuleBasedStateMachine):
         assert book.in_flight == len(model.in_flight())
         assert (book.position, book.number) == (model.position, model.number)
         assert book.position >= book.cursor
+        waiting = model.waiting.keys() | model.again.keys()
+        assert {o for o in range(self.end) if o in book.waiting} == waiting
+        assert book.waiting.count(0, self.end) == len(waiting)
+        assert book.waiting.next_due == min((w.due for w in model.waiting.values()), default=inf)
         above = {o for o, m in enumerate(model.messages) if m.is_acked and o >= model.cursor}
         assert {o for pair in book.acked.pairs() for o in range(*pair)} == above
         assert book.redeliveries == {
@@ -237,7 +383,7 @@ class Books(RuleBasedStateMachine):
         }
 
 
-Books.TestCase.settings = settings(deadline=None, max_examples=150, stateful_step_count=40)
+Books.TestCase.settings = settings(deadline=None, max_examples=200, stateful_step_count=40)
 test_any_order_of_events = Books.TestCase
 
 
@@ -373,3 +519,48 @@ def test_a_refused_ack_changes_nothing(upto, ranges, number, error):
     with pytest.raises(error):
         book.ack(upto, ranges, number)
     assert (book.cursor, book.in_flight, book.acked.pairs()) == (0, 10, [])
+
+
+def test_a_message_that_waited_out_of_turn_keeps_its_cause_when_its_turn_comes():
+    book = sent(stop=8)
+    book.nack([(5, 6)], 0, now=0, delay_s=lambda count: 0, is_free=True)
+    book.settle(0)
+    book.release(4, 0)
+    windows = [book.take(0, 8, 8) for _ in range(3)]
+    assert book.waiting.next_again is None
+    assert [(w.start, w.cause) for w in windows] == [
+        (4, Cause.NONE), (5, Cause.NACK), (6, Cause.NONE),
+    ]  # fmt: skip
+
+
+def test_nothing_behind_a_nacked_message_is_sent_before_it():
+    book = sent(stop=8, batch_end=12)
+    nacked = book.nack([(5, 6), (3, 4)], 0, now=0, delay_s=lambda count: 10, is_free=False)
+    assert (nacked.messages, nacked.rewound_from, book.number) == (5, 3, 1)
+    assert book.take(0, 12, 12) is None
+    book.ack(-1, [(4, 5)], 0)  # it was in hand
+    book.settle(9.9)
+    assert book.take(0, 12, 12) is None
+    book.settle(10)
+    window = book.take(0, 12, 12)
+    assert (window.start, window.stop, window.skip, window.cause) == (3, 8, [(4, 5)], Cause.NACK)
+    assert window.redeliveries == [(3, 1), (5, 1)]
+    assert book.take(0, 12, 12).cause is Cause.NONE
+
+
+def test_the_wait_outlives_the_member():
+    book = sent(stop=8)
+    book.nack([(5, 6)], 0, now=0, delay_s=lambda count: 10, is_free=False)
+    book.ack(5, [], 0)
+    assert book.in_flight == 0, "what waits holds no handoff up"
+    book.rewind(Cause.NONE)
+    assert book.take(0, 8, 8) is None
+    book.settle(10)
+    assert book.take(0, 8, 8).redeliveries == [(5, 1)]
+
+
+def test_a_lost_flow_does_not_count_against_what_waits():
+    book = sent(stop=8)
+    book.nack([(0, 1)], 0, now=0, delay_s=lambda count: 10, is_free=True)
+    book.rewind(Cause.FLOW_LOST)
+    assert book.redeliveries == {0: 1, 1: 1}

@@ -5,18 +5,20 @@ offsets are sent again and why. No I/O and no clock; the broker's flows and flus
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from partq.core.begun import Begun, within
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
+from partq.core.waiting import Wait, Waiting
 from partq.errors import NotDeliveredError, RewoundError
 
 ACK_SPAN = 100_000
 """Offsets above the cursor that may be delivered: bounds the acknowledged ranges."""
 
 _COUNTED = frozenset({Cause.FLOW_LOST, Cause.FORCED_COMMIT})
-"""Causes that may be the fault of the message in hand."""
+"""Causes of a rewind that may be the fault of the message in hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,25 @@ class Window:
     """How many messages the window holds: what it costs in credit."""
 
 
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What a nack or an ack timeout came to."""
+
+    counted: int
+    """How many messages it counted against."""
+    messages: int
+    """How many messages are not in flight any more."""
+    rewound_from: int | None
+    """From where on everything is sent again; None: what is delivered stays so."""
+
+
 class Delivery:
     """The book of one group in one partition, for as long as one broker owns it."""
 
     __slots__ = (
+        "_begun",
         "_causes",
+        "_delivered",
         "_redeliveries",
         "_releases",
         "acked",
@@ -44,6 +60,7 @@ class Delivery:
         "in_flight",
         "number",
         "position",
+        "waiting",
     )
 
     def __init__(
@@ -56,13 +73,18 @@ class Delivery:
         """Everything below is acknowledged."""
         self.acked = Ranges(acked)
         self.position = cursor
-        """The next offset to send under the current token; all below it were sent under it."""
+        """The next offset to send in turn; all below it were sent under the current token."""
+        self._delivered = cursor
+        """All below may be in the application's hands: `position` before it went back."""
         self.in_flight = 0
-        """Messages below `position` that are neither acknowledged nor released."""
+        """Messages below `position` that are neither acknowledged nor given back."""
+        self.waiting = Waiting()
+        """What was given back one by one and is sent again; it outlives a token."""
+        self._begun = Begun()
         self.number = 0
         """Delivery number of the current token."""
         self._releases: list[tuple[int, int]] = []
-        """Delivery number and start of each release that no later one has undercut: both grow."""
+        """Delivery number and start of each step back that no later one has undercut: both grow."""
         self._causes: list[tuple[int, int, Cause]] = []
         self._redeliveries = dict(redeliveries or {})
 
@@ -71,39 +93,59 @@ class Delivery:
         """How often an offset was sent again through a fault of its own, where not 0."""
         return dict(self._redeliveries)
 
-    def mark(self, stop: int, cause: Cause) -> None:
-        """Note that [cursor, stop) may have been processed before, for `cause`.
+    def exceeding(self, limit: int) -> list[int]:
+        """Return the offsets that were sent again more than `limit` times by their own fault."""
+        return sorted(offset for offset, count in self._redeliveries.items() if count > limit)
 
-        What has a cause further up keeps it: the last event explains the offsets that it concerns.
+    def mark(self, stop: int, cause: Cause, *, start: int = 0) -> None:
+        """Note that all below `stop`, from `start` on, may have been processed before.
+
+        What has a cause elsewhere keeps it: the last event explains the offsets that it concerns.
         """
-        if stop <= self.cursor:
+        start = max(start, self.cursor)
+        if stop <= start:
             return
+        earlier = [(a, min(b, start), why) for a, b, why in self._causes if a < start]
         later = [(max(a, stop), b, why) for a, b, why in self._causes if b > stop]
+        # One stretch: windows are not cut where nothing changes.
+        if earlier and earlier[-1][1:] == (start, cause):
+            start = earlier.pop()[0]
         if later and later[0][0] == stop and later[0][2] is cause:
-            stop = later.pop(0)[1]  # one stretch: windows are not cut where nothing changes
-        self._causes = [(self.cursor, stop, cause), *later]
+            stop = later.pop(0)[1]
+        self._causes = [*earlier, (start, stop, cause), *later]
 
     def redeliveries_after_rewind(self) -> dict[int, int]:
         """Return the counts that a rewind leaves; they are stored before anything goes out again.
 
-        Only the lowest unacknowledged offset can have been the one in hand when a process died:
-        the others are innocent.
+        Only the lowest offset in flight can have been the one in hand when a process died: the
+        others are innocent.
         """
         counts = dict(self._redeliveries)
         if self.in_flight:
             lowest = self.acked.end_of_run(self.cursor)
+            while lowest in self.waiting:
+                lowest = self.acked.end_of_run(lowest + 1)
             counts[lowest] = counts.get(lowest, 0) + 1
         return counts
 
     def rewind(self, cause: Cause) -> None:
-        """Start a new token at the cursor; what the old one had in flight goes out again."""
+        """Start a new token at the cursor; what the old one had in flight goes out again.
+
+        What waits goes on waiting.
+        """
         if cause in _COUNTED:
             self._redeliveries = self.redeliveries_after_rewind()
         self.mark(self.position, cause)
-        self.position = self.cursor
+        self.position = self._delivered = self.cursor
+        self._mark_all(self.waiting.go_back(self.position))
+        self._begun = Begun()
         self.in_flight = 0
         self.number = 0
         self._releases.clear()
+
+    def settle(self, now: float) -> None:
+        """Let what has waited long enough be sent; its counts are stored."""
+        self._mark_all(self.waiting.settle(now, self.position))
 
     def take(self, start: int, stop: int, credit: int) -> Window | None:
         """Take the next window inside the stored batch of the offsets [start, stop).
@@ -111,11 +153,17 @@ class Delivery:
         `position` must lie in the batch. At most `credit` messages. None when nothing of the
         batch is left to send, or nothing may be sent now; `position` tells which.
         """
-        begin = self.acked.end_of_run(self.position)
-        if begin >= stop:
-            self.position = begin
-            return None
+        absent = self.acked
         end = min(stop, self.cursor + ACK_SPAN)
+        if self.waiting:
+            held_from, passed = self.waiting.hidden(self.position, end)
+            end = min(end, held_from)
+            if passed:
+                absent = Ranges([*self.acked.within(start, stop), *((o, o + 1) for o in passed)])
+        begin = absent.end_of_run(self.position)
+        if begin >= stop:
+            self._move_to(begin)
+            return None
         cause = Cause.NONE
         for low, high, why in self._causes:
             if low <= begin < high:
@@ -124,59 +172,57 @@ class Delivery:
                 end = min(end, low)
         if end <= begin or credit <= 0:
             return None
-        end = self.acked.end_of_window(begin, end, credit)
-        skip = self.acked.within(begin, end)
+        end = absent.end_of_window(begin, end, credit)
+        skip = absent.within(begin, end)
         messages = end - begin - sum(b - a for a, b in skip)
-        counts = (
-            sorted((o, n) for o, n in self._redeliveries.items() if begin <= o < end)
-            if self._redeliveries
-            else []
-        )
-        self.position = end
+        self._move_to(end)
         self.in_flight += messages
-        return Window(begin, end, skip, cause, counts, messages)
+        return Window(begin, end, skip, cause, self._counts(begin, end), messages)
+
+    def take_again(self, stop: int, credit: int) -> Window | None:
+        """Take what is to be sent out of turn from `waiting.next_again` on, below `stop`.
+
+        `stop` is the end of the stored batch that holds that offset. At most `credit` messages.
+        """
+        if credit <= 0:
+            return None
+        begin, end, cause = self.waiting.take_again(stop, credit)
+        self._begun.resend(begin, end)
+        self.in_flight += end - begin
+        return Window(begin, end, [], cause, self._counts(begin, end), end - begin)
 
     def ack(self, upto: int, ranges: Iterable[tuple[int, int]], number: int) -> int:
         """Acknowledge all below `upto` (-1: none) and `ranges`; return how many were in flight.
 
         Raises:
             NotDeliveredError: an offset was not delivered under the current token.
-            RewoundError: `upto` reaches what was released since the delivery number it names.
+            RewoundError: `upto` reaches what was given back since the delivery number it names.
         """
         ranges = sorted(ranges)  # each is then cheap to add, in whatever order a client sends them
-        is_older = number < self.number
-        if number > self.number or (is_older and upto > self._released_from(number)):
+        if number > self.number or (number < self.number and upto > self._released_from(number)):
             raise RewoundError(
                 f"cumulative ack under delivery {number}; the current one is {self.number}: "
                 "acknowledge what was delivered again"
             )
-        highest = max([upto, *(stop for _, stop in ranges)])
-        if highest > self.position or any(a < 0 or a >= b for a, b in ranges):
-            raise NotDeliveredError(
-                f"ack up to {highest}; delivered up to {self.position}: nothing was acknowledged"
-            )
+        if upto > self.position:
+            raise self._not_delivered("ack", upto)
+        self._check(ranges, "ack")
         before = self.in_flight
         if upto > self.cursor:
-            self._count_down(self.cursor, upto)
+            self._done(self.cursor, upto)
             self.cursor = upto
         for start, stop in ranges:
             low = max(start, self.cursor)
             if low < stop:
-                self._count_down(low, stop)
+                self._done(low, stop)
                 self.acked.add(low, stop)
         if self.acked:
             self.cursor = self.acked.end_of_run(self.cursor)
             self.acked.drop_below(self.cursor)
             # What was acknowledged under an older token is not sent again, nor looked at.
-            self.position = max(self.position, self.cursor)
+            self._move_to(max(self.position, self.cursor))
         while len(self._releases) > 1 and self._releases[1][1] <= self.cursor:
             del self._releases[0]
-        if self._redeliveries:
-            self._redeliveries = {
-                offset: count
-                for offset, count in self._redeliveries.items()
-                if offset >= self.cursor and self.acked.end_of_run(offset) == offset
-            }
         if self._causes:
             self._causes = [
                 (max(a, self.cursor), b, why) for a, b, why in self._causes if b > self.cursor
@@ -190,20 +236,133 @@ class Delivery:
             NotDeliveredError: `start` lies beyond what was delivered.
             RewoundError: the delivery number is not the current one.
         """
+        if number < self.number and start >= self._released_from(number):
+            return 0  # it has crossed a step back that took all of it already
         if number != self.number:
             raise RewoundError(f"release under delivery {number}; the current one is {self.number}")
         start = max(start, self.cursor)
         if start > self.position:
             raise NotDeliveredError(f"release from {start}; delivered up to {self.position}")
-        released = self.position - start - self.acked.count(start, self.position)
+        released = self._open_in(start, self.position)
         if released:
-            self.position = start
-            self.in_flight -= released
-            while self._releases and self._releases[-1][1] >= start:
-                self._releases.pop()
-            self._releases.append((self.number, start))
-            self.number += 1
+            self._go_back(start)
+            self._delivered = start
         return released
+
+    def nack(
+        self,
+        ranges: Iterable[tuple[int, int]],
+        number: int,
+        *,
+        now: float,
+        delay_s: Callable[[int], float],
+        is_free: bool,
+    ) -> TakenBack:
+        """Take back `ranges`, whose messages could not be processed.
+
+        Each counts, and waits as long as `delay_s` says of its count. What was acknowledged, waits
+        already or was delivered anew since is left alone. Unless `is_free`, all from the lowest on
+        is sent again, and waits for it.
+
+        Raises:
+            NotDeliveredError: an offset was not delivered under the current token.
+            RewoundError: the delivery number is none of the token.
+        """
+        ranges = sorted(ranges)
+        if number > self.number:
+            raise RewoundError(f"nack under delivery {number}; the current one is {self.number}")
+        self._check(ranges, "nack")
+        anew_from = self._released_from(number) if number < self.number else self.position
+        offsets = dict.fromkeys(
+            offset
+            for start, stop in ranges
+            for offset in range(max(start, self.cursor), stop)
+            if self._is_open(offset) and not anew_from <= offset < self.position
+        )
+        return self._take_back(offsets, now, delay_s, Cause.NACK, is_free=is_free)
+
+    def begin(self, ranges: Iterable[tuple[int, int]], number: int, now: float) -> None:
+        """Note that the application has begun `ranges`; what was not delivered is left out."""
+        stop_at = self.position
+        if number < self.number:
+            stop_at = min(stop_at, self._released_from(number))
+        self._begun.drop_below(self.cursor)
+        for start, stop in ranges:
+            self._begun.report(max(start, self.cursor), min(stop, stop_at), now)
+
+    def time_out(
+        self, since: float, *, now: float, delay_s: Callable[[int], float], is_free: bool
+    ) -> TakenBack:
+        """Take back, as `nack`, what the application has in hand since `since` or before."""
+        self._begun.drop_below(self.cursor)
+        offsets = [offset for offset in self._begun.expire(since) if self._is_open(offset)]
+        return self._take_back(offsets, now, delay_s, Cause.ACK_TIMEOUT, is_free=is_free)
+
+    def _take_back(
+        self,
+        offsets: Collection[int],
+        now: float,
+        delay_s: Callable[[int], float],
+        cause: Cause,
+        *,
+        is_free: bool,
+    ) -> TakenBack:
+        before = self.in_flight
+        for offset in offsets:
+            count = self._redeliveries[offset] = self._redeliveries.get(offset, 0) + 1
+            if offset < self.position:
+                self.in_flight -= 1
+                self._begun.forget(offset)
+            self.waiting.add(offset, Wait(now + delay_s(count), cause, holds=not is_free))
+        lowest = min(offsets, default=self.position)
+        rewound_from = None
+        if not is_free and lowest < self.position:
+            rewound_from = lowest
+            self.mark(self.position, cause, start=lowest)
+            self._go_back(lowest)
+        return TakenBack(len(offsets), before - self.in_flight, rewound_from)
+
+    def _go_back(self, start: int) -> None:
+        """Send everything from `start` on again, under the next delivery number."""
+        self.in_flight -= self._open_in(start, self.position)
+        self.position = start
+        self._mark_all(self.waiting.go_back(start))
+        self._begun.go_back(start)
+        while self._releases and self._releases[-1][1] >= start:
+            self._releases.pop()
+        self._releases.append((self.number, start))
+        self.number += 1
+
+    def _mark_all(self, causes: Iterable[tuple[int, Cause]]) -> None:
+        for offset, cause in causes:
+            self.mark(offset + 1, cause, start=offset)
+
+    def _move_to(self, position: int) -> None:
+        self.position = position
+        self._delivered = max(self._delivered, position)
+
+    def _is_open(self, offset: int) -> bool:
+        """Whether a delivered offset is neither acknowledged nor given back."""
+        return self.acked.end_of_run(offset) == offset and offset not in self.waiting
+
+    def _open_in(self, start: int, stop: int) -> int:
+        """Count the offsets of [start, stop), from the cursor on, that are in flight if sent."""
+        count = stop - start - self.acked.count(start, stop)
+        return count - self.waiting.count(start, stop) if self.waiting else count
+
+    def _counts(self, start: int, stop: int) -> list[tuple[int, int]]:
+        counts = self._redeliveries
+        return sorted((offset, counts[offset]) for offset in within(counts, start, stop))
+
+    def _check(self, ranges: Sequence[tuple[int, int]], what: str) -> None:
+        highest = max((stop for _, stop in ranges), default=-1)
+        if highest > self._delivered or any(a < 0 or a >= b for a, b in ranges):
+            raise self._not_delivered(what, highest)
+
+    def _not_delivered(self, what: str, upto: int) -> NotDeliveredError:
+        return NotDeliveredError(
+            f"{what} up to {upto}; delivered up to {self._delivered}: nothing was changed"
+        )
 
     def _released_from(self, number: int) -> int:
         """Return the first offset that was released since an older delivery number."""
@@ -211,7 +370,12 @@ class Delivery:
         start = self._releases[at][1] if self._releases else 0
         return max(start, self.cursor)
 
-    def _count_down(self, start: int, stop: int) -> None:
-        stop = min(stop, self.position)
-        if start < stop:
-            self.in_flight -= stop - start - self.acked.count(start, stop)
+    def _done(self, start: int, stop: int) -> None:
+        """Forget all about [start, stop), which is about to be acknowledged."""
+        sent = min(stop, self.position)
+        if start < sent:
+            self.in_flight -= self._open_in(start, sent)
+        if self.waiting:
+            self.waiting.discard(start, stop)
+        for offset in within(self._redeliveries, start, stop):
+            del self._redeliveries[offset]

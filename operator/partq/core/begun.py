@@ -1,0 +1,80 @@
+"""Since when the application of a member has had which messages in hand.
+
+Members tell what their application has begun, a stretch of offsets at a time, so this costs
+nothing per message. Instants are seconds of the caller's clock.
+"""
+
+from collections import deque
+from math import inf
+
+
+class Begun:
+    """What was begun under one token, the oldest first."""
+
+    __slots__ = ("_again", "_end", "_stretches")
+
+    def __init__(self) -> None:
+        self._stretches: deque[tuple[float, int, int]] = deque()
+        """When, from, to: rising in all three, without what was sent out of turn since."""
+        self._end = 0
+        """Everything below was begun, or needs no watching."""
+        self._again: dict[int, float] = {}
+        """Offset that was sent out of turn → when it was begun; infinity: not yet."""
+
+    def report(self, start: int, stop: int, now: float) -> None:
+        """Note that [start, stop) has begun."""
+        for offset in within(self._again, start, stop):
+            self._again[offset] = min(self._again[offset], now)
+        start = max(start, self._end)
+        if start < stop:
+            self._stretches.append((now, start, stop))
+            self._end = stop
+
+    def resend(self, start: int, stop: int) -> None:
+        """Note that [start, stop), which was begun once, is sent out of turn."""
+        self._again.update(dict.fromkeys(range(start, stop), inf))
+
+    def expire(self, since: float) -> list[int]:
+        """Return, rising, what was begun at `since` or before; it is not watched any more."""
+        offsets: list[int] = []
+        while self._stretches and self._stretches[0][0] <= since:
+            _, start, stop = self._stretches.popleft()
+            offsets += [offset for offset in range(start, stop) if offset not in self._again]
+        late = [offset for offset, at in self._again.items() if at <= since]
+        for offset in late:
+            del self._again[offset]
+        return sorted(offsets + late) if late else offsets
+
+    def forget(self, offset: int) -> None:
+        """Note that an offset which may have been sent out of turn is not in hand any more."""
+        self._again.pop(offset, None)
+
+    def drop_below(self, cursor: int) -> None:
+        """Forget what is below the cursor."""
+        while self._stretches and self._stretches[0][2] <= cursor:
+            self._stretches.popleft()
+        if self._stretches and self._stretches[0][1] < cursor:
+            at, _, stop = self._stretches[0]
+            self._stretches[0] = (at, cursor, stop)
+        for offset in within(self._again, 0, cursor):
+            del self._again[offset]
+
+    def go_back(self, position: int) -> None:
+        """Note that all from `position` on is sent anew."""
+        while self._stretches and self._stretches[-1][1] >= position:
+            self._stretches.pop()
+        if self._stretches and self._stretches[-1][2] > position:
+            at, start, _ = self._stretches[-1]
+            self._stretches[-1] = (at, start, position)
+        self._end = min(self._end, position)
+        for offset in [offset for offset in self._again if offset >= position]:
+            del self._again[offset]
+
+
+def within(numbers: dict[int, float] | dict[int, int], start: int, stop: int) -> list[int]:
+    """Return the keys in [start, stop), looking at whichever is fewer: the keys or the range."""
+    if not numbers:
+        return []
+    if stop - start <= len(numbers):
+        return [offset for offset in range(start, stop) if offset in numbers]
+    return [offset for offset in numbers if start <= offset < stop]

@@ -1,0 +1,44 @@
+"""When a message that was not done with comes again: the rules of one group."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Waiting times that grow with each redelivery of a message; times in seconds."""
+
+    min_s: float
+    max_s: float
+    multiplier: float
+
+    def delay_s(self, attempt: int) -> float:
+        """Return how long the given redelivery waits; the first one is number 1."""
+        try:
+            return min(self.max_s, self.min_s * self.multiplier ** (attempt - 1))
+        except OverflowError:
+            return self.max_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redelivery:
+    """The rules; the defaults are those of the resource."""
+
+    is_free: bool = False
+    """A nacked message comes again alone; else all behind it waits for it and comes again, too."""
+    nack_delay_s: float = 60.0
+    nack_backoff: Backoff | None = None
+    """In the place of `nack_delay_s`."""
+    ack_timeout_s: float = 0.0
+    """How long the application may have a message in hand; 0: for ever."""
+    ack_tick_s: float = 1.0
+    """How often that is looked at."""
+    ack_backoff: Backoff | None = None
+    """What a message waits for that was in hand for too long; None: it comes again at once."""
+
+    def after_nack_s(self, attempt: int) -> float:
+        """Return how long a nacked message waits for its given redelivery."""
+        return self.nack_backoff.delay_s(attempt) if self.nack_backoff else self.nack_delay_s
+
+    def after_timeout_s(self, attempt: int) -> float:
+        """Return how long a message waits for its given redelivery once its time is over."""
+        return self.ack_backoff.delay_s(attempt) if self.ack_backoff else 0.0
