@@ -33,6 +33,7 @@ MAY = {
     f"DELETE {GROUP}/members/{{member}}": CONSUMERS,
     f"POST {GROUP}/members/{{member}}/leave": CONSUMERS,
     f"GET {GROUP}/picture": ADMINS,
+    f"POST {GROUP}/reset": ADMINS,
     f"GET {ADMIN}/state": ADMINS,
     f"POST {ADMIN}/claim": ADMINS,
     f"POST {ADMIN}/yield": ADMINS,

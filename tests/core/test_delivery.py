@@ -478,6 +478,28 @@ def test_a_rewind_with_nothing_in_flight_counts_for_nobody():
     assert (book.redeliveries, book.position) == ({}, 10)
 
 
+@pytest.mark.parametrize(("cursor", "windows"), [
+    pytest.param(0, [(0, 12, Cause.RESET), (12, 20, Cause.NONE)], id="back"),
+    pytest.param(8, [(8, 12, Cause.RESET), (12, 20, Cause.NONE)], id="inside what was sent"),
+    pytest.param(15, [(15, 20, Cause.NONE)], id="forward"),
+])  # fmt: skip
+def test_a_reset_begins_again_and_says_so_of_what_was_sent_before(cursor, windows):
+    book = sent(stop=12, batch_end=20)
+    book.ack(5, [(7, 9)], 0)
+    book = book.moved_to(cursor)
+    assert (book.cursor, book.in_flight, book.acked.pairs(), book.number) == (cursor, 0, [], 0)
+    found = [book.take(0, 20, 100) for _ in windows]
+    assert [(w.start, w.stop, w.cause) for w in found] == windows
+    assert [w.skip for w in found] == [[]] * len(found)
+
+
+def test_two_resets_forget_nothing_of_what_was_sent():
+    book = sent(stop=12, batch_end=20)
+    book = book.moved_to(20).moved_to(5)
+    window = book.take(0, 20, 100)
+    assert (window.start, window.stop, window.cause) == (5, 20, Cause.RESET)
+
+
 def test_nothing_is_sent_beyond_the_span_above_the_cursor():
     huge = 10 * ACK_SPAN
     book = Delivery(0)

@@ -5,9 +5,12 @@ import pytest
 from partq.core.model import BrokerId
 from partq.errors import (
     AttemptRefusedError,
+    ConflictError,
     FencedError,
     NotOwnerError,
+    UnknownGroupError,
 )
+from partq.store.log import AppendBatch
 from tests.store.record import GROUP, commit
 
 # ---- bind ---------------------------------------------------------------------------------------
@@ -216,3 +219,51 @@ async def test_epochs_grow_when_the_clock_stands_behind_them(
     assert (await partitions.read_cursor(partition, GROUP)).epoch == high + 2
     await partitions.yield_(partition, broker_epoch=high + 1, successor=None)
     assert (await partitions.read(partition)).broker_epoch == high + 2
+
+
+# ---- reset --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offset", "cursor"),
+    [
+        pytest.param(0, 5, id="trimmed: the first that is still there"),
+        pytest.param(7, 7, id="back"),
+        pytest.param(10, 10, id="the end"),
+        pytest.param(2**53, 10, id="beyond the end"),
+    ],
+)
+async def test_a_reset_moves_the_cursor_and_ends_every_token(
+    partitions, log, partition, broker_epoch, member, offset, cursor
+):
+    for number in range(2):
+        await log.append(
+            partition, broker_epoch=broker_epoch, number=number, expected=5 * number,
+            batches=[AppendBatch("", 0, 5, b"five")], max_bytes=None,
+        )  # fmt: skip
+    book = {"broker_epoch": broker_epoch, "cursor": 8, "acked": [(9, 10)], "redeliveries": {8: 2}}
+    await partitions.flush(partition, GROUP, **book)
+    await log.trim(partition, broker_epoch=broker_epoch)
+    before = await partitions.read_cursor(partition, GROUP)
+    token = {"broker_epoch": broker_epoch, "epoch": before.epoch, "offset": offset}
+    epoch, found = await partitions.reset(partition, GROUP, **token)
+    after = await partitions.read_cursor(partition, GROUP)
+    assert (found, after.cursor, after.acked, after.redeliveries) == (cursor, cursor, [], {})
+    assert after.epoch == epoch > before.epoch
+    assert (after.member, after.attempt) == (before.member, before.attempt)
+    with pytest.raises(ConflictError, match="look again"):
+        await partitions.reset(partition, GROUP, **token)
+    await log.trim(partition, broker_epoch=broker_epoch)
+    assert (await partitions.read(partition)).trimmed == min(10, cursor // 5 * 5)
+
+
+async def test_a_reset_under_an_ended_broker_epoch_or_of_no_group_writes_nothing(
+    partitions, partition, broker_epoch, member, ten_messages
+):
+    before = await partitions.read_cursor(partition, GROUP)
+    place = {"epoch": before.epoch, "offset": 5}
+    with pytest.raises(FencedError):
+        await partitions.reset(partition, GROUP, broker_epoch=broker_epoch - 1, **place)
+    with pytest.raises(UnknownGroupError):
+        await partitions.reset(partition, "strangers", broker_epoch=broker_epoch, **place)
+    assert await partitions.read_cursor(partition, GROUP) == before

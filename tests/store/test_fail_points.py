@@ -101,6 +101,11 @@ class Stores:
             redeliveries={},
         )
 
+    async def reset(self):
+        """What a broker does whose reset has no answer: it reads the record, and moves it again."""
+        epoch = (await self.partitions.read_cursor(P, GROUP)).epoch
+        await self.partitions.reset(P, GROUP, broker_epoch=EPOCH, epoch=epoch, offset=3)
+
     async def claim(self):
         """What a broker does whose claim has no answer: it reads, and claims what it sees."""
         expected = (await self.partitions.read(P)).broker_epoch
@@ -168,8 +173,10 @@ CASES = {
     "create_partition": Case(lambda to: to.partitions.create(PartitionId(1, 1))),
     "create_queue": Case(lambda to: to.layouts.create_queue({1: 16})),
     "draw_attempt": Case(lambda to: to.handoffs.draw_attempt(GROUP), draws_again=True),
+    "find_time": Case(lambda to: to.log.find_time(P, 0)),
     "flush_cursor": Case(lambda to: to.flush(8)),
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
+    "read_ages": Case(lambda to: to.log.read_ages(P, [3])),
     "register_life": Case(lambda to: to.layouts.register("0f3a9c1e")),
     "release_life": Case(
         lambda to: to.register_and_release(), first=lambda to: to.layouts.register("0f3a9c1e")
@@ -177,6 +184,7 @@ CASES = {
     "release_lease": Case(lambda to: to.renew_and_release(), first=lambda to: to.renew()),
     "remove_group": Case(lambda to: to.partitions.remove_group(P, GROUP)),
     "renew_lease": Case(lambda to: to.renew()),
+    "reset_cursor": Case(lambda to: to.reset(), draws_again=True),
     "trim_log": Case(lambda to: to.log.trim(P, broker_epoch=EPOCH)),
     "unlink_keys": Case(lambda to: to.layouts.erase_group(GROUP)),
     "write_config": Case(lambda to: to.layouts.write_config({}, resource_generation=1)),

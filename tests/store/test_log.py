@@ -82,6 +82,28 @@ async def test_read_of_a_log_that_was_never_written(log, partition, broker_epoch
     assert await log.read(partition, 0, max_bytes=1000, max_entries=100) == []
 
 
+async def test_a_time_is_found_and_an_age_is_told(
+    partitions, log, partition, broker_epoch, fill, clock_passes
+):
+    assert await log.find_time(partition, 0) == 0
+    assert await log.read_ages(partition, [0]) == [None]
+    times = []
+    for count in (3, 2, 4, 1):
+        await fill(count)
+        (*_, entry) = await log.read(partition, 0, max_bytes=10**6, max_entries=9)
+        times.append(entry.at_ms)
+        await clock_passes(entry.at_ms)
+    found = [await log.find_time(partition, at_ms) for at_ms in (0, *times)]
+    assert found == [0, 0, 3, 5, 9]
+    assert [await log.find_time(partition, at_ms + 1) for at_ms in times] == [3, 5, 9, 10]
+    await flush(partitions, partition, broker_epoch, "workers", 5)
+    await log.trim(partition, broker_epoch=broker_epoch)
+    assert [await log.find_time(partition, at_ms) for at_ms in times] == [5, 5, 5, 9]
+    trimmed, first, last, end = await log.read_ages(partition, [2, 6, 9, 10])
+    assert (trimmed, end) == (None, None)
+    assert first > last >= 1
+
+
 # ---- trimming -----------------------------------------------------------------------------------
 
 

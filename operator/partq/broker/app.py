@@ -17,7 +17,7 @@ from partq.broker.keys import BROKER, CALLS, DOCUMENT, PEERS, PULLS, TLS, TOKENS
 from partq.broker.middlewares import errors_as_json
 from partq.broker.openapi import describe
 from partq.broker.pull import Pulls
-from partq.broker.routes import admin, flow, info, members, messages, publish, pull
+from partq.broker.routes import admin, flow, info, members, messages, publish, pull, reset
 from partq.broker.tls import Tls
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.settings import BrokerSettings, QueueSettings
@@ -29,7 +29,9 @@ from partq.wire.batch import MAX_BATCH_BYTES
 MAX_BODY_BYTES = 2 * MAX_BATCH_BYTES
 OPEN_GAP_S = 0.5
 SHUTDOWN_TIMEOUT_S = 5.0
-CALLS_OF_ALL = tuple(part.calls for part in (publish, flow, messages, pull, members, info, admin))
+CALLS_OF_ALL = tuple(
+    part.calls for part in (publish, flow, messages, pull, members, info, admin, reset)
+)
 
 _log = logging.getLogger(__name__)
 

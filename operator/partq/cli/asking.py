@@ -18,8 +18,10 @@ def open_session(connection: Connection) -> Session:
     )
 
 
-async def ask(session: Session, path: str) -> Any:
-    """Return the answer of the first broker that gives one.
+async def ask(session: Session, path: str, body: Any = None) -> Any:
+    """Return the answer of the first broker that gives one; with a body it is posted.
+
+    A broker that does not answer may have done what was posted: post what can be repeated.
 
     Raises:
         UnavailableError: none does.
@@ -28,7 +30,9 @@ async def ask(session: Session, path: str) -> Any:
     reasons = []
     for seed in session.seeds:
         try:
-            return await session.get(seed, path)
+            if body is None:
+                return await session.get(seed, path)
+            return await session.post(seed, path, body)
         except NOT_REACHED as error:
             reasons.append(f"{seed}: {why(seed, error)}")
         except PartqError as error:

@@ -94,20 +94,20 @@ class Session:
         """
         return await self._call("GET", url, path)
 
-    async def post(self, url: str, path: str) -> Any:
-        """Ask the broker at `url` to do what `path` says; returns and raises as `get`."""
-        return await self._call("POST", url, path)
+    async def post(self, url: str, path: str, body: Any = None) -> Any:
+        """Ask the broker at `url` to do what `path` and a JSON `body` say; else as `get`."""
+        return await self._call("POST", url, path, body)
 
-    async def _call(self, method: str, url: str, path: str) -> Any:
+    async def _call(self, method: str, url: str, path: str, body: Any = None) -> Any:
         where = url + self._path + path
-        async with self._open().request(method, where, params=self._query) as response:
-            body = await _read(response)
+        async with self._open().request(method, where, params=self._query, json=body) as response:
+            answer = await _read(response)
             if response.status == 200:
                 try:
-                    return json.loads(body)
+                    return json.loads(answer)
                 except ValueError as error:
                     raise InternalError(f"{url}: the answer is not JSON: {error}") from error
-            raise _error_of(response.status, body, where)
+            raise _error_of(response.status, answer, where)
 
     async def connect(self, url: str, path: str) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket to the broker at `url` under the queue's `path`; raises as `get`."""

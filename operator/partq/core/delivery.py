@@ -143,6 +143,19 @@ class Delivery:
         self.number = 0
         self._releases.clear()
 
+    def moved_to(self, cursor: int) -> "Delivery":
+        """Return the book of a group that begins again at `cursor`, back or forward.
+
+        Every ack is forgotten, and every message that waits. What may have been processed before,
+        and lies ahead now, goes out for the cause `RESET`.
+        """
+        book = Delivery(cursor)
+        book.mark(
+            max(self.position, self._delivered, *(stop for _, stop, _ in self._causes)),
+            Cause.RESET,
+        )
+        return book
+
     def settle(self, now: float) -> None:
         """Let what has waited long enough be sent; its counts are stored."""
         self._mark_all(self.waiting.settle(now, self.position))

@@ -62,3 +62,5 @@ class Cause(IntEnum):
     """Given back before the application began it; never seen by the application twice."""
     NACK = 6
     ACK_TIMEOUT = 7
+    RESET = 8
+    """The group's cursor was moved back by an administrator."""

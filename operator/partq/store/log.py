@@ -174,6 +174,24 @@ class Log:
             raise _fenced(partition, broker_epoch)
         return Offset(int(answer))
 
+    async def find_time(self, partition: PartitionId, at_ms: int) -> Offset:
+        """Return the first offset that was appended at `at_ms` (Redis's clock) or later.
+
+        The log's end if there is none. Its first message if that is later: what was before it is
+        trimmed, and nothing says when that was appended.
+        """
+        keys = [self._keys.meta(partition), self._keys.log(partition)]
+        return Offset(await self._store.run("find_time", keys, [at_ms], lane=Lane.BULK))
+
+    async def read_ages(
+        self, partition: PartitionId, offsets: Sequence[Offset]
+    ) -> list[int | None]:
+        """Return for how many ms each message is stored; None: the log does not hold it."""
+        ages = await self._store.run(
+            "read_ages", [self._keys.log(partition)], offsets, lane=Lane.BULK
+        )
+        return [None if age < 0 else int(age) for age in ages]
+
     async def producer_due(self, partition: PartitionId, producer: str) -> int | None:
         """Return the number that is due from a producer; None: the partition does not know it."""
         text = await self._store.read("HGET", self._keys.producers(partition), producer)

@@ -249,6 +249,42 @@ class Partitions:
         )
         _checked(answer, partition, group, broker_epoch)
 
+    async def reset(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        epoch: Epoch,
+        offset: int,
+    ) -> tuple[Epoch, Offset]:
+        """Move the group's cursor to `offset`, and return its new epoch and where it is.
+
+        An offset that the log does not hold becomes the nearest one that it does: its first, or
+        its end. All acks are forgotten, those of older tokens no longer count. A repeat under the
+        epoch on record moves it again.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+            ConflictError: another epoch is on record; nothing is written.
+            UnknownGroupError: the partition has no such group.
+            StoreUnavailableError: no answer; read the record before anything is delivered.
+        """
+        answer = await self._store.run(
+            "reset_cursor",
+            [self._keys.meta(partition), self._keys.cursor(partition, group)],
+            [broker_epoch, group, epoch, offset],
+        )
+        if answer == -1:
+            raise ConflictError(
+                f"partition {partition}, group {group}: epoch {epoch} is not the one on record; "
+                "look again, and repeat the reset"
+            )
+        if isinstance(answer, int):
+            _checked(answer, partition, group, broker_epoch)
+        new_epoch, cursor = answer
+        return Epoch(new_epoch), Offset(cursor)
+
     async def commit(
         self,
         partition: PartitionId,

@@ -304,3 +304,22 @@ class CommitResults(msgspec.Struct):
     """One result per partition, in their order."""
 
     results: list[CommitResult]
+
+
+class ResetResult(msgspec.Struct):
+    """Where a group's cursor in a partition was, and is or would be; or why it was not moved."""
+
+    member: str | UnsetType = UNSET
+    is_bound: bool | UnsetType = UNSET
+    cursor: int | UnsetType = UNSET
+    to: int | UnsetType = UNSET
+    wanted: int | UnsetType = UNSET
+    first: int | UnsetType = UNSET
+    end: int | UnsetType = UNSET
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class ResetResults(msgspec.Struct):
+    """One result per partition, by its name."""
+
+    partitions: dict[str, ResetResult]

@@ -1,7 +1,7 @@
 """HTTP bodies: what callers send as JSON, checked field by field."""
 
 from collections.abc import Mapping
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -147,3 +147,20 @@ class PartitionNames(msgspec.Struct):
     """Partitions to claim or to give up."""
 
     partitions: list[str]
+
+
+MAX_NATURAL = 2**53
+"""Above every offset and time, and within what every language's JSON can hold."""
+Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NATURAL)]
+
+
+class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a group shall go on: one of `to`, `at_ms` and `offset`."""
+
+    to: Literal["earliest", "latest"] | None = None
+    at_ms: Natural | None = None
+    offset: Natural | None = None
+    partitions: list[str] = []
+    """Empty: all."""
+    is_dry_run: bool = False
+    is_forced: bool = False

@@ -1,0 +1,146 @@
+"""Calls about partitions of several brokers: the one that is asked asks the owners, once."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import ClientError, ClientTimeout, web
+
+from partq.broker.broker import Broker
+from partq.broker.keys import PEERS, TLS
+from partq.broker.middlewares import error_body
+from partq.broker.routes.messages import FORWARDED
+from partq.core.model import PartitionId
+from partq.errors import (
+    BadRequestError,
+    NotOwnerError,
+    PartqError,
+    UnavailableError,
+    UnknownPartitionError,
+)
+
+OWNER_TIMEOUT_S = 4.0
+"""How long another broker may take: less than a client waits for its answer."""
+OWN_AT_ONCE = 8
+"""Partitions of this broker that one call works on side by side."""
+
+Answer = dict[str, Any]
+"""What is said of one partition; {"error": {"code", "message"}} if its call failed."""
+
+
+def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
+    """Return the partitions that a call names; none named: all of the layout.
+
+    Raises:
+        BadRequestError: a name is none, or stands there twice.
+        UnknownPartitionError: the layout does not have it.
+    """
+    layout = broker.config.layout
+    if not names:
+        return list(layout.partitions())
+    try:
+        partitions = [PartitionId.parse(name) for name in names]
+    except ValueError as error:
+        raise BadRequestError(str(error)) from error
+    for partition in partitions:
+        if partition not in layout:
+            raise UnknownPartitionError(
+                f"partition {partition}: not in the layout of {broker.settings.queue}; read "
+                "/layout again"
+            )
+    if len(set(partitions)) < len(partitions):
+        raise BadRequestError("partitions: one is named twice; name each once")
+    return partitions
+
+
+async def ask_owners(
+    request: web.Request,
+    broker: Broker,
+    partitions: Sequence[PartitionId],
+    work: Callable[[PartitionId], Awaitable[Answer]],
+) -> dict[PartitionId, Answer]:
+    """Return what the owner of each partition answers.
+
+    For its own ones this broker does the `work`; to each other owner the same call goes with the
+    names of its partitions, which answers {"partitions": {NAME: answer}}. One that fails holds up
+    nothing else.
+    """
+    text = await request.read()
+    body = json.loads(text) if text else {}
+    is_forwarded = FORWARDED in request.headers
+    mine: list[PartitionId] = []
+    others: dict[str, list[PartitionId]] = {}
+    answers: dict[PartitionId, Answer] = {}
+    for partition in partitions:
+        owner = broker.claims.owner_url(partition)
+        if partition in broker.owned:
+            mine.append(partition)
+        elif is_forwarded:
+            answers[partition] = _failed(
+                NotOwnerError(f"partition {partition}: asked of {broker.id}, which is no owner")
+            )
+        elif owner is None:
+            answers[partition] = _failed(
+                UnavailableError(
+                    f"partition {partition}: no broker serves it at the moment; ask again",
+                    retry_after_s=1.0,
+                )
+            )
+        else:
+            others.setdefault(owner[1], []).append(partition)
+    limit = asyncio.Semaphore(OWN_AT_ONCE)
+
+    async def one(partition: PartitionId) -> Answer:
+        async with limit:
+            try:
+                return await work(partition)
+            except PartqError as error:
+                return _failed(error)
+
+    theirs = asyncio.gather(*(_ask(request, broker, *other, body) for other in others.items()))
+    own, found = await asyncio.gather(asyncio.gather(*map(one, mine)), theirs)
+    answers |= dict(zip(mine, own, strict=True))
+    for each in found:
+        answers |= each
+    return {partition: answers[partition] for partition in partitions}
+
+
+async def _ask(
+    request: web.Request,
+    broker: Broker,
+    url: str,
+    partitions: Sequence[PartitionId],
+    body: Mapping[str, Any],
+) -> dict[PartitionId, Answer]:
+    """Make the call at another broker, for its partitions."""
+    tls = request.app.get(TLS)
+    try:
+        async with request.app[PEERS].request(
+            request.method,
+            url + request.path,
+            json={**body, "partitions": [str(partition) for partition in partitions]},
+            headers={"Authorization": request.headers["Authorization"], FORWARDED: broker.id},
+            ssl=tls.trusted if tls is not None else True,
+            timeout=ClientTimeout(total=OWNER_TIMEOUT_S, sock_connect=2.0),
+        ) as response:
+            answer = await response.json()
+        if "error" in answer:
+            return {partition: {"error": answer["error"]} for partition in partitions}
+        return {partition: answer["partitions"][str(partition)] for partition in partitions}
+    except (ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        failed = UnavailableError(
+            f"{url}: no usable answer within {OWNER_TIMEOUT_S:g} s "
+            f"({type(error).__name__} {error}); ask again",
+            retry_after_s=1.0,
+        )
+        return dict.fromkeys(partitions, _failed(failed))
+
+
+def by_name(answers: Mapping[PartitionId, Answer]) -> dict[str, dict[str, Answer]]:
+    """Return the answers as a call gives them."""
+    return {"partitions": {str(partition): answer for partition, answer in answers.items()}}
+
+
+def _failed(error: PartqError) -> Answer:
+    return {"error": error_body(error)}

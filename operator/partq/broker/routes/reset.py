@@ -1,0 +1,36 @@
+"""The admin call that moves a group's cursors, over HTTP: token, body, call, answer."""
+
+from functools import partial
+
+from aiohttp import web
+
+from partq.broker.calls import ADMINS, Calls
+from partq.broker.middlewares import json_response
+from partq.broker.reset import check, reset
+from partq.broker.routes.access import enter, group_of
+from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.errors import UnknownPartitionError
+from partq.wire.answers import ResetResults
+from partq.wire.bodies import ResetBody, decode
+
+calls = Calls()
+
+
+@calls.add(
+    "POST",
+    "/v1/queues/{queue}/groups/{group}/reset",
+    roles=ADMINS,
+    body=ResetBody,
+    answers={200: ResetResults},
+    errors=(UnknownPartitionError,),
+)
+async def reset_group(request: web.Request) -> web.Response:
+    """Move a group's cursors, or show what would change; each partition is judged on its own."""
+    broker, _ = enter(request)
+    group = await group_of(request, broker)
+    body = decode(await request.read(), ResetBody)
+    partitions = named(broker, body.partitions)
+    check(body, len(partitions))
+    work = partial(reset, broker, group=group, body=body)
+    answers = await ask_owners(request, broker, partitions, work)
+    return json_response(by_name(answers))

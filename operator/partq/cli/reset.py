@@ -1,0 +1,196 @@
+"""`partq reset`: move the cursors of a group to the earliest message, a time or the latest."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from partq.cli.asking import ask, open_session
+from partq.cli.connection import Connect, Connection, connection_options, group_option, known_group
+from partq.client.session import Session
+from partq.errors import ConflictError, SettingsError, UnavailableError
+
+MAX_ROWS = 200
+"""Partitions that are shown one by one; with --json all are."""
+
+_HELP = """Move a consumer group's cursors: what lies ahead of them is delivered, again if it was
+before.
+
+First it shows what would change; then it asks, or takes --yes. Refused while members of the group
+are connected: stop them, or give --force, which takes what they have in hand from them. Messages
+that are no longer stored do not come back. When it ends halfway, run it again.
+
+\b
+  partq reset --group workers --to earliest --dry-run
+  partq reset --group workers --to-time 2026-11-20T08:00:00+00:00 --yes
+  partq reset --group workers --to-offset 120 --partition 3
+"""
+
+
+@click.command(help=_HELP)
+@connection_options
+@group_option
+@click.option("--to", "where", type=click.Choice(["earliest", "latest"]), help="An end of the log.")
+@click.option(
+    "--to-time",
+    metavar="TIME",
+    help="The first message stored at this time or later: ISO 8601 with a time zone.",
+)
+@click.option("--to-offset", type=click.IntRange(min=0), help="An offset; needs one --partition.")
+@click.option("--partition", "names", multiple=True, help="Only this one; several times for more.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--force", is_flag=True, help="Do it although members are connected.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; changes only with --yes.")
+def reset(
+    *,
+    connect: Connect,
+    group: str | None,
+    where: str | None,
+    to_time: str | None,
+    to_offset: int | None,
+    names: Sequence[str],
+    dry_run: bool,
+    yes: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Show, ask, move."""
+    connection = connect("admin")
+    body = {
+        **place(where, to_time, to_offset),
+        "partitions": [name if "." in name else f"1.{name}" for name in names],
+        "is_forced": force,
+    }
+    if not (dry_run or yes or (sys.stdin.isatty() and not as_json)):
+        raise SettingsError("reset: nobody can be asked here; give --yes, or --dry-run to look")
+    work = _reset(
+        connection, known_group(connection, group), body, is_dry_run=dry_run, yes=yes, json_=as_json
+    )
+    asyncio.run(work)
+
+
+def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict[str, Any]:
+    """Return where the cursors shall go, as the brokers take it.
+
+    Raises:
+        SettingsError: not just one place is given, or not a time.
+    """
+    given = {"to": where, "at_ms": to_time and _milliseconds(to_time), "offset": to_offset}
+    found = {name: value for name, value in given.items() if value is not None}
+    if len(found) != 1:
+        raise SettingsError("reset: expected one of --to, --to-time and --to-offset")
+    return found
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsError(f"--to-time: {error}; expected 2026-11-20T08:00:00+00:00") from error
+    if at.tzinfo is None:
+        raise SettingsError(
+            f"--to-time: got {text} without a time zone; expected one, such as {text}+00:00"
+        )
+    return max(0, int((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000))
+
+
+async def _reset(
+    connection: Connection,
+    group: str,
+    body: Mapping[str, Any],
+    *,
+    is_dry_run: bool,
+    yes: bool,
+    json_: bool,
+) -> None:
+    async with open_session(connection) as session:
+        planned = await _ask(session, group, {**body, "is_dry_run": True})
+        if not json_:
+            show(group, planned)
+        _check(planned, is_forced=body["is_forced"])
+        if is_dry_run:
+            if json_:
+                click.echo(json.dumps({"group": group, "is_done": False, "partitions": planned}))
+            return
+        if not yes and not click.confirm(f"move {_moving(planned)} cursors of {group}?"):
+            return
+        done = await _ask(session, group, {**body, "is_dry_run": False})
+    failed = {name: row["error"] for name, row in done.items() if "error" in row}
+    if json_:
+        click.echo(json.dumps({"group": group, "is_done": not failed, "partitions": done}))
+    if failed:
+        name, error = next(iter(failed.items()))
+        raise UnavailableError(
+            f"{len(failed)} of {len(done)} partitions were not moved, the first is {name}: "
+            f"{error['message']}; run it again"
+        )
+    if not json_:
+        click.echo(f"group {group}: {len(done)} cursors are where they shall be")
+
+
+async def _ask(session: Session, group: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    answer = await ask(session, f"/groups/{group}/reset", body)
+    partitions: dict[str, Any] = answer["partitions"]
+    return partitions
+
+
+def _check(planned: Mapping[str, Any], *, is_forced: bool) -> None:
+    """Refuse as a whole what would be done by half."""
+    for name, row in planned.items():
+        if "error" in row:
+            raise UnavailableError(
+                f"partition {name}: {row['error']['message']}; nothing was moved"
+            )
+    bound = sorted({row["member"] for row in planned.values() if row["is_bound"]})
+    if bound and not is_forced:
+        raise ConflictError(
+            f"{len(bound)} members are connected, such as {bound[0]}: nothing was moved; stop "
+            "them, or give --force"
+        )
+
+
+def _moving(planned: Mapping[str, Any]) -> int:
+    return sum(row.get("cursor") != row.get("to") for row in planned.values())
+
+
+def show(group: str, planned: Mapping[str, Any]) -> None:
+    """Print a plan for people."""
+    again = sum(max(0, row["cursor"] - row["to"]) for row in planned.values() if "to" in row)
+    skipped = sum(max(0, row["to"] - row["cursor"]) for row in planned.values() if "to" in row)
+    table = Table()
+    table.add_column("partition")
+    for column in ("from", "to", "first", "end"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for name, row in list(planned.items())[:MAX_ROWS]:
+        if "error" in row:
+            table.add_row(name, "", "", "", "", row["error"]["message"])
+        else:
+            numbers = (str(row[each]) for each in ("cursor", "to", "first", "end"))
+            table.add_row(name, *numbers, remark(row))
+    Console().print(table)
+    if len(planned) > MAX_ROWS:
+        click.echo(f"and {len(planned) - MAX_ROWS} more: --json lists all")
+    click.echo(
+        f"group {group}: {_moving(planned)} of {len(planned)} cursors move; up to {again:,} "
+        f"messages come again, up to {skipped:,} are skipped"
+    )
+
+
+def remark(row: Mapping[str, Any]) -> str:
+    """Say what a person should know of one cursor."""
+    remarks = []
+    if row["first"] > 0 and row["wanted"] <= row["first"] and row["to"] == row["first"]:
+        remarks.append(f"what was before {row['first']} is no longer stored")
+    if row["wanted"] > row["end"]:
+        remarks.append(f"the log ends at {row['end']}")
+    if row["is_bound"]:
+        remarks.append(f"{row['member']} is connected")
+    return "; ".join(remarks)

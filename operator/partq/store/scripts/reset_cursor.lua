@@ -1,0 +1,29 @@
+-- Move a group's cursor in a partition, back or forward; every older token is over with it.
+--
+-- when full: passes
+--
+-- KEYS[1]  meta      KEYS[2]  cursor of the group
+-- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
+-- ARGV[3]  epoch that the caller knows           ARGV[4]  offset that the group shall begin at
+-- returns  {new epoch, cursor}: the offset, or the nearest one that the log has
+--          0: the caller's broker epoch is over; -1: another epoch is on record; -2: no such group
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "trimmed", "mark:" .. ARGV[2])
+if meta[1] ~= ARGV[1] then
+  return 0
+end
+if not meta[4] then
+  return -2
+end
+local known = redis.call("HGET", KEYS[2], "epoch")
+if known ~= ARGV[3] then
+  return -1
+end
+local cursor = math.max(tonumber(meta[3]), math.min(tonumber(ARGV[4]), tonumber(meta[2])))
+local cursor_text = string.format("%.0f", cursor)
+local time = redis.call("TIME")
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local epoch = math.max(tonumber(known) + 1, now_ms)
+redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch),
+  "cursor", cursor_text, "acked", "", "redeliveries", "")
+redis.call("HSET", KEYS[1], "mark:" .. ARGV[2], cursor_text)
+return {epoch, cursor}

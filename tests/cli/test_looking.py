@@ -1,0 +1,120 @@
+"""Commands that look at a queue, or move a group's cursors, beside a real one."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from partq import Message, Producer
+from partq.cli.commands import cli
+from partq.cli.reset import place, remark
+from partq.errors import SettingsError
+from partq.testing.local_broker import LocalBroker
+
+KEYS = [f"key-{number}" for number in range(20)]
+
+
+class Queue:
+    """A queue of four partitions with two groups and twenty messages, and commands beside it."""
+
+    def __init__(self, broker: LocalBroker) -> None:
+        self.broker = broker
+
+    async def partq(self, *arguments: str, status: int = 0, text: str = "") -> str:
+        """Run a command; return what it prints, or what it complains of."""
+        env = {"PARTQ_DATA_DIR": str(self.broker.runtime.data_dir), "COLUMNS": "200"}
+        run = CliRunner().invoke
+        result = await asyncio.to_thread(run, cli, arguments, env=env, input=text)
+        assert result.exit_code == status, result.output
+        return str(result.stderr if status else result.stdout)
+
+    async def asked(self, *arguments: str) -> Any:
+        """Return what a command prints as JSON."""
+        return json.loads(await self.partq(*arguments, "--json"))
+
+
+@pytest.fixture
+async def queue() -> AsyncIterator[Queue]:
+    async with LocalBroker(groups=["workers", "audit"], broker_count=2, lease_ttl_s=10.0) as broker:
+        token = broker.tokens.produce
+        async with Producer(broker.url, queue="orders", token=token) as producer:
+            await (await producer.send_many([Message(key, key.encode()) for key in KEYS]))
+        yield Queue(broker)
+
+
+def cursors(answer):
+    return {name: row["cursor"] for name, row in answer["partitions"].items()}
+
+
+async def test_a_queue_is_looked_at_and_a_group_is_reset(queue):
+    await reset_moves_what_it_has_shown(queue)
+
+
+async def reset_moves_what_it_has_shown(queue):
+    args = ("reset", "--group", "workers", "--to", "latest")
+    shown = await queue.asked(*args, "--dry-run")
+    assert not shown["is_done"]
+    ends = {name: row["end"] for name, row in shown["partitions"].items()}
+    assert sum(ends.values()) == len(KEYS)
+    assert {row["cursor"] for row in shown["partitions"].values()} == {0}
+    assert "nobody can be asked here; give --yes" in await queue.partq(*args, status=2)
+
+    done = await queue.partq(*args, "--yes")
+    assert "messages come again, up to 20 are skipped" in done
+    assert "group workers: 4 cursors are where they shall be" in done
+    status = await queue.asked("status")
+    assert cursors(status["groups"]["workers"]) == ends
+    assert set(cursors(status["groups"]["audit"]).values()) == {0}, "the other group's stay"
+
+    back = ("reset", "--group", "workers", "--to-offset", "1", "--partition", "0", "--yes")
+    assert (await queue.asked(*back))["partitions"]["1.0"]["to"] == 1
+    with_time = ("--to-time", "2001-01-01T00:00:00+00:00", "--yes")
+    again = await queue.asked("reset", "--group", "workers", *with_time)
+    assert {row["to"] for row in again["partitions"].values()} == {0}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        pytest.param(("latest", None, None), {"to": "latest"}, id="an end"),
+        pytest.param((None, None, 0), {"offset": 0}, id="an offset"),
+        pytest.param(
+            (None, "1970-01-01T01:00:01+01:00", None), {"at_ms": 1000}, id="a time of a zone"
+        ),
+    ],
+)
+def test_a_place_is_said_once(given, found):
+    assert place(*given) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        pytest.param((None, None, None), "expected one of --to", id="none"),
+        pytest.param(("latest", None, 3), "expected one of --to", id="two"),
+        pytest.param((None, "noon", None), "expected 2026-11-20T08", id="no time"),
+        pytest.param((None, "2026-11-20T08:00:00", None), "without a time zone", id="no zone"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(given, complaint):
+    with pytest.raises(SettingsError, match=complaint):
+        place(*given)
+
+
+ROW = {"member": "m", "is_bound": False, "cursor": 9, "to": 5, "wanted": 5, "first": 5, "end": 9}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param({"wanted": 7, "to": 7}, "", id="nothing to remark"),
+        pytest.param({"wanted": 0}, "what was before 5 is no longer stored", id="trimmed"),
+        pytest.param({"wanted": 12, "to": 9}, "the log ends at 9", id="beyond the end"),
+        pytest.param({"wanted": 6, "to": 6, "is_bound": True}, "m is connected", id="bound"),
+    ],
+)
+def test_what_a_person_should_know_is_remarked(changes, said):
+    assert remark({**ROW, **changes}) == said
