@@ -1,12 +1,13 @@
 """An event loop without a clock: time jumps to the next timer, and a process can stand still."""
 
 import asyncio
-import heapq
 from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
+from functools import partial
+from heapq import heappop, heappush
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -14,21 +15,17 @@ PROCESS: "ContextVar[Process]" = ContextVar("process")
 """Whose code is running; tasks and timers inherit it from who starts them."""
 
 
+Work = tuple[Callable[..., object], tuple[Any, ...], Context]
+"""A callback, its arguments, and the context that says whose it is."""
+
+
 class Handle:
     """A callback that will run, unless it is cancelled: what asyncio uses of its own handles."""
 
-    __slots__ = ("args", "callback", "context", "is_cancelled", "when_s")
+    __slots__ = ("is_cancelled", "when_s", "work")
 
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: Context,
-        when_s: float,
-    ) -> None:
-        self.callback = callback
-        self.args = args
-        self.context = context
+    def __init__(self, work: Work, when_s: float) -> None:
+        self.work = work
         self.when_s = when_s
         self.is_cancelled = False
 
@@ -53,7 +50,7 @@ class Process:
         self.is_alive = True
         self.tasks: list[asyncio.Task[Any]] = []
         """All that were ever started, in their order."""
-        self.held: deque[Handle] = deque()
+        self.held: deque[Handle | Work] = deque()
         """What wanted to run while the process stood still."""
         self._loop = loop
         self._context = copy_context()
@@ -92,7 +89,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     """Runs callbacks in the order in which they came due; nothing else decides anything."""
 
     def __init__(self) -> None:
-        self.ready: deque[Handle] = deque()
+        self.ready: deque[Handle | Work] = deque()
         self.processes: list[Process] = []
         """All that there ever were."""
         self.frozen: set[Process] = set()
@@ -104,6 +101,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.network: Any = None
         self.redis: Any = None
         """Where whoever runs here finds the world: `network.Network` and `stored.RedisServer`."""
+        # Both are asked for each future: so by what costs least.
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
+        self.get_debug = bool  # type: ignore[method-assign]  # no: it would check timing
         self._now = 0.0
         self._timers: list[tuple[float, int, Handle | Callable[[], object]]] = []
         self._timer_count = 0
@@ -124,34 +124,40 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if not timers or timers[0][0] > end:
                     self._now = max(self._now, end)
                     return
-                when, _, what = heapq.heappop(timers)
+                when, _, what = heappop(timers)
                 if when > self._now:
                     self._now = when
-                if isinstance(what, Handle):
-                    ready.append(what)
+                if type(what) is Handle:
+                    if not what.is_cancelled:
+                        ready.append(what)
                     continue
                 self.step_count += 1
                 try:
-                    what()
+                    what()  # type: ignore[operator]  # no handle, see above
                 except Exception as error:  # noqa: BLE001  a mistake of the simulator is told, too
                     self.call_exception_handler({"exception": error})
         finally:
             _set_running_loop(None)
 
     def _run_ready(self) -> None:
-        ready = self.ready
+        ready, frozen = self.ready, self.frozen
+        take = ready.popleft
         while ready:
-            handle = ready.popleft()
-            if handle.is_cancelled:
-                continue
-            if self.frozen:
-                process = handle.context.get(PROCESS)
-                if process is not None and process in self.frozen:
-                    process.held.append(handle)
+            what = take()
+            if type(what) is Handle:
+                if what.is_cancelled:
+                    continue
+                callback, args, context = what.work
+            else:
+                callback, args, context = cast(Work, what)
+            if frozen:
+                process = context.get(PROCESS)
+                if process is not None and process in frozen:
+                    process.held.append(what)
                     continue
             self.step_count += 1
             try:
-                handle.context.run(handle.callback, *handle.args)
+                context.run(callback, *args)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # noqa: BLE001  asyncio's own loop takes them all, too
@@ -160,7 +166,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def at(self, when: float, deliver: Callable[[], object]) -> None:
         """Call `deliver` at a simulated time, as a part of no process: nothing holds it up."""
         self._timer_count += 1
-        heapq.heappush(self._timers, (when, self._timer_count, deliver))
+        heappush(self._timers, (when, self._timer_count, deliver))
 
     def finish(self) -> None:
         """End every task, so that none complains later that it was forgotten."""
@@ -185,9 +191,16 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Handle:
-        """Run a callback in this instant, after those that came before it."""
-        handle = Handle(callback, args, copy_context() if context is None else context, self._now)
+    ) -> Handle | None:
+        """Run a callback in this instant, after those that came before it.
+
+        With a context that is given it cannot be cancelled: there is no handle then.
+        """
+        if context is not None:
+            # Tasks and futures give theirs, are nine of ten callers, and never cancel.
+            self.ready.append((callback, args, context))
+            return None
+        handle = Handle((callback, args, copy_context()), self._now)
         self.ready.append(handle)
         return handle
 
@@ -209,14 +222,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> Handle:
         """Run a callback at a simulated time."""
-        handle = Handle(callback, args, copy_context() if context is None else context, when)
+        handle = Handle((callback, args, copy_context() if context is None else context), when)
         self._timer_count += 1
-        heapq.heappush(self._timers, (when, self._timer_count, handle))
+        heappush(self._timers, (when, self._timer_count, handle))
         return handle
-
-    def create_future(self) -> asyncio.Future[Any]:
-        """Return a future of this loop."""
-        return asyncio.Future(loop=self)
 
     def create_task(
         self,
@@ -232,10 +241,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         if not process.is_alive:
             task.cancel()
         return task
-
-    def get_debug(self) -> bool:
-        """Say no: what debugging would check is timing."""
-        return False
 
     def is_running(self) -> bool:
         """Say yes: whoever asks is run by it."""

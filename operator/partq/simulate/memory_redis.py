@@ -7,7 +7,7 @@ lost its last writes is made. A test compares it, call by call, with a real redi
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lupa import lua51
 
@@ -243,15 +243,49 @@ class CompiledScript(NamedTuple):
     function: Any
 
 
+_PRELUDE: Final = b"""
+return function(ask)
+  -- A list comes, and goes, as `true` and then its items: that is cheaper than a table.
+  local function take(first, ...)
+    if first == true then
+      return {...}
+    end
+    return first
+  end
+  local function give(answer)
+    if type(answer) == "table" then
+      return true, unpack(answer)
+    end
+    return answer
+  end
+  redis = {call = function(...) return take(ask(...)) end}
+  return function(script)
+    return function(key_count, ...)
+      local all, keys, args = {...}, {}, {}
+      for at = 1, key_count do
+        keys[at] = all[at]
+      end
+      for at = key_count + 1, #all do
+        args[at - key_count] = all[at]
+      end
+      return give(script(keys, args))
+    end
+  end
+end
+"""
+
+
 class _Lua:
     """The interpreter that all servers of this process share: it keeps nothing between runs."""
 
     def __init__(self) -> None:
-        self._runtime = lua51.LuaRuntime(encoding=None, register_eval=False)
+        self._runtime = lua51.LuaRuntime(
+            encoding=None, register_eval=False, unpack_returned_tuples=True
+        )
         self._table = self._runtime.table_from
         self._compiled: dict[tuple[str, str], CompiledScript] = {}
         self._server: MemoryRedis | None = None
-        self._runtime.execute(b"return function(call) redis = {call = call} end")(self._call)
+        self._callable = self._runtime.execute(_PRELUDE)(self._call)
 
     def compile(self, name: str, source: str) -> CompiledScript:
         """Return a script by its source, compiled once."""
@@ -259,14 +293,22 @@ class _Lua:
         if known is None:
             body = source.partition("\n")[2] if source.startswith("#!lua") else source
             text = f"return function(KEYS, ARGV)\n{body}\nend"
-            known = CompiledScript(name, self._runtime.execute(text.encode()))
+            known = CompiledScript(name, self._callable(self._runtime.execute(text.encode())))
             self._compiled[name, source] = known
         return known
 
     def run(self, server: MemoryRedis, script: CompiledScript, keys: Args, args: Args) -> Any:
         """Run a script on a server."""
         self._server = server
-        return self._from_lua(script.function(self._table(keys), self._table(args)))
+        answer = script.function(len(keys), *keys, *args)
+        kind = type(answer)
+        if kind is bytes or kind is int:
+            return answer
+        if kind is tuple:
+            return self._list(answer[1:])
+        if answer is True:
+            return []
+        return self._from_lua(answer)
 
     def _call(self, name: bytes, *args: Any) -> Any:
         assert self._server is not None  # noqa: S101  only `run` calls Lua
@@ -276,6 +318,8 @@ class _Lua:
         kind = type(answer)
         if kind is bytes or kind is int:
             return answer
+        if kind is list:
+            return (True, *[each if type(each) is bytes else self._to_lua(each) for each in answer])
         return self._to_lua(answer)
 
     def _to_lua(self, value: Any) -> Any:
@@ -294,13 +338,13 @@ class _Lua:
             return int(value)
         if value is None or value is False:
             return None
-        parts = []
-        for at in range(1, len(value) + 1):
-            each = value[at]
-            if each is None:
-                break
-            parts.append(self._from_lua(each))
-        return parts
+        return self._list([value[at] for at in range(1, len(value) + 1)])
+
+    def _list(self, parts: Sequence[Any]) -> list[Any]:
+        """Return what a list of Lua means: as in Redis, it ends before the first nil."""
+        if None in parts:
+            parts = parts[: parts.index(None)]
+        return [self._from_lua(each) for each in parts]
 
 
 _LUA = _Lua()

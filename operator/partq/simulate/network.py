@@ -164,28 +164,32 @@ class Network:
 
     def delay_s(self, source: str, target: str) -> float:
         """Return how long one thing takes on the road."""
-        rng = self._rng
-        if source in self._slow or target in self._slow or rng.random() < self.weather.slow:
-            return rng.uniform(MIN_DELAY_S, SLOW_S)
-        return rng.uniform(MIN_DELAY_S, TYPICAL_DELAY_S)
+        slow, share = self._slow, self.weather.slow
+        is_slow = slow and (source in slow or target in slow)
+        if is_slow or (share and self._rng.random() < share):
+            return MIN_DELAY_S + (SLOW_S - MIN_DELAY_S) * self._rng.random()
+        return MIN_DELAY_S + (TYPICAL_DELAY_S - MIN_DELAY_S) * self._rng.random()
 
     def pass_on(
         self, source: str, target: str, deliver: Callable[[], None], not_before: float = 0.0
     ) -> float:
         """Call `deliver` when it arrives at the target; return when that is."""
-        at = max(not_before, self.loop.time() + self.delay_s(source, target))
-        self.loop.at(at, partial(self._arrive, source, target, deliver))
+        at = self.loop.time() + self.delay_s(source, target)
+        if at < not_before:
+            at = not_before
+        self.loop.at(at, partial(self._arrive, (source, target), deliver))
         return at
 
-    def _arrive(self, source: str, target: str, deliver: Callable[[], None]) -> None:
-        if (source, target) in self._cut:
-            self._parked.setdefault((source, target), []).append(deliver)
+    def _arrive(self, road: tuple[str, str], deliver: Callable[[], None]) -> None:
+        if road in self._cut:
+            self._parked.setdefault(road, []).append(deliver)
         else:
             deliver()
 
     def is_answer_lost(self) -> bool:
         """Say, by chance, whether the store's next answer is lost with its connection."""
-        return self._rng.random() < self.weather.reset
+        share = self.weather.reset
+        return share > 0 and self._rng.random() < share
 
     async def arrival(self, source: str, target: str) -> None:
         """Wait for as long as one thing takes on the road."""
