@@ -185,16 +185,23 @@ class StaleGenerationError(ConflictError):
     is_retryable = True
 
 
-class ResendFromError(ConflictError):
-    """Some of the messages are stored already; send again from the number given."""
-
-    code = "resend_from"
-
-
 class OutOfSequenceError(ConflictError):
     """A producer's message number is above the next one that is due."""
 
     code = "out_of_sequence"
+
+    def __init__(
+        self, message: str, *, retry_after_s: float | None = None, due: int | None = None
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.due = due
+        """The number that comes next; None: not told."""
+
+
+class ResendFromError(OutOfSequenceError):
+    """Some of the messages are stored already; send again from the number given."""
+
+    code = "resend_from"
 
 
 class UnknownProducerError(ConflictError):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from partq.broker.routes import messages
+from partq.broker.routes import storing
 from partq.core.layout import Layout
 from partq.errors import QuotaExceededError, StoreUnavailableError
 from partq.wire import frames
@@ -301,7 +301,7 @@ async def test_a_broker_forwards_to_the_owner_once(running, peers, start_broker)
 
 
 async def test_publishing_waits_no_longer_than_its_limit(running, peers, monkeypatch):
-    monkeypatch.setattr(messages, "ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(storing, "ANSWER_TIMEOUT_S", 0.05)
     gate = peers.Gate(running.broker.log, "append")
     status, answer = await post(running, peers, {"key": peers.key_of(0), "value": "a"})
     assert (status, answer["error"]["code"]) == (504, "outcome_unknown")

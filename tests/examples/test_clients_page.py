@@ -10,15 +10,15 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
-from aiohttp import web
 
 import partq
 from partq import Producer
 from partq.broker.routes import messages, pull
 from partq.cli.commands import cli
 from partq.testing.local_broker import LocalBroker
-from partq.wire.bodies import PublishBody, PullBody
+from partq.wire.bodies import PublishBody, PublishHeaders, PullBody
 
 PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
 WAIT_S = 30.0
@@ -45,15 +45,12 @@ def test_names_of_python_are_there(name):
 @pytest.mark.req("SOL-09", "SOL-16")
 @pytest.mark.parametrize("name", column(2))
 def test_names_of_plain_http_are_there(name):
-    routes = {
-        f"{each.method} {each.path}"
-        for each in (*messages.routes, *pull.routes)
-        if isinstance(each, web.RouteDef)
-    }
+    routes = {f"{each.method} {each.path}" for each in (*messages.calls, *pull.calls)}
+    headers = {field.encode_name for field in msgspec.structs.fields(PublishHeaders)}
     bodies = {body.__name__: body.__struct_fields__ for body in (PublishBody, PullBody)}
     fields = {f"{body}.{field}" for body, names in bodies.items() for field in names}
     in_messages = {'"key"'}
-    assert name in routes | fields | set(messages.KEY_HEADERS) | in_messages
+    assert name in routes | fields | headers | set(messages.KEY_HEADERS) | in_messages
 
 
 @pytest.mark.req("SOL-09", "SOL-16")

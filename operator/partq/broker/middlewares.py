@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from partq import errors
-from partq.errors import PartqError
+from partq.errors import OutOfSequenceError, PartqError
 from partq.wire import bodies
 
 STATUS_BY_CODE: dict[str, int] = {
@@ -59,6 +59,8 @@ def error_body(error: PartqError) -> dict[str, object]:
     body: dict[str, object] = {"code": error.code, "message": error.message}
     if error.retry_after_s is not None:
         body["retry_after_ms"] = math.ceil(error.retry_after_s * 1000)
+    if isinstance(error, OutOfSequenceError) and error.due is not None:
+        body["due"] = error.due
     return body
 
 

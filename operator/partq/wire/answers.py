@@ -12,6 +12,8 @@ class ErrorDetail(msgspec.Struct):
     code: str
     message: str
     retry_after_ms: int | UnsetType = UNSET
+    due: int | UnsetType = UNSET
+    """Of `out_of_sequence` and `resend_from`: the number that comes next."""
 
 
 class Refusal(msgspec.Struct):
@@ -157,18 +159,22 @@ class ProducerDue(msgspec.Struct):
     unavailable: list[str]
 
 
-class Placed(msgspec.Struct):
+class Placed(msgspec.Struct, omit_defaults=True):
     """Where a message is stored."""
 
     partition: str
-    offset: int
+    offset: int | None
+    """None: a repeat of a numbered message, so long ago that its place is forgotten."""
+    is_duplicate: bool = False
+    """True: it was stored before, under the same number."""
 
 
 class PublishResult(msgspec.Struct):
     """What became of one message of an array: its place, or an error."""
 
     partition: str | UnsetType = UNSET
-    offset: int | UnsetType = UNSET
+    offset: int | UnsetType | None = UNSET
+    is_duplicate: bool | UnsetType = UNSET
     error: ErrorDetail | UnsetType = UNSET
 
 

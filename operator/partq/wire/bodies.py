@@ -5,10 +5,17 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from partq.core.numbering import MAX_NUMBER
 from partq.errors import BadJsonError, BadRequestError
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
+Sequence = Annotated[
+    int,
+    msgspec.Meta(
+        ge=0, le=MAX_NUMBER, description="The number of a message among those of its key, from 0."
+    ),
+]
 
 encode = msgspec.json.Encoder().encode
 """Return a value as JSON."""
@@ -52,6 +59,32 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     event_time_ms: int = 0
     slot: int | None = None
     """Set by a broker that forwards a keyless message, whose slot it has drawn."""
+    sequence: Sequence | None = None
+    """The message's number among those of its key, with the header Partq-Producer."""
+
+
+class PublishHeaders(msgspec.Struct):
+    """Headers of a publish that can be repeated safely; messages are numbered per key, from 0."""
+
+    producer: (
+        Annotated[
+            str,
+            msgspec.Meta(
+                min_length=1,
+                max_length=128,
+                description="Who numbers the messages: 1 to 128 printable characters.",
+            ),
+        ]
+        | None
+    ) = msgspec.field(name="Partq-Producer", default=None)
+    sequence: Sequence | None = msgspec.field(name="Partq-Sequence", default=None)
+
+
+class ProducerQuery(msgspec.Struct):
+    """Which numbers of a producer are asked for."""
+
+    key: str | None = None
+    """None: those of a producer that numbers by partition."""
 
 
 class PullBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,6 +1,7 @@
 """What a client and a person ask of a broker: layout, status, producers, health, metrics."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
@@ -11,6 +12,8 @@ from partq.broker.middlewares import json_response
 from partq.broker.picture import read_picture
 from partq.broker.routes.access import enter, group_of
 from partq.broker.status import read_layout, read_status
+from partq.core.model import PartitionId
+from partq.core.numbering import series_name
 from partq.metrics import CONTENT_TYPE
 from partq.wire.answers import (
     Health,
@@ -20,6 +23,7 @@ from partq.wire.answers import (
     Readiness,
     StatusAnswer,
 )
+from partq.wire.bodies import ProducerQuery, read_texts
 
 calls = Calls()
 
@@ -89,15 +93,27 @@ async def picture(request: web.Request) -> web.Response:
 
 
 @calls.add(
-    "GET", "/v1/queues/{queue}/producers/{producer}", roles=PRODUCERS, answers={200: ProducerDue}
+    "GET",
+    "/v1/queues/{queue}/producers/{producer}",
+    roles=PRODUCERS,
+    query=ProducerQuery,
+    answers={200: ProducerDue},
 )
 async def producer(request: web.Request) -> web.Response:
-    """Show the next message number of each partition that this broker owns."""
+    """Show the next message number of each partition that this broker owns.
+
+    With a key: the next `Partq-Sequence` of that key, in the key's partition alone.
+    """
     broker, _ = enter(request)
     name = request.match_info["producer"]
-    owned = sorted(broker.owned)
+    asked: Iterable[PartitionId] = broker.config.layout.partitions()
+    key = read_texts(request.query, ProducerQuery, "query").key
+    if key is not None:
+        name = series_name(name, key)
+        asked = [broker.config.layout.partition_for(key)]
+    owned = sorted(partition for partition in asked if partition in broker.owned)
     due = await asyncio.gather(*(broker.log.producer_due(p, name) for p in owned))
-    lacking = [str(p) for p in broker.config.layout.partitions() if p not in broker.owned]
+    lacking = [str(partition) for partition in asked if partition not in broker.owned]
     return json_response(
         {
             "due": {str(p): number or 0 for p, number in zip(owned, due, strict=True)},

@@ -1,21 +1,21 @@
 """Publishing by plain HTTP: one message, or an array of them."""
 
-import asyncio
 import base64
 import random
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
-from aiohttp import ClientConnectorError, ClientError, ClientTimeout, web
+from aiohttp import web
 
 from partq.broker.broker import Broker
 from partq.broker.calls import PRODUCERS, Calls
-from partq.broker.keys import PEERS, TLS
 from partq.broker.middlewares import error_body, error_response, json_response
-from partq.broker.routes.access import enter, settle
+from partq.broker.routes.access import enter
+from partq.broker.routes.storing import PRODUCER, Outcome, Place, Row, Storing
 from partq.core.hashing import slot_of
-from partq.core.model import SLOT_COUNT, PartitionId
+from partq.core.model import SLOT_COUNT
+from partq.core.numbering import MAX_PRODUCER_CHARS, is_producer_id
 from partq.errors import (
     BadRequestError,
     BatchTooLargeError,
@@ -24,30 +24,88 @@ from partq.errors import (
     NotOwnerError,
     NotStoredError,
     OutcomeUnknownError,
+    OutOfSequenceError,
     PartqError,
     QuotaExceededError,
-    from_code,
+    ResendFromError,
+    UnknownProducerError,
 )
-from partq.store.log import AppendResult
 from partq.wire import batch
 from partq.wire.answers import Placed, PublishResults
-from partq.wire.bodies import PublishBody, decode
+from partq.wire.bodies import PublishBody, PublishHeaders, decode, read_texts
 
 MAX_BODY_MESSAGES = 10_000
+MAX_NUMBERED_MESSAGES = 1_000
+"""Each key of them is an entry of the log for itself."""
 MAX_TIME_MS = 2**53
 """Far beyond any time, and within what every language's JSON can hold."""
-ANSWER_TIMEOUT_S = 10.0
-FORWARD_TIMEOUT_S = 8.0
 KEY_HEADERS = ("QUEUE_PARTITION_KEY", "JMSXGroupID")
-FORWARDED = "Partq-Forwarded"
+SEQUENCE = "Partq-Sequence"
 
 calls = Calls()
 
 
-Place = tuple[PartitionId, int]
-Outcome = Place | PartqError
-Row = tuple[int, batch.Message, int]
-"""A message, its place in the request and its slot."""
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Which numbers the messages of a request carry, so that it can be repeated safely."""
+
+    producer: str
+    """Empty: none."""
+    first: int | None
+    """What stands in the header; None: the number stands in the message."""
+
+    @classmethod
+    def read(cls, headers: Mapping[str, str], messages: Sequence[PublishBody]) -> Self:
+        """Read the headers of a request.
+
+        Raises:
+            BadRequestError: they are no numbers, or the request has more than one message for
+                the number that stands there.
+            BatchTooLargeError: there are more numbered messages than a request may have.
+        """
+        given = read_texts(headers, PublishHeaders, "headers")
+        if given.producer is None:
+            if given.sequence is not None:
+                raise BadRequestError(f"{SEQUENCE} without {PRODUCER}: send both, or neither")
+            return cls("", None)
+        if not is_producer_id(given.producer):
+            raise BadRequestError(
+                f"{PRODUCER} {given.producer[:40]!r}; expected 1 to {MAX_PRODUCER_CHARS} printable "
+                "characters"
+            )
+        if given.sequence is not None and len(messages) > 1:
+            raise BadRequestError(
+                f"{SEQUENCE} with {len(messages)} messages: each of an array has its number in "
+                "its field sequence"
+            )
+        if len(messages) > MAX_NUMBERED_MESSAGES:
+            raise BatchTooLargeError(
+                f"body: {len(messages)} numbered messages; expected at most "
+                f"{MAX_NUMBERED_MESSAGES} in a request"
+            )
+        return cls(given.producer, given.sequence)
+
+    def of(self, body: PublishBody, key: str | None) -> int:
+        """Return a message's number; -1: it has none.
+
+        Raises:
+            BadRequestError: it has none and needs one, or has one that counts for nothing.
+        """
+        found = {n for n in (self.first, body.sequence) if n is not None}
+        if not self.producer and not found:
+            return -1
+        if not self.producer:
+            raise BadRequestError(f"message: a sequence, and no header {PRODUCER}; send both")
+        if len(found) != 1:
+            raise BadRequestError(
+                f"message: {len(found)} sequences of {PRODUCER} {self.producer}; expected one, in "
+                f"the header {SEQUENCE} or the field sequence"
+            )
+        if key is None:
+            raise BadRequestError(
+                "message: a sequence, and no key: numbers count per key; give it one"
+            )
+        return found.pop()
 
 
 @calls.add(
@@ -55,14 +113,18 @@ Row = tuple[int, batch.Message, int]
     "/v1/queues/{queue}/messages",
     roles=PRODUCERS,
     body=PublishBody | list[PublishBody],
-    answers={201: (Placed, PublishResults), 207: PublishResults},
+    headers=PublishHeaders,
+    answers={200: Placed, 201: (Placed, PublishResults), 207: PublishResults},
     errors=(
         KeyConflictError,
         MessageTooLargeError,
         NotOwnerError,
         NotStoredError,
         OutcomeUnknownError,
+        OutOfSequenceError,
         QuotaExceededError,
+        ResendFromError,
+        UnknownProducerError,
     ),
 )
 async def publish(request: web.Request) -> web.Response:
@@ -75,11 +137,13 @@ async def publish(request: web.Request) -> web.Response:
         raise BatchTooLargeError(
             f"body: {len(messages)} messages; expected 1 to {MAX_BODY_MESSAGES} in a request"
         )
-    outcomes = await publish_all(request, broker, messages)
+    numbers = Numbers.read(request.headers, messages)
+    outcomes = await publish_all(request, broker, messages, numbers)
     if not is_array:
-        if isinstance(outcomes[0], PartqError):
-            return error_response(outcomes[0])
-        return json_response(_place(outcomes[0]), status=201)
+        first = outcomes[0]
+        if isinstance(first, PartqError):
+            return error_response(first)
+        return json_response(_place(first), status=200 if first.is_duplicate else 201)
     has_failed = any(isinstance(outcome, PartqError) for outcome in outcomes)
     results = [
         {"error": error_body(outcome)} if isinstance(outcome, PartqError) else _place(outcome)
@@ -89,179 +153,31 @@ async def publish(request: web.Request) -> web.Response:
 
 
 async def publish_all(
-    request: web.Request, broker: Broker, messages: Sequence[PublishBody]
+    request: web.Request, broker: Broker, messages: Sequence[PublishBody], numbers: Numbers
 ) -> list[Outcome]:
-    """Store messages, each partition in order; after a refused one its later ones fail too."""
-    outcomes: list[Outcome | None] = [None] * len(messages)
-    by_partition: dict[PartitionId, list[Row]] = {}
-    refused: dict[PartitionId, PartqError] = {}
+    """Store messages, each series in order; after a refused one its later ones fail too."""
+    storing = Storing(request, broker, numbers.producer, len(messages))
     keyless = Keyless(broker)
     for at, body in enumerate(messages):
         try:
             key = _key(body, request)
+            number = numbers.of(body, key)
             slot = _slot(body, key, keyless)
         except PartqError as error:
-            outcomes[at] = error
+            storing.refuse(at, error)
             continue
         partition = broker.config.layout.partition_of(slot)
-        if partition in refused:
-            outcomes[at] = _after(refused[partition], partition)
+        series = storing.series(partition, key)
+        if storing.is_refused(at, series):
             continue
         try:
             message = _message(body, key)
             _check_size(message, at, broker)
         except PartqError as error:
-            outcomes[at] = refused[partition] = error
+            storing.refuse_series(at, series, error)
             continue
-        by_partition.setdefault(partition, []).append((at, message, slot))
-    await asyncio.gather(
-        *(
-            _publish_partition(request, broker, partition, rows, outcomes)
-            for partition, rows in by_partition.items()
-        )
-    )
-    return [outcome for outcome in outcomes if outcome is not None]
-
-
-async def _publish_partition(
-    request: web.Request,
-    broker: Broker,
-    partition: PartitionId,
-    rows: list[Row],
-    outcomes: list[Outcome | None],
-) -> None:
-    error: PartqError | None = None
-    for chunk in _chunks(rows):
-        if error is None:
-            try:
-                places = await _publish_chunk(request, broker, partition, chunk)
-            except PartqError as failure:
-                places, error = [failure] * len(chunk), failure
-        else:
-            places = [_after(error, partition)] * len(chunk)
-        for (at, _, _), place in zip(chunk, places, strict=True):
-            outcomes[at] = place
-            if isinstance(place, PartqError):
-                error = error or place
-
-
-def _chunks(
-    rows: list[Row],
-) -> list[list[Row]]:
-    """Cut rows so that each part fits a batch."""
-    chunks: list[list[Row]] = []
-    size = 0
-    for row in rows:
-        length = len(batch.encode_message(row[1]))
-        if not chunks or size + length > batch.MAX_BATCH_BYTES:
-            chunks.append([])
-            size = 0
-        chunks[-1].append(row)
-        size += length
-    return chunks
-
-
-async def _publish_chunk(
-    request: web.Request,
-    broker: Broker,
-    partition: PartitionId,
-    rows: list[Row],
-) -> Sequence[Outcome]:
-    data = batch.encode(
-        [batch.encode_message(message) for _, message, _ in rows], [slot for _, _, slot in rows]
-    )
-    answered: asyncio.Future[AppendResult | PartqError] = asyncio.get_running_loop().create_future()
-    try:
-        broker.publish(
-            partition,
-            data,
-            producer="",
-            first=0,
-            reply=partial(settle, answered),
-        )
-    except NotOwnerError:
-        return await _forward(request, broker, partition, rows)
-    try:
-        async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            result = await answered
-    except TimeoutError:
-        raise OutcomeUnknownError(
-            f"partition {partition}: no answer of the store within {ANSWER_TIMEOUT_S:g} s; the "
-            "messages may be stored"
-        ) from None
-    if isinstance(result, NotOwnerError):
-        raise NotStoredError(f"partition {partition}: it moves to another broker; publish again")
-    if isinstance(result, PartqError):
-        raise result
-    if result.status != "stored":
-        raise QuotaExceededError(
-            f"partition {partition}: its share of the quota is used up; consume, or publish later",
-            retry_after_s=1.0,
-        )
-    return [(partition, result.offset + at) for at in range(len(rows))]
-
-
-async def _forward(
-    request: web.Request,
-    broker: Broker,
-    partition: PartitionId,
-    rows: list[Row],
-) -> Sequence[Outcome]:
-    """Let the owner store the rows; once only, a second hop is refused."""
-    owner = broker.claims.owner_url(partition)
-    if FORWARDED in request.headers:
-        raise NotOwnerError(f"partition {partition}: forwarded to {broker.id}, which is no owner")
-    if owner is None:
-        raise NotStoredError(
-            f"partition {partition}: no broker serves it at the moment; publish again",
-            retry_after_s=1.0,
-        )
-    bodies = [
-        {
-            "key": message.key,
-            "value_base64": base64.b64encode(message.value).decode(),
-            "headers": message.headers,
-            "event_time_ms": message.event_time_ms,
-            "slot": slot,
-        }
-        for _, message, slot in rows
-    ]
-    url = f"{owner[1]}/v1/queues/{broker.settings.queue}/messages"
-    headers = {"Authorization": request.headers["Authorization"], FORWARDED: broker.id}
-    tls = request.app.get(TLS)
-    try:
-        async with request.app[PEERS].post(
-            url,
-            json=bodies,
-            headers=headers,
-            ssl=tls.trusted if tls is not None else True,
-            timeout=ClientTimeout(total=FORWARD_TIMEOUT_S, sock_connect=2.0),
-        ) as response:
-            answer = await response.json()
-    except ClientConnectorError as error:
-        raise NotStoredError(
-            f"partition {partition}: {owner[0]} cannot be reached ({error}); publish again",
-            retry_after_s=1.0,
-        ) from error
-    except (ClientError, TimeoutError, ValueError) as error:
-        raise OutcomeUnknownError(
-            f"partition {partition}: {owner[0]} did not answer ({error}); the messages may be "
-            "stored"
-        ) from error
-    if "results" not in answer:
-        raise _from_json(answer["error"])
-    return [
-        _from_json(result["error"])
-        if "error" in result
-        else (PartitionId.parse(result["partition"]), int(result["offset"]))
-        for result in answer["results"]
-    ]
-
-
-def _from_json(error: dict[str, Any]) -> PartqError:
-    retry_after_ms = error.get("retry_after_ms")
-    retry_after_s = retry_after_ms / 1000 if retry_after_ms else None
-    return from_code(error["code"], error["message"], retry_after_s=retry_after_s)
+        storing.add(Row(at, message, slot, number), partition)
+    return await storing.run()
 
 
 def _key(body: PublishBody, request: web.Request) -> str | None:
@@ -335,12 +251,5 @@ class Keyless:
         return random.choice(config.layout.slots(partitions[chosen]))  # noqa: S311  (the same)
 
 
-def _after(error: PartqError, partition: PartitionId) -> PartqError:
-    return NotStoredError(
-        f"partition {partition}: an earlier message of it in this request was not stored "
-        f"({error.code})"
-    )
-
-
-def _place(place: Place) -> dict[str, object]:
-    return {"partition": str(place[0]), "offset": place[1]}
+def _place(place: Place) -> Placed:
+    return Placed(str(place.partition), place.offset, place.is_duplicate)

@@ -10,7 +10,7 @@ from aiohttp import ClientError, ClientTimeout, web
 from partq.broker.broker import Broker
 from partq.broker.keys import PEERS, TLS
 from partq.broker.middlewares import error_body
-from partq.broker.routes.messages import FORWARDED
+from partq.broker.routes.storing import FORWARDED
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,

@@ -11,6 +11,7 @@ from partq.broker.calls import PRODUCERS, Calls, WebSocket
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter
 from partq.core.model import PartitionId
+from partq.core.numbering import MAX_PRODUCER_CHARS, is_producer_id
 from partq.errors import BadFrameError, BadRequestError, NotOwnerError, PartqError
 from partq.store.log import AppendResult
 from partq.wire import frames
@@ -19,7 +20,6 @@ from partq.wire.batch import MAX_BATCH_BYTES
 MAX_FRAME_BYTES = MAX_BATCH_BYTES + frames.MAX_HEADER_BYTES
 MAX_IN_FLIGHT = 5
 """Batches of one producer without an answer, per partition: the store remembers so many."""
-MAX_PRODUCER_CHARS = 128
 HELLO_TIMEOUT_S = 10.0
 MAX_ANSWERS = 1000
 """Answers that the producer has not read; above it nothing more is read from it."""
@@ -90,7 +90,7 @@ class Producing:
             raise BadRequestError(
                 f"protocol version {hello.version}; this broker speaks {frames.PROTOCOL_VERSION}"
             )
-        if not 1 <= len(hello.producer) <= MAX_PRODUCER_CHARS or not hello.producer.isprintable():
+        if not is_producer_id(hello.producer):
             raise BadRequestError(
                 f"producer {hello.producer[:40]!r}; expected 1 to {MAX_PRODUCER_CHARS} printable "
                 "characters"

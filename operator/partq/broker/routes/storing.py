@@ -1,0 +1,346 @@
+"""Stores the messages of one plain HTTP request, here or at the brokers that own their partitions.
+
+Messages without numbers: after a refused one all later ones of its partition are refused. With
+numbers, each key is a series of its own: after a refused one all later ones of its key are.
+"""
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from aiohttp import ClientConnectorError, ClientError, ClientTimeout, web
+
+from partq.broker.broker import Broker
+from partq.broker.keys import PEERS, TLS
+from partq.broker.routes.access import settle
+from partq.core.model import PartitionId
+from partq.core.numbering import runs, series_name
+from partq.errors import (
+    NotOwnerError,
+    NotStoredError,
+    OutcomeUnknownError,
+    OutOfSequenceError,
+    PartqError,
+    QuotaExceededError,
+    ResendFromError,
+    UnknownProducerError,
+    from_code,
+)
+from partq.store.log import AppendResult
+from partq.wire import batch
+
+ANSWER_TIMEOUT_S = 10.0
+FORWARD_TIMEOUT_S = 8.0
+FORWARDED = "Partq-Forwarded"
+PRODUCER = "Partq-Producer"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message is stored."""
+
+    partition: PartitionId
+    offset: int | None
+    """None: a repeat of one that is stored, so long ago that its place is forgotten."""
+    is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A message of the request, ready to be stored."""
+
+    at: int
+    """Its place in the request."""
+    message: batch.Message
+    slot: int
+    number: int
+    """In the series of its key; -1: the request is not numbered."""
+
+
+Outcome = Place | PartqError
+Series = tuple[PartitionId, str | None]
+"""What is refused as a whole behind a refused message: a key, or all that has no numbers."""
+
+
+class Storing:
+    """The messages of one request, and what became of them.
+
+    Args:
+        request: that they came with.
+        broker: that got it.
+        producer: whose numbers they carry; empty: they have none.
+        count: how many there are.
+    """
+
+    def __init__(self, request: web.Request, broker: Broker, producer: str, count: int) -> None:
+        self._request = request
+        self._broker = broker
+        self._producer = producer
+        self._outcomes: list[Outcome | None] = [None] * count
+        self._rows: dict[PartitionId, list[Row]] = {}
+        self._refused: dict[Series, PartqError] = {}
+
+    def refuse(self, at: int, error: PartqError) -> None:
+        """Note that a message cannot be stored, and has no partition behind which others wait."""
+        self._outcomes[at] = error
+
+    def add(self, row: Row, partition: PartitionId) -> None:
+        """Note a message that shall be stored."""
+        self._rows.setdefault(partition, []).append(row)
+
+    def series(self, partition: PartitionId, key: str | None) -> Series:
+        """Return what a message belongs to."""
+        return partition, key if self._producer else None
+
+    def refuse_series(self, at: int, series: Series, error: PartqError) -> None:
+        """Note that a message cannot be stored, nor those behind it."""
+        self._outcomes[at] = error
+        self._refused.setdefault(series, error)
+
+    def is_refused(self, at: int, series: Series) -> bool:
+        """Refuse a message if an earlier one of its series was; return whether that is so."""
+        error = self._refused.get(series)
+        if error is not None:
+            self._outcomes[at] = _after(error, series[0])
+        return error is not None
+
+    async def run(self) -> list[Outcome]:
+        """Store what was added, each series in order; return the outcome of each message."""
+        await asyncio.gather(*(self._partition(p, rows) for p, rows in self._rows.items()))
+        return [outcome for outcome in self._outcomes if outcome is not None]
+
+    async def _partition(self, partition: PartitionId, rows: list[Row]) -> None:
+        # What was refused before anything is stored lies behind every row that was added.
+        refused: dict[Series, PartqError] = {}
+        for chunk in _chunks(rows):
+            due: list[Row] = []
+            for row in chunk:
+                error = refused.get(self.series(partition, row.message.key))
+                if error is None:
+                    due.append(row)
+                else:
+                    self._outcomes[row.at] = _after(error, partition)
+            try:
+                outcomes = await self._chunk(partition, due) if due else []
+            except PartqError as failure:
+                outcomes = [failure] * len(due)
+            for row, outcome in zip(due, outcomes, strict=True):
+                self._outcomes[row.at] = outcome
+                if isinstance(outcome, PartqError):
+                    refused.setdefault(self.series(partition, row.message.key), outcome)
+
+    async def _chunk(self, partition: PartitionId, rows: list[Row]) -> Sequence[Outcome]:
+        try:
+            self._broker.find(partition)
+        except NotOwnerError:
+            return await self._forward(partition, rows)
+        if not self._producer:
+            return await self._store(partition, rows)
+        by_key: dict[str, list[Row]] = {}
+        for row in rows:
+            by_key.setdefault(row.message.key or "", []).append(row)
+        found = await asyncio.gather(
+            *(self._store_series(partition, key, mine) for key, mine in by_key.items())
+        )
+        of_row = {row.at: outcome for each in found for row, outcome in each}
+        return [of_row[row.at] for row in rows]
+
+    # ---- here -----------------------------------------------------------------------------------
+
+    async def _store_series(
+        self, partition: PartitionId, key: str, rows: list[Row]
+    ) -> list[tuple[Row, Outcome]]:
+        """Store the numbered messages of one key, one run of numbers after another."""
+        series = series_name(self._producer, key)
+        outcomes: list[Outcome] = []
+        error: PartqError | None = None
+        for run in runs([row.number for row in rows]):
+            part = rows[run.start : run.stop]
+            if error is None:
+                try:
+                    outcomes += await self._store_run(partition, part, series)
+                    continue
+                except PartqError as failure:
+                    error = failure
+                    outcomes += [failure] * len(part)
+            else:
+                outcomes += [_after(error, partition)] * len(part)
+        return list(zip(rows, outcomes, strict=True))
+
+    async def _store_run(
+        self, partition: PartitionId, rows: list[Row], series: str
+    ) -> Sequence[Outcome]:
+        try:
+            return await self._store(partition, rows, series)
+        except ResendFromError as error:
+            # The first of them are stored: they are answered for themselves, and the rest follows.
+            known = (error.due or 0) - rows[0].number
+            return [
+                *await self._store(partition, rows[:known], series),
+                *await self._store(partition, rows[known:], series),
+            ]
+
+    async def _store(
+        self, partition: PartitionId, rows: list[Row], series: str = ""
+    ) -> Sequence[Outcome]:
+        """Store messages as one batch; `series`: under which name they are numbered."""
+        data = batch.encode(
+            [batch.encode_message(row.message) for row in rows], [row.slot for row in rows]
+        )
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[AppendResult | PartqError] = loop.create_future()
+        moves = NotStoredError(
+            f"partition {partition}: it moves to another broker; publish again", retry_after_s=1.0
+        )
+        try:
+            self._broker.publish(
+                partition,
+                data,
+                producer=series,
+                first=rows[0].number if series else 0,
+                reply=partial(settle, answered),
+            )
+        except NotOwnerError:
+            raise moves from None
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                result = await answered
+        except TimeoutError:
+            raise OutcomeUnknownError(
+                f"partition {partition}: no answer of the store within {ANSWER_TIMEOUT_S:g} s; "
+                "the messages may be stored"
+            ) from None
+        if isinstance(result, NotOwnerError):
+            raise moves
+        if isinstance(result, PartqError):
+            raise result
+        if result.status not in {"stored", "duplicate"}:
+            raise _refusal(result, partition, rows[0])
+        is_duplicate = result.status == "duplicate"
+        return [
+            Place(partition, result.offset + at if result.offset >= 0 else None, is_duplicate)
+            for at in range(len(rows))
+        ]
+
+    # ---- at another broker ----------------------------------------------------------------------
+
+    async def _forward(self, partition: PartitionId, rows: list[Row]) -> Sequence[Outcome]:
+        """Let the owner store the rows; once only, a second hop is refused."""
+        broker, request = self._broker, self._request
+        owner = broker.claims.owner_url(partition)
+        if FORWARDED in request.headers:
+            raise NotOwnerError(
+                f"partition {partition}: forwarded to {broker.id}, which is no owner"
+            )
+        if owner is None:
+            raise NotStoredError(
+                f"partition {partition}: no broker serves it at the moment; publish again",
+                retry_after_s=1.0,
+            )
+        url = f"{owner[1]}/v1/queues/{broker.settings.queue}/messages"
+        headers = {"Authorization": request.headers["Authorization"], FORWARDED: broker.id}
+        if self._producer:
+            headers[PRODUCER] = self._producer
+        tls = request.app.get(TLS)
+        try:
+            async with request.app[PEERS].post(
+                url,
+                json=[_body(row) for row in rows],
+                headers=headers,
+                ssl=tls.trusted if tls is not None else True,
+                timeout=ClientTimeout(total=FORWARD_TIMEOUT_S, sock_connect=2.0),
+            ) as response:
+                answer = await response.json()
+        except ClientConnectorError as error:
+            raise NotStoredError(
+                f"partition {partition}: {owner[0]} cannot be reached ({error}); publish again",
+                retry_after_s=1.0,
+            ) from error
+        except (ClientError, TimeoutError, ValueError) as error:
+            raise OutcomeUnknownError(
+                f"partition {partition}: {owner[0]} did not answer ({error}); the messages may be "
+                "stored"
+            ) from error
+        if "results" not in answer:
+            raise _from_json(answer["error"])
+        return [_outcome(result) for result in answer["results"]]
+
+
+def _chunks(rows: list[Row]) -> list[list[Row]]:
+    """Cut rows so that each part fits a batch."""
+    chunks: list[list[Row]] = []
+    size = 0
+    for row in rows:
+        length = len(batch.encode_message(row.message))
+        if not chunks or size + length > batch.MAX_BATCH_BYTES:
+            chunks.append([])
+            size = 0
+        chunks[-1].append(row)
+        size += length
+    return chunks
+
+
+def _body(row: Row) -> dict[str, Any]:
+    """Return a message as another broker takes it."""
+    return {
+        "key": row.message.key,
+        "value_base64": base64.b64encode(row.message.value).decode(),
+        "headers": row.message.headers,
+        "event_time_ms": row.message.event_time_ms,
+        "slot": row.slot,
+        **({"sequence": row.number} if row.number >= 0 else {}),
+    }
+
+
+def _outcome(result: dict[str, Any]) -> Outcome:
+    """Read what another broker tells of a message."""
+    if "error" in result:
+        return _from_json(result["error"])
+    partition = PartitionId.parse(result["partition"])
+    return Place(partition, result["offset"], result.get("is_duplicate", False))
+
+
+def _from_json(error: dict[str, Any]) -> PartqError:
+    retry_after_ms = error.get("retry_after_ms")
+    retry_after_s = retry_after_ms / 1000 if retry_after_ms else None
+    found = from_code(error["code"], error["message"], retry_after_s=retry_after_s)
+    if isinstance(found, OutOfSequenceError):
+        found.due = error.get("due")
+    return found
+
+
+def _refusal(result: AppendResult, partition: PartitionId, row: Row) -> PartqError:
+    """Return the error of a batch that the store has judged and not taken."""
+    where = f"partition {partition}, key {(row.message.key or '')[:80]!r}: number {row.number}"
+    match result.status:
+        case "out_of_sequence":
+            return OutOfSequenceError(
+                f"{where} came, {result.due} is due; send again from there", due=result.due
+            )
+        case "resend_from":
+            return ResendFromError(
+                f"{where} came, and those below {result.due} are stored; send again from there",
+                due=result.due,
+            )
+        case "unknown_producer":
+            return UnknownProducerError(
+                f"{where} came, and nothing is known of this {PRODUCER} and key (idle for a day, "
+                "pushed out by others, or never begun at 0), so not whether the message is "
+                "stored: look whether it is, or take the risk of a duplicate; begin again at 0"
+            )
+        case _:
+            return QuotaExceededError(
+                f"partition {partition}: its share of the quota is used up; consume, or publish "
+                "later",
+                retry_after_s=1.0,
+            )
+
+
+def _after(error: PartqError, partition: PartitionId) -> PartqError:
+    return NotStoredError(
+        f"partition {partition}: an earlier message of it in this request was not stored "
+        f"({error.code})"
+    )

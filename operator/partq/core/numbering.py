@@ -1,0 +1,34 @@
+"""Numbers of messages that come by plain HTTP: one series per producer and key."""
+
+import hashlib
+from collections.abc import Sequence
+from itertools import pairwise
+
+MAX_NUMBER = 2**53 - 1
+"""Within what every language's JSON, and the store's arithmetic, hold exactly."""
+MAX_PRODUCER_CHARS = 128
+
+_SEPARATOR = "\x1f"
+_DIGEST_BYTES = 16
+
+
+def is_producer_id(name: str) -> bool:
+    """Return whether a producer may call itself so: 1 to 128 printable characters."""
+    return 1 <= len(name) <= MAX_PRODUCER_CHARS and name.isprintable()
+
+
+def series_name(producer: str, key: str) -> str:
+    """Return under which name the store counts the messages of one key of a producer.
+
+    Never the id of a producer that numbers by partition: the separator is not printable. The key
+    is there as a digest, so a record stays small; two keys of one digest, which would be taken for
+    one series, have a chance of 2**-64 at four billion keys.
+    """
+    digest = hashlib.blake2b(key.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{producer}{_SEPARATOR}{digest}"
+
+
+def runs(numbers: Sequence[int]) -> list[range]:
+    """Cut a list of numbers, by position, where one does not follow the one before it."""
+    cuts = [at for at, (one, two) in enumerate(pairwise(numbers), 1) if two != one + 1]
+    return [range(start, stop) for start, stop in pairwise([0, *cuts, len(numbers)])]
