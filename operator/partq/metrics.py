@@ -32,6 +32,11 @@ class BrokerMetrics:
         self._acked = self._counter(
             "partq_messages_acked", "Messages acknowledged.", (*scope, "group")
         )
+        self._taken_back = self._counter(
+            "partq_messages_taken_back",
+            "Messages that were nacked, or in hand for too long.",
+            (*scope, "group", "cause"),
+        )
         by_partition = (*scope, "partition")
         by_group = (*by_partition, "group")
         self._end = self._gauge("partq_partition_end", "Offset of the next message.", by_partition)
@@ -65,6 +70,10 @@ class BrokerMetrics:
     def acked(self, group: str, messages: int) -> None:
         """Count acknowledged messages."""
         self._acked.labels(*self._names, group).inc(messages)
+
+    def taken_back(self, group: str, cause: str, messages: int) -> None:
+        """Count messages that come again because they were not done with."""
+        self._taken_back.labels(*self._names, group, cause).inc(messages)
 
     def observe_certificate(self, *, is_refused: bool) -> None:
         """Set what has become of the last change of the certificate; only with TLS."""

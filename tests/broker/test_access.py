@@ -29,6 +29,7 @@ MAY = {
     f"GET {GROUP}/flow": CONSUMERS,
     f"POST {GROUP}/pull": CONSUMERS,
     f"POST {GROUP}/acks": CONSUMERS,
+    f"POST {GROUP}/nacks": CONSUMERS,
     f"GET {GROUP}/members/{{member}}": CONSUMERS,
     f"DELETE {GROUP}/members/{{member}}": CONSUMERS,
     f"POST {GROUP}/members/{{member}}/leave": CONSUMERS,

@@ -15,6 +15,7 @@ from partq.wire.frames import (
     AckConfirmed,
     AckRefused,
     Assigned,
+    Begun,
     Bind,
     Bound,
     Credit,
@@ -22,6 +23,7 @@ from partq.wire.frames import (
     Failed,
     Leave,
     Moved,
+    Nack,
     Paused,
     Ping,
     Pong,
@@ -33,6 +35,7 @@ from partq.wire.frames import (
     Release,
     Resumed,
     Revoked,
+    Rewound,
 )
 
 # Epochs are milliseconds of Redis's time: they do not fit into 32 bits.
@@ -55,7 +58,7 @@ GOLDEN = [
      "20000000 96 0e 02 af6f75745f6f665f73657175656e6365 aa31323720697320647565 00 7f"),
     (Bind("m", "x1", 1000, [(1, 0), (1, 15)]),
      "12000000 96 14 a16d a27831 cd03e8 92920100 92010f 01"),
-    (Bound("b-0", 12, 3000), "0a000000 94 15 a3622d30 0c cd0bb8"),
+    (Bound("b-0", 12, 3000), "0b000000 95 15 a3622d30 0c cd0bb8 c2"),
     (Assigned(1, 3, EPOCH, EPOCH + 1, 17),
      f"17000000 96 16 01 03 {EPOCH_HEX} {NEXT_HEX} 11"),
     (Paused(1, 3, EPOCH, EPOCH + 1), f"16000000 95 17 01 03 {EPOCH_HEX} {NEXT_HEX}"),
@@ -73,6 +76,13 @@ GOLDEN = [
     (Release(1, 3, EPOCH, EPOCH + 1, 2, 107),
      f"18000000 97 1f 01 03 {EPOCH_HEX} {NEXT_HEX} 02 6b"),
     (Leave(), "02000000 91 20"),
+    (Nack(9, 1, 3, EPOCH, EPOCH + 1, 2, [(104, 106)], 1500, "undecodable"),
+     f"2b000000 9a 21 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192686a cd05dc"
+     " ab756e6465636f6461626c65"),
+    (Rewound(1, 3, EPOCH, EPOCH + 1, 3, 104, 6),
+     f"19000000 98 22 01 03 {EPOCH_HEX} {NEXT_HEX} 03 68 06"),
+    (Begun(1, 3, EPOCH, EPOCH + 1, 2, [(101, 107)]),
+     f"1b000000 97 23 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192656b"),
 ]  # fmt: skip
 TABLE = pytest.mark.parametrize(
     ("frame", "text"), [pytest.param(*row, id=type(row[0]).__name__) for row in GOLDEN]

@@ -1,4 +1,4 @@
-"""Who is bound: admission, binding, acks, releases and the loss of flows."""
+"""Who is bound: admission, binding and the loss of flows."""
 
 import asyncio
 import logging
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from partq.broker.flow import Flow, Reader
 from partq.broker.flusher import Flusher
 from partq.broker.partition import OwnedPartition
-from partq.broker.progress import Progress
 from partq.broker.subscription import Subscription
 from partq.core.model import Cause, MemberId, PartitionId
 from partq.errors import (
@@ -21,11 +20,9 @@ from partq.errors import (
     PartqError,
     UnknownGroupError,
 )
-from partq.metrics import BrokerMetrics
 from partq.store.events import Events
 from partq.store.members import Members
 from partq.store.partitions import Partitions
-from partq.wire import frames
 
 PING_LOST_S = 3.0
 """A flow without a frame for so long is lost."""
@@ -71,11 +68,7 @@ class Binder:
         clock: Callable[[], float],
         max_unacked: Callable[[], int],
         on_lost: Callable[[Subscription, PartqError], None],
-        metrics: BrokerMetrics,
-        progress: Progress,
     ) -> None:
-        self._progress = progress
-        self._metrics = metrics
         self._owned = owned
         self._partitions = partitions
         self._members = members
@@ -307,64 +300,3 @@ class Binder:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    # ---- acks -----------------------------------------------------------------------------------
-
-    def ack(
-        self,
-        flow: Flow,
-        frame: frames.Ack,
-        answer: Callable[[PartqError | None], None],
-    ) -> None:
-        """Count an ack; `answer(None)` follows once it is stored, or the error at once."""
-        subscription = self._token_of(flow, frame)
-        if subscription is None:
-            answer(_fenced(frame))
-        elif subscription.is_committing:
-            subscription.held_acks.append(lambda: self.ack(flow, frame, answer))
-        else:
-            try:
-                acked = subscription.book.ack(frame.upto, frame.ranges, frame.delivery)
-            except PartqError as error:
-                answer(error)
-                return
-            flow.unacked -= acked
-            if acked:
-                flow.acked_at = self._clock()
-                flow.is_known_stuck = False
-            self._metrics.acked(flow.group, acked)
-            flow.notice(subscription)
-            self._flusher.notice(subscription, answer)
-
-    def release(self, flow: Flow, frame: frames.Release) -> None:
-        """Take back what a client has not begun.
-
-        Raises:
-            NotDeliveredError, RewoundError: nothing was released.
-        """
-        subscription = self._token_of(flow, frame)
-        if subscription is None or subscription.is_committing:
-            return  # the token has ended, or is about to: everything is taken back anyway
-        released = subscription.book.release(frame.start, frame.delivery)
-        flow.unacked -= released
-        flow.notice(subscription)
-        self._progress.notice()
-
-    def _token_of(self, flow: Flow, frame: frames.Ack | frames.Release) -> Subscription | None:
-        owned = self._owned.get(PartitionId(frame.generation, frame.partition))
-        subscription = owned.groups.get(flow.group) if owned is not None else None
-        if (
-            subscription is None
-            or subscription.flow is not flow
-            or subscription.broker_epoch != frame.broker_epoch
-            or subscription.epoch != frame.epoch
-        ):
-            return None
-        return subscription
-
-
-def _fenced(frame: frames.Ack) -> FencedError:
-    return FencedError(
-        f"partition {frame.generation}.{frame.partition}: token ({frame.broker_epoch}, "
-        f"{frame.epoch}) has ended; stop working on the partition, its messages go to its new owner"
-    )

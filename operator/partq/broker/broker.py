@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from partq.broker.binder import Binder
 from partq.broker.chain import Reply
@@ -14,15 +14,17 @@ from partq.broker.config import QueueConfig, read_config
 from partq.broker.flusher import Flusher
 from partq.broker.handoff import Handoffs
 from partq.broker.lease import LeaseKeeper
+from partq.broker.outcomes import Outcomes
 from partq.broker.ownership import Ownership
 from partq.broker.partition import OwnedPartition
 from partq.broker.progress import Progress
 from partq.broker.reader import LogReader
 from partq.broker.subscription import Subscription
+from partq.broker.trimmer import Trimmer
 from partq.core.model import BrokerId, Cause, PartitionId
+from partq.core.redelivery import Redelivery
 from partq.errors import (
     BatchTooLargeError,
-    ConflictError,
     NotOwnerError,
     NotStoredError,
     PartqError,
@@ -53,14 +55,6 @@ TAIL_BYTES = 64 * 1024 * 1024
 MIN_TAIL_BYTES = 1024 * 1024
 
 _log = logging.getLogger(__name__)
-
-
-class Trimmed(NamedTuple):
-    """What the last trim of a log came to."""
-
-    marks: tuple[int, ...]
-    first: int
-    is_done: bool
 
 
 class Broker:
@@ -142,9 +136,16 @@ class Broker:
             clock=self.clock,
             max_unacked=lambda: self.config.max_unacked_per_flow,
             on_lost=self.ownership.lose_subscription,
+        )
+        self.outcomes = Outcomes(
+            owned=self.owned,
+            flusher=self.flusher,
+            clock=self.clock,
+            rules=self._redelivery,
             metrics=self.metrics,
             progress=self.progress,
         )
+        self.trimmer = Trimmer(self.owned, self.log, on_lost=self.ownership.lose)
         self.handoffs = Handoffs(
             self.partitions,
             self.flusher,
@@ -327,39 +328,20 @@ class Broker:
                     owned.add_groups({group: record})
 
     async def _refresh_forever(self) -> None:
-        trimmed: dict[PartitionId, Trimmed] = {}
         while True:
             try:
                 await self.refresh()
                 self._info = await self.store.info()
-                await self._trim(trimmed)
+                await self.trimmer.trim()
             except PartqError as error:
                 _log.warning("queue not refreshed: %s", error)
             await asyncio.sleep(REFRESH_GAP_S)
-
-    async def _trim(self, trimmed: dict[PartitionId, Trimmed]) -> None:
-        """Trim the logs whose groups have moved on.
-
-        The store knows a mark only after its flush, and frees so much in one call: a log is left
-        alone when nothing has moved since a call that freed nothing.
-        """
-        for owned in list(self.owned.values()):
-            marks = tuple(s.book.cursor for s in owned.groups.values())
-            last = trimmed.get(owned.id)
-            if not marks or (last is not None and last.marks == marks and last.is_done):
-                continue
-            try:
-                first = await self.log.trim(owned.id, broker_epoch=owned.broker_epoch)
-            except ConflictError as error:
-                self.ownership.lose(owned, error)
-            else:
-                is_done = last is not None and last.first == first and last.marks == marks
-                trimmed[owned.id] = Trimmed(marks, first, is_done)
 
     async def _expire_forever(self) -> None:
         while True:
             await asyncio.sleep(EXPIRE_GAP_S)
             self.binder.expire()
+            self.outcomes.time_out()
 
     def render_metrics(self) -> bytes:
         """Return all metrics, the gauges as of now."""
@@ -376,6 +358,11 @@ class Broker:
             flows=flows,
         )
         return self.metrics.render()
+
+    def _redelivery(self, group: str) -> Redelivery:
+        """Return the rules of a group; one that is being made has the defaults."""
+        config = self._config
+        return (config and config.redelivery.get(group)) or Redelivery()
 
     def _wake_flows(self) -> None:
         for flow in self.binder.flows:

@@ -1,10 +1,12 @@
 """What a broker knows of its queue: layout, limits, groups; read again each second."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from partq.core.layout import Layout
+from partq.core.redelivery import Backoff, Redelivery
 from partq.errors import UnknownQueueError
 from partq.store.layouts import Layouts
 
@@ -15,6 +17,8 @@ class QueueConfig:
 
     layout: Layout
     groups: frozenset[str]
+    redelivery: Mapping[str, Redelivery]
+    """The rules of each group."""
     keyless_policy: str
     max_message_bytes: int
     max_spool_bytes: int | None
@@ -42,12 +46,40 @@ async def read_config(layouts: Layouts) -> QueueConfig:
         raise UnknownQueueError("the queue has no settings in the store: nobody has created it yet")
     spec: Mapping[str, Any] = config.spec
     limits: Mapping[str, Any] = spec["limits"]
+    groups = sorted(spec["groups"])
+    found = await asyncio.gather(*map(layouts.read_group_config, groups))
     return QueueConfig(
         layout=stored.layout,
-        groups=frozenset(spec["groups"]),
+        groups=frozenset(groups),
+        redelivery={
+            group: _redelivery(config.spec)
+            for group, config in zip(groups, found, strict=True)
+            if config is not None
+        },
         keyless_policy=str(spec["keylessPolicy"]),
         max_message_bytes=int(limits["maxMessageBytes"]),
         max_spool_bytes=limits.get("maxSpoolBytes"),
         max_unacked_per_flow=int(limits["maxUnackedPerFlow"]),
         is_deleted=stored.tombstone,
     )
+
+
+def _redelivery(spec: Mapping[str, Any]) -> Redelivery:
+    """Read a group's rules; a spec that an earlier version wrote has none of them."""
+    ack, nack = spec.get("ack"), spec.get("nack")
+    if ack is None or nack is None:
+        return Redelivery()
+    return Redelivery(
+        is_free=nack["order"] == "Free",
+        nack_delay_s=float(nack["delaySeconds"]),
+        nack_backoff=_backoff(nack["backoff"]),
+        ack_timeout_s=float(ack["timeoutSeconds"]),
+        ack_tick_s=float(ack["tickSeconds"]),
+        ack_backoff=_backoff(ack["backoff"]),
+    )
+
+
+def _backoff(spec: Mapping[str, Any] | None) -> Backoff | None:
+    if spec is None:
+        return None
+    return Backoff(float(spec["minSeconds"]), float(spec["maxSeconds"]), float(spec["multiplier"]))

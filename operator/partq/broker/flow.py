@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Protocol
 
 from partq.broker.subscription import Subscription
@@ -18,8 +19,8 @@ PARTIAL_WINDOW_WAIT_S = 0.02
 class Reader(Protocol):
     """Finds stored batches for a flow."""
 
-    def find(self, subscription: Subscription) -> Entry | None:
-        """Return the batch at the book's position; None: at the end, or being read."""
+    def find(self, subscription: Subscription, offset: int) -> Entry | None:
+        """Return the batch that holds an offset; None: beyond the end, or being read."""
 
     def is_behind(self, subscription: Subscription) -> bool:
         """Whether messages wait beyond the book's position."""
@@ -74,6 +75,8 @@ class Flow:
         self._reader = reader
         self._controls: deque[bytes] = deque()
         self._ready: dict[Subscription, None] = {}
+        self._delayed: dict[Subscription, None] = {}
+        """Partitions with messages that wait to be sent again."""
         self._partial_at = 0.0
 
     # ---- what happens to it ---------------------------------------------------------------------
@@ -94,12 +97,13 @@ class Flow:
         if subscription.pause is not None:
             # A pause survives a re-bind.
             self.send_paused(subscription)
-        self.notice(subscription)
+        self.watch(subscription)
 
     def forget(self, subscription: Subscription, cause: Cause) -> None:
         """Stop delivering a partition; the client is told why."""
         self.subscriptions.pop(subscription, None)
         self._ready.pop(subscription, None)
+        self._delayed.pop(subscription, None)
         self.unacked -= subscription.book.in_flight
         self.send(
             frames.Revoked(
@@ -127,11 +131,30 @@ class Flow:
             frames.Resumed(*subscription.partition, subscription.broker_epoch, subscription.epoch)
         )
 
+    def send_rewound(self, subscription: Subscription, start: int, cause: Cause) -> None:
+        """Tell the client that all from `start` on comes again, under the book's number."""
+        self.send(
+            frames.Rewound(
+                *subscription.partition,
+                subscription.broker_epoch,
+                subscription.epoch,
+                subscription.book.number,
+                start,
+                cause,
+            )
+        )
+
     def notice(self, subscription: Subscription) -> None:
         """Look at a partition again: it may have something to send."""
         if subscription.flow is self and not self.is_closed:
             self._ready[subscription] = None
             self.wake.set()
+
+    def watch(self, subscription: Subscription) -> None:
+        """Look at a partition again: now, and when what waits in its book has waited enough."""
+        if subscription.book.waiting:
+            self._delayed[subscription] = None
+        self.notice(subscription)
 
     def close(self) -> None:
         """End for good; the partitions are taken away already."""
@@ -167,13 +190,16 @@ class Flow:
 
         None: nothing can be sent until something happens; a number: look again at that time.
         """
+        look_at = self._settle(now)
         for subscription in list(self._ready):
             # Out and in again: the partitions take turns.
             del self._ready[subscription]
             if not subscription.is_open or subscription.flow is not self:
                 continue
             book = subscription.book
-            entry = self._reader.find(subscription)
+            again = book.waiting.next_again
+            offset = book.position if again is None else again
+            entry = self._reader.find(subscription, offset)
             while entry is not None:
                 credit = min(self.credit, self._max_unacked() - self.unacked)
                 stop = entry.first + entry.count
@@ -181,24 +207,44 @@ class Flow:
                     self._ready[subscription] = None
                     return None
                 # Cutting a batch sends its bytes again for the rest: wait a little for more.
-                is_small = credit < min(stop - book.position, self._small_credit)
+                is_small = again is None and credit < min(stop - offset, self._small_credit)
                 if is_small and self.unacked and now < self._partial_at:
                     self._ready[subscription] = None
                     return self._partial_at
-                window = book.take(entry.first, stop, credit)
+                if again is None:
+                    window = book.take(entry.first, stop, credit)
+                else:
+                    window = book.take_again(stop, credit)
                 if window is not None:
                     self._partial_at = now + PARTIAL_WINDOW_WAIT_S
                     if not self.unacked:
                         self.acked_at = now
                     self.credit -= window.messages
                     self.unacked += window.messages
-                    if self._reader.is_behind(subscription):
+                    if again is not None or self._reader.is_behind(subscription):
                         self._ready[subscription] = None
                     return subscription, entry, window
                 if book.position < stop:
-                    break  # the span above the cursor is used up: an ack will wake it
-                entry = self._reader.find(subscription)
-        return None
+                    break  # the span above the cursor is used up, or something holds: they wake it
+                offset = book.position
+                entry = self._reader.find(subscription, offset)
+        return look_at
+
+    def _settle(self, now: float) -> float | None:
+        """Let go what has waited enough; return when the next will have, None: nothing waits."""
+        look_at: float | None = None
+        for subscription in list(self._delayed):
+            book = subscription.book
+            if not book.waiting:
+                del self._delayed[subscription]
+            elif subscription.counts_stored == subscription.counts:  # else the flush wakes it
+                if book.waiting.next_due <= now:
+                    book.settle(now)
+                    self._ready[subscription] = None
+                due = book.waiting.next_due
+                if due < inf:
+                    look_at = due if look_at is None else min(look_at, due)
+        return look_at
 
     def drop_controls(self) -> None:
         """Forget control frames: a pull tells what is held, not what happened."""

@@ -92,8 +92,8 @@ class Flusher:
                 subscription.is_dirty = False
                 answers += subscription.confirmations
                 subscription.confirmations = []
-                # A flow that is lost during the flush changes counts that this one does not hold.
-                has_counts = subscription.must_flush_first
+                # What is lost or nacked during the flush raises counts that this one does not hold.
+                counts = subscription.counts
                 book = subscription.book
                 try:
                     await self._partitions.flush(
@@ -115,8 +115,7 @@ class Flusher:
                     await asyncio.sleep(RETRY_GAP_S)
                     continue
                 is_failing = False
-                if has_counts:
-                    subscription.must_flush_first = False
+                subscription.counts_stored = max(subscription.counts_stored, counts)
                 for answer in answers:
                     answer(None)
                 answers = []

@@ -185,7 +185,7 @@ class Handoffs:
             )
             subscription.end_pause()
             subscription.unbind(cause)
-            subscription.must_flush_first = False  # the script has stored the counts
+            subscription.counts_stored = subscription.counts  # the script has stored them
             subscription.member = target
             subscription.incarnation = ""
             subscription.epoch = epoch

@@ -143,6 +143,8 @@ class Pulls:
             found = flow.next_delivery(clock())
             if isinstance(found, tuple):
                 subscription, entry, window = found
+                book = subscription.book
+                book.begin([(window.start, window.stop)], book.number, clock())
                 taken.append((flow.deliver_header(subscription, entry, window), entry, window))
                 # A batch of few bytes may expand to many: what counts is what the answer holds.
                 size += batch.read_header(entry.data).raw_bytes
@@ -154,7 +156,7 @@ class Pulls:
             if taken or is_paused or left <= 0:
                 break
             try:
-                async with asyncio.timeout(min(left, 0.05) if found is not None else left):
+                async with asyncio.timeout(left if found is None else min(left, found - clock())):
                     await flow.wake.wait()
             except TimeoutError:
                 continue

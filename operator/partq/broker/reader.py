@@ -37,16 +37,15 @@ class LogReader:
         owned = self._owned.get(subscription.partition)
         return owned is not None and subscription.book.position < owned.tail.end
 
-    def find(self, subscription: Subscription) -> Entry | None:
-        """Return the batch at the book's position, or None: at the end, or being read."""
+    def find(self, subscription: Subscription, offset: int) -> Entry | None:
+        """Return the batch that holds an offset, or None: beyond the end, or being read."""
         owned = self._owned.get(subscription.partition)
-        position = subscription.book.position
-        if owned is None or position >= owned.tail.end:
+        if owned is None or offset >= owned.tail.end:
             return None
-        entry = owned.tail.find(position) or subscription.find_read(position)
+        entry = owned.tail.find(offset) or subscription.find_read(offset)
         if entry is None and not subscription.is_reading:
             subscription.is_reading = True
-            task = asyncio.create_task(self._read(subscription))
+            task = asyncio.create_task(self._read(subscription, offset))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return entry
@@ -57,8 +56,7 @@ class LogReader:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _read(self, subscription: Subscription) -> None:
-        start = subscription.book.position
+    async def _read(self, subscription: Subscription, start: int) -> None:
         try:
             entries = await self._store.read(
                 subscription.partition,

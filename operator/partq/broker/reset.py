@@ -148,5 +148,5 @@ async def _move(broker: Broker, subscription: Subscription, wanted: int) -> None
         raise
     # Dropped meanwhile, it is nobody's book any more, and whoever claims reads what was stored.
     subscription.book = subscription.book.moved_to(cursor)
-    subscription.must_flush_first = False
+    subscription.counts_stored = subscription.counts  # there are none any more
     subscription.epoch = epoch

@@ -67,8 +67,14 @@ class Subscription:
     pause: Pause | None = None
     last_commit: Closed | None = None
     is_committing: bool = False
-    must_flush_first: bool = False
-    """Redelivery counts are stored before the redelivery is sent."""
+    counts: int = 0
+    """Grows whenever redelivery counts do: they are stored before the redelivery is sent."""
+    counts_stored: int = 0
+    """`counts` of what is stored."""
+    flush_first: int = 0
+    """`counts` that must be stored before anything is sent."""
+    next_tick: float = 0.0
+    """When the time for acks is looked at again, on the broker's clock."""
     is_dropped: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by binds and handoffs, never by appends, deliveries or acks."""
@@ -82,8 +88,8 @@ class Subscription:
     """Set after each flush, to be awaited by who needs the book stored."""
     confirmations: list[Answer] = field(default_factory=list)
     """To be called once what the book says now is stored, or never will be."""
-    held_acks: deque[Callable[[], None]] = field(default_factory=deque)
-    """Acks that came while a commit was under way."""
+    held_acks: deque[Callable[[], object]] = field(default_factory=deque)
+    """Acks and nacks that came while a commit was under way."""
 
     @property
     def state(self) -> PartitionState:
@@ -93,6 +99,11 @@ class Subscription:
         if self.flow is None:
             return PartitionState.UNBOUND
         return PartitionState.READY if self.pause is None else PartitionState.PAUSED
+
+    @property
+    def must_flush_first(self) -> bool:
+        """Whether nothing may be sent before the redelivery counts are stored."""
+        return self.counts_stored < self.flush_first
 
     @property
     def is_open(self) -> bool:
@@ -120,7 +131,8 @@ class Subscription:
             return
         flow.forget(self, cause)
         if self.book.in_flight:
-            self.must_flush_first = True
+            self.counts += 1
+            self.flush_first = self.counts
         self.book.rewind(cause)
 
     def drop(self, cause: Cause) -> None:

@@ -6,22 +6,19 @@ for the embedded runtime and for the operator, which checks every resource again
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
+
+from partq.resources.base import Model, Name, QueueName, rule
+from partq.resources.redelivery import Ack, Nack
 
 API_GROUP = "partq.dev"
 API_VERSION = f"{API_GROUP}/v1alpha1"
 _KIB, _MIB, _TIB = 2**10, 2**20, 2**40
-DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|[mun]|[eE][0-9]+)?$"
 
-Name = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
-# The StatefulSet `NAME-broker` may have 52 characters: Kubernetes adds its revision hash to it and
-# makes a label of that.
-QueueName = Annotated[str, Field(min_length=1, max_length=45, pattern=DNS_LABEL)]
 ObjectName = Annotated[
     str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
@@ -52,24 +49,6 @@ DeletionPolicy = Literal["Delete", "Retain"]
 RebalancePolicy = Literal["KubernetesAware", "Timer"]
 
 
-def rule(expression: str, message: str) -> dict[str, Any]:
-    """Return what a field or a model says for one rule in Kubernetes's expression language."""
-    return {"x-kubernetes-validations": [{"rule": expression, "message": message}]}
-
-
-class Model(BaseModel):
-    """A part of a resource: unknown fields are refused, names in YAML are camelCase."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        strict=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
-
-
 class Metadata(Model):
     """The part of a Kubernetes object's metadata that a person writes."""
 
@@ -77,9 +56,9 @@ class Metadata(Model):
     """Name, unique per kind and namespace."""
     namespace: Name = "default"
     """Namespace; without one: `default`."""
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default={})
     """Labels; partq does not read them."""
-    annotations: dict[str, str] = {}
+    annotations: dict[str, str] = Field(default={})
     """Annotations; on Kubernetes the operator reads those that begin with `partq.dev/`."""
 
 
@@ -93,9 +72,9 @@ class QueueMetadata(Metadata):
 class ComputeResources(Model):
     """Processor and memory of a container."""
 
-    requests: Annotated[dict[str, _Quantity], Field(max_length=10)] = {}
+    requests: Annotated[dict[str, _Quantity], Field(max_length=10)] = Field(default={})
     """What is set aside for each broker, such as `cpu` and `memory`."""
-    limits: Annotated[dict[str, _Quantity], Field(max_length=10)] = {}
+    limits: Annotated[dict[str, _Quantity], Field(max_length=10)] = Field(default={})
     """The most that a broker may use."""
 
 
@@ -121,7 +100,7 @@ class Brokers(Model):
     """How many brokers share the partitions; any number of them but the last may be away."""
     resources: ComputeResources = ComputeResources()
     """Processor and memory of each broker; a process in the embedded runtime has no bounds."""
-    node_selector: _Labels = {}
+    node_selector: _Labels = Field(default={})
     """Labels that a node must have to run a broker."""
     tolerations: Annotated[list[Toleration], Field(max_length=20)] = Field(
         default=[], json_schema_extra={"x-kubernetes-list-type": "atomic"}
@@ -276,7 +255,7 @@ class Selector(Model):
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    match_labels: _Labels = {}
+    match_labels: _Labels = Field(default={})
     """Labels that a pod must have, each with its value."""
     match_expressions: Annotated[list[SelectorRequirement], Field(max_length=20)] = Field(
         default=[], json_schema_extra={"x-kubernetes-list-type": "atomic"}
@@ -332,6 +311,10 @@ class ConsumerGroupSpec(Model):
     """How partitions are assigned; left out: `sticky`, or `failover` for the other two types."""
     rebalance: RebalanceOverrides = RebalanceOverrides()
     """What the group does otherwise than its queue says."""
+    ack: Ack = Ack()
+    """How messages are acknowledged, and when that is given up."""
+    nack: Nack = Nack()
+    """What becomes of messages that the application gives back."""
     start: Literal["Earliest", "Latest"] = Field(
         default="Earliest",
         json_schema_extra=rule("self == oldSelf", "start counts when the group is made, not later"),

@@ -13,7 +13,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from partq.errors import SettingsError
-from partq.resources.models import DNS_LABEL, ConsumerGroup, PartitionedQueue
+from partq.resources.base import DNS_LABEL
+from partq.resources.models import ConsumerGroup, PartitionedQueue
 
 MAX_FILE_CHARS = 1024 * 1024
 """The most characters of a file of resources; etcd takes no larger object either."""

@@ -179,7 +179,29 @@ class FlowPeer(Peer):
             "upto": upto,
             **changes,
         }
-        await self.send(frames.Ack(**fields, ranges=list(ranges)))
+        return await self._ask(frames.Ack(**fields, ranges=list(ranges)))
+
+    async def nack(
+        self, token: frames.Deliver, ranges: Sequence[tuple[int, int]], **changes: Any
+    ) -> str:
+        """Give messages back; return the code of the refusal, "" when that is stored."""
+        fields = {"delivery": token.delivery, "ranges": list(ranges), **changes}
+        place = (token.generation, token.partition, token.broker_epoch, token.epoch)
+        return await self._ask(frames.Nack(1, *place, **fields))
+
+    async def begin(self, token: frames.Deliver) -> None:
+        """Say that the application has begun all of a delivery."""
+        place = (token.generation, token.partition, token.broker_epoch, token.epoch)
+        await self.send(frames.Begun(*place, token.delivery, [(token.start, token.stop)]))
+
+    async def gets_nothing(self) -> bool:
+        """Say whether no frame comes before the answer to a ping."""
+        await self.send(frames.Ping(OWN_NONCE - 1))
+        frame, _ = await self.receive()
+        return isinstance(frame, frames.Pong)
+
+    async def _ask(self, frame: frames.Ack | frames.Nack) -> str:
+        await self.send(frame)
         answer = await self.pick((frames.AckConfirmed, frames.AckRefused))
         return answer.code if isinstance(answer, frames.AckRefused) else ""
 

@@ -228,6 +228,19 @@ class ItemResults(msgspec.Struct):
     results: list[ItemResult]
 
 
+class NackResult(ItemResult):
+    """What a nack came to."""
+
+    rewound_from: int | UnsetType = UNSET
+    """Everything of the partition from this offset on comes again."""
+
+
+class NackResults(msgspec.Struct):
+    """One result per nack, in their order."""
+
+    results: list[NackResult]
+
+
 class Left(msgspec.Struct):
     """What a member that leaves still holds."""
 

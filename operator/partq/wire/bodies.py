@@ -116,6 +116,28 @@ class AckBody(msgspec.Struct, forbid_unknown_fields=True):
     acks: list[AckItem]
 
 
+class NackItem(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages of one partition that could not be processed, under one token."""
+
+    partition: str
+    broker_epoch: int
+    epoch: int
+    delivery: int = 0
+    offsets: list[int] = []
+    delay_ms: int | None = None
+    """How long they wait; null: as the group's rules say."""
+    reason: str = ""
+    """`undecodable` or empty."""
+
+
+class NackBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Nacks of a pulling member."""
+
+    member: str
+    flow: int
+    nacks: list[NackItem]
+
+
 class LeaveQuery(msgspec.Struct):
     """Which flow of a member leaves."""
 

@@ -132,6 +132,8 @@ class Bound(Frame, tag=21):
     broker: str
     flow: int
     lease_ms: int
+    takes_begun: bool = False
+    """The broker wants to know what the application has begun: `Begun`."""
 
 
 class Assigned(Frame, tag=22):
@@ -246,6 +248,53 @@ class Leave(Frame, tag=32):
     """The member's process is ending: hand its partitions over, it goes on until then."""
 
 
+class Nack(Frame, tag=33):
+    """The application could not process the messages in `ranges`: they come again.
+
+    Answered as an ack is. All from the lowest of them on comes again unless the group has free
+    order; then a `Rewound` comes before the answer.
+    """
+
+    request: int
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    delivery: int
+    ranges: list[Range]
+    delay_ms: int = -1
+    """How long they wait; -1: as the group's rules say."""
+    reason: str = ""
+    """`undecodable`: the client could not read them; empty: the application's."""
+
+
+class Rewound(Frame, tag=34):
+    """All from offset `start` on comes again, under the delivery number `delivery`.
+
+    The client drops what the application has not begun of it, and acknowledges one by one what the
+    application has in hand.
+    """
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    delivery: int
+    start: int
+    cause: int
+
+
+class Begun(Frame, tag=35):
+    """The application has begun the messages in `ranges`: the time for their acks runs."""
+
+    generation: int
+    partition: int
+    broker_epoch: int
+    epoch: int
+    delivery: int
+    ranges: list[Range]
+
+
 AnyFrame = (
     Ping
     | Pong
@@ -269,6 +318,9 @@ AnyFrame = (
     | AckRefused
     | Release
     | Leave
+    | Nack
+    | Rewound
+    | Begun
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -9,6 +9,7 @@ from partq.broker.calls import CONSUMERS, Calls, WebSocket
 from partq.broker.flow import Flow
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter, group_of, peer
+from partq.broker.subscription import Answer
 from partq.core.delivery import ACK_SPAN
 from partq.core.model import Cause
 from partq.errors import BadFrameError, BadRequestError, PartqError
@@ -24,6 +25,7 @@ MAX_OPEN_ACKS = 20_000
 MAX_CONTROLS = 10_000
 """Frames that the client has not read; above it the client waits."""
 MAX_OPEN_PINGS = 100
+MAX_SLEEP_S = 1.0
 
 calls = Calls()
 
@@ -103,14 +105,16 @@ class Consuming:
             credit=frame.credit,
         )
         lease_ms = int(self._broker.settings.lease_ttl_s * 1000)
-        flow.send(frames.Bound(self._broker.id, flow.number, lease_ms))
+        flow.send(frames.Bound(self._broker.id, flow.number, lease_ms, takes_begun=True))
         return flow
 
     def _handle(self, flow: Flow, frame: frames.AnyFrame) -> None:
         flow.last_seen = self._broker.clock()
         match frame:
             case frames.Ack():
-                self._ack(flow, frame)
+                self._broker.outcomes.ack(flow, frame, self._answer(flow, frame))
+            case frames.Nack():
+                self._broker.outcomes.nack(flow, frame, self._answer(flow, frame))
             case frames.Credit(messages):
                 if not 0 < messages <= MAX_CREDIT:
                     raise BadRequestError(f"credit {messages}; expected 1 to {MAX_CREDIT}")
@@ -119,15 +123,18 @@ class Consuming:
             case frames.Ping(nonce):
                 self._ping(flow, nonce)
             case frames.Release():
-                self._broker.binder.release(flow, frame)
+                self._broker.outcomes.release(flow, frame)
+            case frames.Begun():
+                _check_ranges(frame)
+                self._broker.outcomes.begin(flow, frame)
             case frames.Leave():
                 self._broker.binder.leave(flow)
             case _:
                 raise BadFrameError(f"frame: {type(frame).__name__} does not belong here")
 
-    def _ack(self, flow: Flow, frame: frames.Ack) -> None:
-        if len(frame.ranges) > MAX_ACK_RANGES:
-            raise BadRequestError(f"ack: {len(frame.ranges)} ranges; at most {MAX_ACK_RANGES}")
+    def _answer(self, flow: Flow, frame: frames.Ack | frames.Nack) -> Answer:
+        """Return what takes the answer to an ack or a nack; until then it counts as open."""
+        _check_ranges(frame)
         weight = 1 + len(frame.ranges)
         self._open_acks += weight
 
@@ -139,7 +146,7 @@ class Consuming:
             else:
                 flow.send(frames.AckRefused(frame.request, error.code, error.message))
 
-        self._broker.binder.ack(flow, frame, answer)
+        return answer
 
     def _ping(self, flow: Flow, nonce: int) -> None:
         if self._open_pings >= MAX_OPEN_PINGS:
@@ -203,7 +210,8 @@ class Consuming:
 
     async def _wait_until(self, flow: Flow, delay_s: float) -> None:
         try:
-            async with asyncio.timeout(max(0.0, delay_s)):
+            # The event loop does not count the time that a machine is suspended.
+            async with asyncio.timeout(min(max(0.0, delay_s), MAX_SLEEP_S)):
                 await flow.wake.wait()
         except TimeoutError:
             return
@@ -216,3 +224,10 @@ class Consuming:
                 await self._socket.send(frames.encode(failed))
         except (ConnectionError, TimeoutError):
             return
+
+
+def _check_ranges(frame: frames.Ack | frames.Nack | frames.Begun) -> None:
+    if len(frame.ranges) > MAX_ACK_RANGES:
+        raise BadRequestError(
+            f"{type(frame).__name__}: {len(frame.ranges)} ranges; at most {MAX_ACK_RANGES}"
+        )

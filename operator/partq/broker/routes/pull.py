@@ -1,8 +1,9 @@
-"""Consuming by plain HTTP: pull, ack, leave."""
+"""Consuming by plain HTTP: pull, ack, nack, leave."""
 
 import asyncio
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 from aiohttp import web
 
@@ -24,8 +25,17 @@ from partq.errors import (
     PartqError,
 )
 from partq.wire import frames
-from partq.wire.answers import ItemResults, Left, PullAnswer
-from partq.wire.bodies import AckBody, AckItem, LeaveQuery, PullBody, decode, read_texts
+from partq.wire.answers import ItemResults, Left, NackResults, PullAnswer
+from partq.wire.bodies import (
+    AckBody,
+    AckItem,
+    LeaveQuery,
+    NackBody,
+    NackItem,
+    PullBody,
+    decode,
+    read_texts,
+)
 
 MAX_ACKS = 10_000
 MAX_OFFSETS = 100_000
@@ -73,10 +83,7 @@ async def ack(request: web.Request) -> web.Response:
     broker, _ = enter(request)
     group = await group_of(request, broker)
     body = decode(await request.read(), AckBody)
-    if len(body.acks) > MAX_ACKS or sum(len(a.offsets) for a in body.acks) > MAX_OFFSETS:
-        raise BatchTooLargeError(
-            f"acks: expected at most {MAX_ACKS} entries and {MAX_OFFSETS} offsets in a call"
-        )
+    _check_size("acks", [len(item.offsets) for item in body.acks])
     flow = request.app[PULLS].find(group, body.member, body.flow)
     outcomes = await asyncio.gather(*(_ack_one(broker, flow, item) for item in body.acks))
     has_failed = any(outcome is not None for outcome in outcomes)
@@ -84,6 +91,26 @@ async def ack(request: web.Request) -> web.Response:
         {"results": [ack_outcome(outcome) for outcome in outcomes]},
         status=207 if has_failed else 200,
     )
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/nacks",
+    roles=CONSUMERS,
+    body=NackBody,
+    answers={200: NackResults, 207: NackResults},
+    errors=(FencedError,),
+)
+async def nack(request: web.Request) -> web.Response:
+    """Take messages back that could not be processed; answer once their counts are stored."""
+    broker, _ = enter(request)
+    group = await group_of(request, broker)
+    body = decode(await request.read(), NackBody)
+    _check_size("nacks", [len(item.offsets) for item in body.nacks])
+    flow = request.app[PULLS].find(group, body.member, body.flow)
+    outcomes = await asyncio.gather(*(_nack_one(broker, flow, item) for item in body.nacks))
+    has_failed = any("error" in outcome for outcome in outcomes)
+    return json_response({"results": outcomes}, status=207 if has_failed else 200)
 
 
 @calls.add(
@@ -109,8 +136,8 @@ async def _ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | No
         partition = PartitionId.parse(item.partition)
     except ValueError as error:
         return BadRequestError(str(error))
-    answered: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
-    broker.binder.ack(
+    answered = _future()
+    broker.outcomes.ack(
         flow,
         frames.Ack(
             0,
@@ -123,12 +150,53 @@ async def _ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | No
         ),
         partial(settle, answered),
     )
+    return await _answer_to("ack", partition, answered)
+
+
+async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> dict[str, Any]:
+    try:
+        partition = PartitionId.parse(item.partition)
+    except ValueError as error:
+        return ack_outcome(BadRequestError(str(error)))
+    answered = _future()
+    rewound_from = broker.outcomes.nack(
+        flow,
+        frames.Nack(
+            0,
+            *partition,
+            item.broker_epoch,
+            item.epoch,
+            item.delivery,
+            _ranges(item.offsets),
+            -1 if item.delay_ms is None else item.delay_ms,
+            item.reason,
+        ),
+        partial(settle, answered),
+    )
+    outcome = ack_outcome(await _answer_to("nack", partition, answered))
+    return outcome if rewound_from is None else {**outcome, "rewound_from": rewound_from}
+
+
+def _future() -> asyncio.Future[PartqError | None]:
+    return asyncio.get_running_loop().create_future()
+
+
+async def _answer_to(
+    what: str, partition: PartitionId, answered: asyncio.Future[PartqError | None]
+) -> PartqError | None:
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             return await answered
     except TimeoutError:
         return OutcomeUnknownError(
-            f"partition {partition}: the ack is counted but not stored yet; ack again"
+            f"partition {partition}: the {what} is counted but not stored yet; {what} again"
+        )
+
+
+def _check_size(what: str, sizes: list[int]) -> None:
+    if len(sizes) > MAX_ACKS or sum(sizes) > MAX_OFFSETS:
+        raise BatchTooLargeError(
+            f"{what}: expected at most {MAX_ACKS} entries and {MAX_OFFSETS} offsets in a call"
         )
 
 

@@ -1,0 +1,195 @@
+"""What members say of what they got: acks, nacks, releases, what has begun; and their silence."""
+
+from collections.abc import Callable, Mapping
+
+from partq.broker.flow import Flow
+from partq.broker.flusher import Flusher
+from partq.broker.partition import OwnedPartition
+from partq.broker.progress import Progress
+from partq.broker.subscription import Answer, Subscription
+from partq.core.delivery import TakenBack
+from partq.core.model import Cause, PartitionId
+from partq.core.redelivery import Redelivery
+from partq.errors import BadRequestError, FencedError, PartqError
+from partq.metrics import BrokerMetrics
+from partq.wire import frames
+
+MAX_NACK_DELAY_MS = 86_400_000
+"""A day."""
+UNDECODABLE = "undecodable"
+NACK_REASONS = ("", UNDECODABLE)
+
+
+class Outcomes:
+    """Counts outcomes in the books, each under the token and delivery that it names."""
+
+    def __init__(
+        self,
+        *,
+        owned: Mapping[PartitionId, OwnedPartition],
+        flusher: Flusher,
+        clock: Callable[[], float],
+        rules: Callable[[str], Redelivery],
+        metrics: BrokerMetrics,
+        progress: Progress,
+    ) -> None:
+        self._owned = owned
+        self._flusher = flusher
+        self._clock = clock
+        self._rules = rules
+        self._metrics = metrics
+        self._progress = progress
+
+    def ack(self, flow: Flow, frame: frames.Ack, answer: Answer) -> None:
+        """Count an ack; `answer(None)` follows once it is stored, or the error at once."""
+        subscription = self._token_of(flow, frame)
+        if subscription is None:
+            answer(_fenced(frame))
+        elif subscription.is_committing:
+            subscription.held_acks.append(lambda: self.ack(flow, frame, answer))
+        else:
+            try:
+                acked = subscription.book.ack(frame.upto, frame.ranges, frame.delivery)
+            except PartqError as error:
+                answer(error)
+                return
+            flow.unacked -= acked
+            if acked:
+                self._has_moved(flow)
+            self._metrics.acked(flow.group, acked)
+            flow.notice(subscription)
+            self._flusher.notice(subscription, answer)
+
+    def nack(self, flow: Flow, frame: frames.Nack, answer: Answer) -> int | None:
+        """Take messages back that could not be processed; they come again after their delay.
+
+        `answer(None)` follows once their counts are stored, or the error at once. Returns from
+        where on everything is sent again; None: nothing but these messages, or not known yet.
+        """
+        error = _problem(frame)
+        subscription = self._token_of(flow, frame)
+        if error is not None:
+            answer(error)
+        elif subscription is None:
+            answer(_fenced(frame))
+        elif subscription.is_committing:
+            subscription.held_acks.append(lambda: self.nack(flow, frame, answer))
+        else:
+            rules = self._rules(flow.group)
+            delay_s = frame.delay_ms / 1000
+            try:
+                taken = subscription.book.nack(
+                    frame.ranges,
+                    frame.delivery,
+                    now=self._clock(),
+                    delay_s=rules.after_nack_s if delay_s < 0 else lambda _: delay_s,
+                    is_free=rules.is_free,
+                )
+            except PartqError as refusal:
+                answer(refusal)
+                return None
+            if taken.messages:
+                self._has_moved(flow)
+            self._take_back(flow, subscription, taken, Cause.NACK, frame.reason, answer)
+            return taken.rewound_from
+        return None
+
+    def release(self, flow: Flow, frame: frames.Release) -> None:
+        """Take back what a client has not begun.
+
+        Raises:
+            NotDeliveredError, RewoundError: nothing was released.
+        """
+        subscription = self._token_of(flow, frame)
+        if subscription is None or subscription.is_committing:
+            return  # the token has ended, or is about to: everything is taken back anyway
+        released = subscription.book.release(frame.start, frame.delivery)
+        flow.unacked -= released
+        flow.notice(subscription)
+        self._progress.notice()
+
+    def begin(self, flow: Flow, frame: frames.Begun) -> None:
+        """Note what the application has begun: from now on the time for its acks runs."""
+        subscription = self._token_of(flow, frame)
+        if subscription is not None:
+            subscription.book.begin(frame.ranges, frame.delivery, self._clock())
+
+    def time_out(self) -> None:
+        """Take back what applications have had in hand for too long, where it is time to look."""
+        now = self._clock()
+        for owned in self._owned.values():
+            for subscription in owned.groups.values():
+                rules = self._rules(subscription.group)
+                flow = subscription.flow
+                if (
+                    not rules.ack_timeout_s
+                    or flow is None
+                    or subscription.is_committing
+                    or now < subscription.next_tick
+                ):
+                    continue
+                subscription.next_tick = now + rules.ack_tick_s
+                taken = subscription.book.time_out(
+                    now - rules.ack_timeout_s,
+                    now=now,
+                    delay_s=rules.after_timeout_s,
+                    is_free=rules.is_free,
+                )
+                if taken.counted:
+                    self._take_back(flow, subscription, taken, Cause.ACK_TIMEOUT)
+
+    def _take_back(
+        self,
+        flow: Flow,
+        subscription: Subscription,
+        taken: TakenBack,
+        cause: Cause,
+        reason: str = "",
+        answer: Answer | None = None,
+    ) -> None:
+        flow.unacked -= taken.messages
+        if taken.rewound_from is not None:
+            flow.send_rewound(subscription, taken.rewound_from, cause)
+        if taken.counted:
+            subscription.counts += 1
+            self._metrics.taken_back(flow.group, reason or cause.name.lower(), taken.counted)
+        flow.watch(subscription)
+        self._flusher.notice(subscription, answer)
+
+    def _has_moved(self, flow: Flow) -> None:
+        flow.acked_at = self._clock()
+        flow.is_known_stuck = False
+
+    def _token_of(
+        self, flow: Flow, frame: frames.Ack | frames.Nack | frames.Release | frames.Begun
+    ) -> Subscription | None:
+        owned = self._owned.get(PartitionId(frame.generation, frame.partition))
+        subscription = owned.groups.get(flow.group) if owned is not None else None
+        if (
+            subscription is None
+            or subscription.flow is not flow
+            or subscription.broker_epoch != frame.broker_epoch
+            or subscription.epoch != frame.epoch
+        ):
+            return None
+        return subscription
+
+
+def _problem(frame: frames.Nack) -> BadRequestError | None:
+    if not -1 <= frame.delay_ms <= MAX_NACK_DELAY_MS:
+        return BadRequestError(
+            f"nack: delay of {frame.delay_ms} ms; expected 0 to {MAX_NACK_DELAY_MS}, or -1 for the "
+            "group's own"
+        )
+    if frame.reason not in NACK_REASONS:
+        return BadRequestError(
+            f"nack: reason {frame.reason[:40]!r}; expected {UNDECODABLE!r} or none"
+        )
+    return None
+
+
+def _fenced(frame: frames.Ack | frames.Nack) -> FencedError:
+    return FencedError(
+        f"partition {frame.generation}.{frame.partition}: token ({frame.broker_epoch}, "
+        f"{frame.epoch}) has ended; stop working on the partition, its messages go to its new owner"
+    )

@@ -1,0 +1,55 @@
+"""Trims the logs whose groups have moved on."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from partq.broker.partition import OwnedPartition
+from partq.core.model import PartitionId
+from partq.errors import ConflictError, PartqError
+from partq.store.log import Log
+
+
+class Trimmed(NamedTuple):
+    """What the last trim of a log came to."""
+
+    marks: tuple[int, ...]
+    first: int
+    is_done: bool
+
+
+class Trimmer:
+    """Frees what every group has done with."""
+
+    def __init__(
+        self,
+        owned: Mapping[PartitionId, OwnedPartition],
+        log: Log,
+        *,
+        on_lost: Callable[[OwnedPartition, PartqError], None],
+    ) -> None:
+        self._owned = owned
+        self._log = log
+        self._on_lost = on_lost
+        self._trimmed: dict[PartitionId, Trimmed] = {}
+
+    async def trim(self) -> None:
+        """Trim each log once, if there may be something to free.
+
+        The store knows a mark only after its flush, and frees so much in one call: a log is left
+        alone when nothing has moved since a call that freed nothing.
+
+        Raises:
+            StoreUnavailableError: no answer; what is left is trimmed another time.
+        """
+        for owned in list(self._owned.values()):
+            marks = tuple(s.book.cursor for s in owned.groups.values())
+            last = self._trimmed.get(owned.id)
+            if not marks or (last is not None and last.marks == marks and last.is_done):
+                continue
+            try:
+                first = await self._log.trim(owned.id, broker_epoch=owned.broker_epoch)
+            except ConflictError as error:
+                self._on_lost(owned, error)
+            else:
+                is_done = last is not None and last.first == first and last.marks == marks
+                self._trimmed[owned.id] = Trimmed(marks, first, is_done)

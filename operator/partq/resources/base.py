@@ -1,0 +1,31 @@
+"""What the models of both resources are made of: names, rules, and how a model reads YAML."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+Name = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
+# The StatefulSet `NAME-broker` may have 52 characters: Kubernetes adds its revision hash to it and
+# makes a label of that.
+QueueName = Annotated[str, Field(min_length=1, max_length=45, pattern=DNS_LABEL)]
+
+
+def rule(expression: str, message: str) -> dict[str, Any]:
+    """Return what a field or a model says for one rule in Kubernetes's expression language."""
+    return {"x-kubernetes-validations": [{"rule": expression, "message": message}]}
+
+
+class Model(BaseModel):
+    """A part of a resource: unknown fields are refused, names in YAML are camelCase."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )

@@ -1,0 +1,44 @@
+"""What a resource says of messages that a group does not get done."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from partq.resources.base import Model
+
+_Wait = Annotated[float, Field(ge=0, le=86_400)]
+
+
+class Backoff(Model):
+    """Waiting times that grow with each redelivery of a message."""
+
+    min_seconds: _Wait = 1
+    """How long its first redelivery waits."""
+    max_seconds: _Wait = 60
+    """The longest time that a redelivery waits."""
+    multiplier: Annotated[float, Field(ge=1, le=100)] = 2
+    """How many times longer each redelivery waits than the one before."""
+
+
+class Ack(Model):
+    """How a group's messages are acknowledged."""
+
+    timeout_seconds: _Wait = 0
+    """How long the application may have a message in hand without an acknowledgement before it is
+    delivered again, also while it is still being worked on; 0: for ever."""
+    tick_seconds: Annotated[float, Field(ge=0.25, le=3600)] = 1
+    """How often that is looked at."""
+    backoff: Backoff | None = None
+    """How long such a message waits before it is delivered again; left out: not at all."""
+
+
+class Nack(Model):
+    """What becomes of messages that the application gives back."""
+
+    order: Literal["Ordered", "Free"] = "Ordered"
+    """Ordered: what is behind the message in its partition waits for it and is delivered again,
+    too. Free: the message comes again alone, out of its order."""
+    delay_seconds: _Wait = 60
+    """How long the message waits before it is delivered again, unless the application says so."""
+    backoff: Backoff | None = None
+    """Waits in the place of `delaySeconds`; left out: all waits are as long."""
