@@ -33,6 +33,7 @@ UID = "0f3a9c1e"
 PRODUCE, CONSUME, ADMIN = "produce-token-0001", "consume-token-0001", "admin-token-000001"
 OTHER_GROUP = "consume-token-0002"
 WAIT_S = 10.0
+TOKENS_GAP_S = 0.05
 LEASE_S = 2.0
 """Long enough for a machine that is busy, short enough to wait for its end."""
 
@@ -89,7 +90,8 @@ class RunningBroker:
         listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self.broker = Broker(self.settings, self.store, url=self.url, clock=self.clock)
-        tokens = Tokens(self.settings.tokens_file, clock=asyncio.get_running_loop().time)
+        clock = asyncio.get_running_loop().time
+        tokens = Tokens(self.settings.tokens_file, clock=clock, reload_gap_s=TOKENS_GAP_S)
         self.runner = web.AppRunner(make_app(self.broker, tokens, self.peers))
         await self.runner.setup()
         await web.SockSite(self.runner, listening).start()

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from partq.wire import frames
 from tests.broker.contract import TABLE
 
 WHO = ("none", "wrong", "produce", "consume", "consume another group", "admin", "another queue's")
@@ -88,3 +89,66 @@ async def raw_call(running, method, path, token):
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     async with running.session.request(method, running.url + path, headers=headers) as response:
         return response.status, await response.text()
+
+
+# ---- rotation -----------------------------------------------------------------------------------
+
+NEW = {"produce": "produce-token-0002", "consume": "consume-token-0003"}
+
+
+def write_tokens(tokens_file, peers, *, old, new):
+    """Write the tokens of a rotation: the old ones, the new ones, or both; admin stays."""
+    rows = [{"token": peers.ADMIN, "queue": "orders", "role": "admin"}]
+    for role, old_token in (("produce", peers.PRODUCE), ("consume", peers.CONSUME)):
+        tokens = [old_token] * old + [NEW[role]] * new
+        rows += [{"token": token, "queue": "orders", "role": role} for token in tokens]
+    tokens_file.write_text(json.dumps(rows))
+
+
+async def publish(running, token):
+    """Publish a message; return the status."""
+    body = {"key": "k", "value": "a"}
+    path = "/v1/queues/orders/messages"
+    return (await running.call("POST", path, token=token, json=body))[0]
+
+
+async def test_a_token_is_replaced_without_a_gap_and_the_old_one_ends_what_it_opened(
+    scene, peers, tokens_file
+):
+    """With both in the file both are good; then the old one's flow and producer are closed."""
+    running = scene.running
+    write_tokens(tokens_file, peers, old=True, new=True)
+
+    async def is_known():
+        return await publish(running, NEW["produce"]) == 201
+
+    await peers.eventually(is_known, "the new token counts")
+    assert await publish(running, peers.PRODUCE) == 201
+    assert await scene.source.ack(scene.held, 1) == "", "the flow under the old token goes on"
+    later = await peers.connect(running, "/v1/queues/orders/publish", NEW["produce"])
+    write_tokens(tokens_file, peers, old=False, new=True)
+    for peer in (scene.source, scene.producer):
+        failed, _ = await peer.find(frames.Failed)
+        assert failed.code == "unauthorized"
+    assert await publish(running, peers.PRODUCE) == 401
+    await peers.eventually(lambda: not running.broker.binder.flows, "the flow is lost")
+    await later.send(frames.ProducerHello("p"))
+    await later.expect(frames.ProducerWelcome)
+    assert await publish(running, NEW["produce"]) == 201
+
+
+async def test_a_pull_under_a_token_that_was_removed_is_refused(running, peers, tokens_file):
+    await running.assign("m", [0])
+    path = "/v1/queues/orders/groups/workers/pull"
+    body = {"member": "m", "incarnation": "i", "wait_ms": 0}
+
+    async def pull():
+        return (await running.call("POST", path, token=peers.CONSUME, json=body))[0]
+
+    assert await pull() == 200
+    write_tokens(tokens_file, peers, old=False, new=True)
+
+    async def is_refused():
+        return await pull() == 401
+
+    await peers.eventually(is_refused, "refused")

@@ -18,6 +18,7 @@ from partq.broker.middlewares import errors_as_json
 from partq.broker.openapi import describe
 from partq.broker.pull import Pulls
 from partq.broker.routes import admin, flow, info, members, messages, publish, pull, reset
+from partq.broker.routes.revoking import watch_tokens
 from partq.broker.tls import Tls
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.settings import BrokerSettings, QueueSettings
@@ -49,6 +50,7 @@ def make_app(
         app[TLS] = tls
     app[SOCKETS] = set()
     app.on_shutdown.append(close_all)
+    app.cleanup_ctx.append(watch_tokens)
     calls = app[CALLS] = CallTable(CALLS_OF_ALL)
     app[DOCUMENT] = bodies.encode(describe(calls))
     app.add_routes(calls.routes())

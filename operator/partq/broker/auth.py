@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,8 @@ RELOAD_GAP_S = 5.0
 """How often the file is looked at: a token that is rotated counts after this."""
 MAX_TOKENS = 1000
 MIN_TOKEN_CHARS = 16
+
+_log = logging.getLogger(__name__)
 
 
 class Role(StrEnum):
@@ -36,11 +39,19 @@ class Grant:
 
 
 class Tokens:
-    """The tokens of a file that may change while the broker runs."""
+    """The tokens of a file that may change while the broker runs.
 
-    def __init__(self, path: Path, *, clock: Callable[[], float]) -> None:
+    Several may be good for the same at once, so one can be replaced without a gap: add the new
+    one, give it out, remove the old one.
+    """
+
+    def __init__(
+        self, path: Path, *, clock: Callable[[], float], reload_gap_s: float = RELOAD_GAP_S
+    ) -> None:
+        self.reload_gap_s = reload_gap_s
         self._path = path
         self._clock = clock
+        self._is_readable = True
         self._looked_at = clock()
         self._changed_ns = path.stat().st_mtime_ns
         self._grants = read_grants(path)
@@ -84,7 +95,7 @@ class Tokens:
 
     def _reload(self) -> None:
         now = self._clock()
-        if now - self._looked_at < RELOAD_GAP_S:
+        if now - self._looked_at < self.reload_gap_s:
             return
         self._looked_at = now
         try:
@@ -92,8 +103,13 @@ class Tokens:
             if changed_ns != self._changed_ns:
                 self._grants = read_grants(self._path)
                 self._changed_ns = changed_ns
-        except (OSError, SettingsError):
-            return  # half-written or gone for a moment: the tokens read last go on
+        except (OSError, SettingsError) as error:
+            # Half-written or gone for a moment, or for good: the tokens read last go on.
+            if self._is_readable:
+                _log.warning("the tokens read last stay in force: %s", error)
+            self._is_readable = False
+            return
+        self._is_readable = True
 
 
 def read_grants(path: Path) -> list[Grant]:

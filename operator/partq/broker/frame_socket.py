@@ -1,11 +1,12 @@
 """A WebSocket of frames that ends within a bounded time, whatever the other side does."""
 
 import asyncio
+from contextlib import suppress
 from typing import Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from partq.errors import BadFrameError
+from partq.errors import BadFrameError, PartqError
 from partq.wire import frames
 
 SOCKETS: web.AppKey[set["FrameSocket"]] = web.AppKey("sockets", set)
@@ -19,7 +20,8 @@ class FrameSocket:
 
     def __init__(self, request: web.Request, socket: web.WebSocketResponse) -> None:
         self.response = socket
-        self._request = request
+        self.request = request
+        """That it was opened by: whoever opened it must still be allowed to."""
         self._socket = socket
 
     @classmethod
@@ -59,17 +61,25 @@ class FrameSocket:
 
     async def close(self, code: int = WSCloseCode.OK) -> None:
         """End the connection; one whose client does not read any more is cut off."""
-        self._request.app[SOCKETS].discard(self)
+        self.request.app[SOCKETS].discard(self)
         try:
             async with asyncio.timeout(2 * CLOSE_TIMEOUT_S):
                 await self._socket.close(code=code)
         except (ConnectionError, TimeoutError):
             self.cut()
 
+    async def refuse(self, error: PartqError) -> None:
+        """Tell the client why it is cut off, and end the connection."""
+        failed = frames.encode(frames.Failed(error.code, error.message))
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self.send(failed)
+        await self.close(WSCloseCode.POLICY_VIOLATION)
+
     def cut(self) -> None:
         """Drop the connection at once; a repeat does nothing."""
-        if self._request.transport is not None:
-            self._request.transport.abort()
+        if self.request.transport is not None:
+            self.request.transport.abort()
 
 
 async def close_all(app: web.Application) -> None:
