@@ -11,7 +11,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 ARGS ?=
 PYTEST ?=
-WORKERS ?= 2
+WORKERS ?= 3
 KUBE ?= 1.30.0
 KEEP ?=
 export KEEP
