@@ -198,19 +198,25 @@ async def test_one_message_by_plain_http(running, peers):
     )  # fmt: skip
 
 
-@pytest.mark.req("SOL-13")
-@pytest.mark.req("SOL-14")
-@pytest.mark.parametrize("header", ["QUEUE_PARTITION_KEY", "JMSXGroupID"])
-async def test_the_key_may_stand_in_a_header(running, peers, header):
+@pytest.mark.req("SOL-13", "SOL-14", "AZR-21", "AZR-23", "AZR-24", "AZR-25")
+async def test_the_key_may_stand_in_a_header(running, peers):
     key = peers.key_of(2)
-    status, answer = await post(running, peers, {"value": "a"}, headers={header: key})
-    assert (status, answer["partition"]) == (201, "1.2")
-    status, answer = await post(running, peers, {"key": key, "value": "a"}, headers={header: key})
-    assert status == 201
-    status, answer = await post(
-        running, peers, {"key": "other", "value": "a"}, headers={header: key}
-    )
+    names = ("SessionId", "PartitionKey", "QUEUE_PARTITION_KEY", "JMSXGroupID")
+    for name in names:
+        for body in ({"value": name}, {"key": key, "value": name}):
+            status, answer = await post(running, peers, body, headers={name: key})
+            assert (status, answer["partition"]) == (201, "1.2")
+        body = {"key": "other", "value": "a"}
+        status, answer = await post(running, peers, body, headers={name: key})
+        assert (status, answer["error"]["code"]) == (400, "key_conflict")
+        assert name in answer["error"]["message"]
+    equal = dict.fromkeys(names, key)
+    status, answer = await post(running, peers, [{"value": "a"}] * 3, headers=equal)
+    assert (status, {r["partition"] for r in answer["results"]}) == (201, {"1.2"})
+    status, answer = await post(running, peers, {"value": "a"}, headers={**equal, names[1]: "b"})
     assert (status, answer["error"]["code"]) == (400, "key_conflict")
+    got = await delivered(running, peers, 11)
+    assert {message["key"] for message in got} == {key}, "a consumer reads it as the key"
 
 
 async def test_an_empty_string_is_a_key(running, peers):
@@ -277,6 +283,7 @@ async def delivered_of(running, peers, number):
     return await delivered(running, peers, number)
 
 
+@pytest.mark.req("AZR-20", "AZR-22", "AZR-32", "AZR-33")
 async def test_a_broker_forwards_to_the_owner_once(running, peers, start_broker):
     """The client need not know who owns what; the answer is the owner's."""
     other = await start_broker("orders-1")
@@ -295,9 +302,27 @@ async def test_a_broker_forwards_to_the_owner_once(running, peers, start_broker)
         running, peers, {"key": key, "value": "a"}, headers={"Partq-Forwarded": "x"}
     )
     assert (status, answer["error"]["code"]) == (421, "not_owner")
+    for number, broker in enumerate((running, other, running), start=1):  # whoever is asked
+        status, answer = await post(broker, peers, {"value": "s"}, headers={"SessionId": key})
+        assert (status, answer) == (201, {"partition": "1.0", "offset": number})
+
+    # The owner answers nobody, and keeps its lease. What has a key waits for it; the rest does not.
     await other.runner.cleanup()
-    status, answer = await post(running, peers, {"key": key, "value": "a"})
-    assert (status, answer["error"]["code"]) in [(503, "not_stored"), (504, "outcome_unknown")]
+
+    async def is_refused():
+        _, answer = await post(running, peers, {"key": key, "value": "a"})
+        return answer["error"]["code"] == "not_stored"  # over an old connection nobody knows
+
+    await peers.eventually(is_refused, "the owner's connections have ended")
+    body = [{"key": key, "value": "a"}, *({"value": str(n)} for n in range(12))]
+    for _ in range(3):
+        status, answer = await post(running, peers, body)
+        codes = [result.get("error", {}).get("code", "") for result in answer["results"]]
+        assert (status, codes[0]) == (207, "not_stored")
+        assert not any(codes[1:])
+        assert not any(result["partition"] == "1.0" for result in answer["results"][1:])
+    ends = [(await running.broker.partitions.read(peers.partition_id(p))).next for p in range(4)]
+    assert (ends[0], sum(ends[1:])) == (4, 37), "with a key: stored nowhere else"
 
 
 async def test_publishing_waits_no_longer_than_its_limit(running, peers, monkeypatch):

@@ -50,7 +50,7 @@ def test_names_of_plain_http_are_there(name):
     bodies = {body.__name__: body.__struct_fields__ for body in (PublishBody, PullBody)}
     fields = {f"{body}.{field}" for body, names in bodies.items() for field in names}
     in_messages = {'"key"'}
-    assert name in routes | fields | headers | set(messages.KEY_HEADERS) | in_messages
+    assert name in routes | fields | headers | in_messages
 
 
 @pytest.mark.req("SOL-09", "SOL-16")

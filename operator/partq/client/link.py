@@ -55,6 +55,8 @@ class Link:
         self._path = path
         self._handler = handler
         self._clock = clock
+        self.is_failing = False
+        """Whether the last connection has ended, or the last try to make one has failed."""
         self._is_retired = False
         self._lease: Lease | None = None
         self._outbox: deque[bytes] = deque()
@@ -104,12 +106,14 @@ class Link:
             try:
                 await self._connect(backoff)
             except PartqError as error:
+                self.is_failing = True
                 if is_final(error):
                     self._handler.refused(error)
                     return
                 advice_s = error.retry_after_s
                 log.info("%s%s: %s", self.url, self._path, error)
             except NOT_REACHED as error:
+                self.is_failing = True
                 log.info("%s%s: %s", self.url, self._path, why(self.url, error))
             await asyncio.sleep(backoff.next_s(advice_s))
 
@@ -121,6 +125,7 @@ class Link:
                 await websocket.send_bytes(frames.encode(self._handler.hello()))
                 frame, _ = await _receive(websocket)
             self._lease = lease = Lease(self._handler.welcomed(frame), sent_at)
+            self.is_failing = False
             try:
                 await self._serve(websocket, lease)
             finally:
@@ -147,6 +152,7 @@ class Link:
         finally:
             await tasks.stop(*parts)
             self._lease = None
+            self.is_failing = True
             self._outbox.clear()
             self._handler.lost(reason)
         raise reason

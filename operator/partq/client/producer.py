@@ -299,8 +299,10 @@ class Producer:
 
     def _take_view(self, view: QueueView) -> None:
         self._view = view
-        unavailable = frozenset(p for p in view.layout.partitions() if p not in view.owners)
-        if self._slots is not None and unavailable != self._unavailable:
+        if self._publisher is None or self._slots is None:
+            return
+        unavailable = self._publisher.unavailable()
+        if unavailable != self._unavailable:
             self._unavailable = unavailable
             self._slots.avoid(unavailable)
 

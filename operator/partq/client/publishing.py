@@ -228,6 +228,15 @@ class Publisher:
     def link_lost(self) -> None:
         """Look for other owners at once: the broker may be gone."""
         self._watch.hurry()
+        self._on_view(self._watch.view)
+
+    def unavailable(self) -> frozenset[PartitionId]:
+        """Return the partitions that have no broker, or one that does not answer."""
+        return frozenset(
+            partition
+            for partition in self._pipelines
+            if self._routes.get(partition) is None or self._is_failing(partition)
+        )
 
     def fail(self, error: PartqError) -> None:
         """End everything: no broker will take anything from this producer."""
@@ -247,6 +256,10 @@ class Publisher:
         await asyncio.gather(*links, *self._closing)
 
     # ---- inside ----
+
+    def _is_failing(self, partition: PartitionId) -> bool:
+        attached = self._link_of.get(partition)
+        return attached is not None and attached.link.is_failing
 
     def _hold_over(self, pipeline: Pipeline) -> None:
         self._holds.pop(pipeline.partition, None)
@@ -302,3 +315,4 @@ class Publisher:
             for pipeline in self._pipelines.values():
                 pipeline.expire(now)
                 self.pump(pipeline)
+            self._on_view(self._watch.view)  # a broker may have gone or come back meanwhile

@@ -63,8 +63,20 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     """The message's number among those of its key, with the header Partq-Producer."""
 
 
+KEY_NAMES = ("SessionId", "PartitionKey", "QUEUE_PARTITION_KEY", "JMSXGroupID")
+"""What the partition key is called elsewhere."""
+
+
 class PublishHeaders(msgspec.Struct):
-    """Headers of a publish that can be repeated safely; messages are numbered per key, from 0."""
+    """Headers of a publish: the key of all its messages by any of its names; its numbers.
+
+    With numbers a publish can be repeated safely; messages are numbered per key, from 0.
+    """
+
+    session_id: str | None = msgspec.field(name=KEY_NAMES[0], default=None)
+    partition_key: str | None = msgspec.field(name=KEY_NAMES[1], default=None)
+    queue_partition_key: str | None = msgspec.field(name=KEY_NAMES[2], default=None)
+    group_id: str | None = msgspec.field(name=KEY_NAMES[3], default=None)
 
     producer: (
         Annotated[

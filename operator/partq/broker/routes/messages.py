@@ -1,7 +1,6 @@
 """Publishing by plain HTTP: one message, or an array of them."""
 
 import base64
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -12,9 +11,8 @@ from partq.broker.broker import Broker
 from partq.broker.calls import PRODUCERS, Calls
 from partq.broker.middlewares import error_body, error_response, json_response
 from partq.broker.routes.access import enter
+from partq.broker.routes.placing import Placing
 from partq.broker.routes.storing import PRODUCER, Outcome, Place, Row, Storing
-from partq.core.hashing import slot_of
-from partq.core.model import SLOT_COUNT
 from partq.core.numbering import MAX_PRODUCER_CHARS, is_producer_id
 from partq.errors import (
     BadRequestError,
@@ -39,7 +37,6 @@ MAX_NUMBERED_MESSAGES = 1_000
 """Each key of them is an entry of the log for itself."""
 MAX_TIME_MS = 2**53
 """Far beyond any time, and within what every language's JSON can hold."""
-KEY_HEADERS = ("QUEUE_PARTITION_KEY", "JMSXGroupID")
 SEQUENCE = "Partq-Sequence"
 
 calls = Calls()
@@ -155,51 +152,36 @@ async def publish(request: web.Request) -> web.Response:
 async def publish_all(
     request: web.Request, broker: Broker, messages: Sequence[PublishBody], numbers: Numbers
 ) -> list[Outcome]:
-    """Store messages, each series in order; after a refused one its later ones fail too."""
+    """Store messages, each series in order; after a refused one its later ones fail too.
+
+    One without a key goes on to another partition while the chosen one is unavailable.
+    """
+    placing = Placing(broker, request)
     storing = Storing(request, broker, numbers.producer, len(messages))
-    keyless = Keyless(broker)
     for at, body in enumerate(messages):
         try:
-            key = _key(body, request)
+            key = placing.key(body)
             number = numbers.of(body, key)
-            slot = _slot(body, key, keyless)
+            fixed = placing.fixed_slot(body, key)
         except PartqError as error:
             storing.refuse(at, error)
             continue
+        slot = placing.draw() if fixed is None else fixed
         partition = broker.config.layout.partition_of(slot)
         series = storing.series(partition, key)
-        if storing.is_refused(at, series):
+        if fixed is not None and storing.is_refused(at, series):
             continue
         try:
             message = _message(body, key)
             _check_size(message, at, broker)
         except PartqError as error:
-            storing.refuse_series(at, series, error)
+            if fixed is None:
+                storing.refuse(at, error)
+            else:
+                storing.refuse_series(at, series, error)
             continue
-        storing.add(Row(at, message, slot, number), partition)
-    return await storing.run()
-
-
-def _key(body: PublishBody, request: web.Request) -> str | None:
-    """Return a message's partition key, wherever it stands; None: it has none."""
-    keys = {
-        k for k in (body.key, *(request.headers.get(name) for name in KEY_HEADERS)) if k is not None
-    }
-    if len(keys) > 1:
-        raise KeyConflictError(
-            f"message: two partition keys, {' and '.join(sorted(keys))[:200]}; give one"
-        )
-    return keys.pop() if keys else None
-
-
-def _slot(body: PublishBody, key: str | None, keyless: "Keyless") -> int:
-    if key is not None:
-        return slot_of(key)
-    if body.slot is None:
-        return keyless.draw()
-    if not 0 <= body.slot < SLOT_COUNT:
-        raise BadRequestError(f"message: slot {body.slot}; expected 0 to {SLOT_COUNT - 1}")
-    return body.slot
+        storing.add(Row(at, message, slot, number, may_move=fixed is None), partition)
+    return await storing.run(placing)
 
 
 def _message(body: PublishBody, key: str | None) -> batch.Message:
@@ -227,28 +209,6 @@ def _check_size(message: batch.Message, at: int, broker: Broker) -> None:
             f"message {at}: {size} bytes; queue {broker.settings.queue} takes at most "
             f"{broker.config.max_message_bytes}"
         )
-
-
-class Keyless:
-    """Draws slots for the messages of one request that have no key, by the queue's policy."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._choices: Sequence[int] = ()
-
-    def draw(self) -> int:
-        """Return a slot of a partition that is served, if any is."""
-        config = self._broker.config
-        partitions = config.layout.partitions()
-        if not self._choices:
-            served = self._broker.claims.served()
-            self._choices = [at for at, partition in enumerate(partitions) if partition in served]
-            self._choices = self._choices or range(len(partitions))
-        if config.keyless_policy == "RoundRobin":
-            chosen = self._broker.next_in_turn(self._choices)
-        else:
-            chosen = random.choice(self._choices)  # noqa: S311  (spreads load)
-        return random.choice(config.layout.slots(partitions[chosen]))  # noqa: S311  (the same)
 
 
 def _place(place: Place) -> Placed:

@@ -1,14 +1,16 @@
 """Stores the messages of one plain HTTP request, here or at the brokers that own their partitions.
 
-Messages without numbers: after a refused one all later ones of its partition are refused. With
-numbers, each key is a series of its own: after a refused one all later ones of its key are.
+Messages without numbers: after a refused one all later ones of its partition are refused, but for
+those without a key, which go on to another partition while theirs is unavailable. With numbers,
+each key is a series of its own: after a refused one all later ones of its key are.
 """
 
 import asyncio
 import base64
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from aiohttp import ClientConnectorError, ClientError, ClientTimeout, web
@@ -16,6 +18,7 @@ from aiohttp import ClientConnectorError, ClientError, ClientTimeout, web
 from partq.broker.broker import Broker
 from partq.broker.keys import PEERS, TLS
 from partq.broker.routes.access import settle
+from partq.broker.routes.placing import Placing
 from partq.core.model import PartitionId
 from partq.core.numbering import runs, series_name
 from partq.errors import (
@@ -58,6 +61,8 @@ class Row:
     slot: int
     number: int
     """In the series of its key; -1: the request is not numbered."""
+    may_move: bool = False
+    """It has no key: when its partition is unavailable, another one will do."""
 
 
 Outcome = Place | PartqError
@@ -107,10 +112,33 @@ class Storing:
             self._outcomes[at] = _after(error, series[0])
         return error is not None
 
-    async def run(self) -> list[Outcome]:
+    async def run(self, placing: Placing) -> list[Outcome]:
         """Store what was added, each series in order; return the outcome of each message."""
-        await asyncio.gather(*(self._partition(p, rows) for p, rows in self._rows.items()))
+        now = asyncio.get_running_loop().time
+        by = now() + ANSWER_TIMEOUT_S
+        while self._rows:
+            rows, self._rows = self._rows, {}
+            await asyncio.gather(*(self._partition(p, mine) for p, mine in rows.items()))
+            if now() < by:
+                self._add_elsewhere(rows, placing)
         return [outcome for outcome in self._outcomes if outcome is not None]
+
+    def _add_elsewhere(self, rows: Mapping[PartitionId, list[Row]], placing: Placing) -> None:
+        """Give another partition to those that may have one, and are certainly not stored."""
+        left = {
+            partition: found
+            for partition, mine in rows.items()
+            if (found := [row for row in mine if row.may_move and self._is_not_stored(row)])
+        }
+        placing.avoid(left.keys())
+        if placing.has_choice:
+            for row in chain.from_iterable(left.values()):
+                slot = placing.draw()
+                partition = self._broker.config.layout.partition_of(slot)
+                self.add(replace(row, slot=slot), partition)
+
+    def _is_not_stored(self, row: Row) -> bool:
+        return isinstance(self._outcomes[row.at], NotStoredError | NotOwnerError)
 
     async def _partition(self, partition: PartitionId, rows: list[Row]) -> None:
         # What was refused before anything is stored lies behind every row that was added.
