@@ -118,6 +118,34 @@ class Url:
         return text.rstrip("/")
 
 
+MAX_REDIS_HOSTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RedisUrl:
+    """A URL of Redis, of any node of a Redis Cluster, or of several: `redis://a:6379,b:6379`."""
+
+    is_secret: bool = True
+    """It may carry a password."""
+
+    def read(self, text: str) -> str:
+        """Return the URL without a slash at its end."""
+        urls = redis_urls(text)
+        if len(urls) > MAX_REDIS_HOSTS:
+            raise ValueError(f"a URL with at most {MAX_REDIS_HOSTS} hosts")
+        for url in urls:
+            Url(("redis", "rediss")).read(url)
+        return text.rstrip("/")
+
+
+def redis_urls(text: str) -> tuple[str, ...]:
+    """Return a URL for each host of a URL with commas between its hosts."""
+    scheme, _, rest = text.partition("://")
+    end = next((at for at, char in enumerate(rest) if char in "/?#"), len(rest))
+    user, at, hosts = rest[:end].rpartition("@")
+    return tuple(f"{scheme}://{user}{at}{host}{rest[end:]}" for host in hosts.split(","))
+
+
 @dataclass(frozen=True, slots=True)
 class File:
     """A path of a file; whether it can be read shows when it is opened."""
@@ -167,7 +195,7 @@ class QueueSettings(LoggingSettings):
     queue_uid: Annotated[str, Text(r"[0-9a-f]{8}", "8 of 0-9 and a-f")]
     """The first 8 characters of the resource's uid: tells this life of the queue from others."""
 
-    redis_url: Annotated[str, Url(("redis", "rediss"), is_secret=True)] = field(repr=False)
+    redis_url: Annotated[str, RedisUrl()] = field(repr=False)
     """Where the queue is stored; may hold a password, so it is never logged."""
 
     key_prefix: Annotated[str, Text(r"[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and '-'")] = "partq"
@@ -233,9 +261,7 @@ class OperatorSettings(LoggingSettings):
     ] = ""
     """The namespaces whose queues are served; empty: those of every namespace."""
 
-    redis_url: Annotated[str | None, Url(("redis", "rediss"), is_secret=True)] = field(
-        default=None, repr=False
-    )
+    redis_url: Annotated[str | None, RedisUrl()] = field(default=None, repr=False)
     """Where queues are stored that name no Redis of their own. None: each must name one."""
 
     key_prefix: Annotated[str, Text(r"[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and '-'")] = "partq"

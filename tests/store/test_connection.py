@@ -10,7 +10,7 @@ import pytest
 from partq.core.model import BrokerId, PartitionId
 from partq.core.records import HandoffRecord
 from partq.errors import QuotaExceededError, SettingsError, StoreUnavailableError
-from partq.store.connection import Lane, Store
+from partq.store.connection import Store
 from partq.store.handoffs import Handoffs
 from partq.store.keys import Keys
 from partq.store.layouts import Layouts
@@ -18,6 +18,7 @@ from partq.store.leases import Leases
 from partq.store.log import AppendBatch, Log
 from partq.store.lua import FULL_MARK, load_scripts
 from partq.store.members import Members
+from partq.store.node import Lane
 from partq.store.partitions import Partitions
 from partq.testing.redis_server import RedisServer
 
@@ -204,7 +205,7 @@ async def test_a_restart_is_noticed_before_anything_is_sent(own_server, own_stor
     handoffs = await handoffs_of(own_store, keys)
     drawn = await handoffs.draw_attempt("g")
     seen = []
-    own_store.on_restart.append(lambda: seen.append(own_store.run_epoch))
+    own_store.on_restart.append(lambda is_lost: seen.append((own_store.run_epoch, is_lost("k"))))
     own_server.kill()
     with pytest.raises(StoreUnavailableError):
         await handoffs.draw_attempt("g")
@@ -215,10 +216,11 @@ async def test_a_restart_is_noticed_before_anything_is_sent(own_server, own_stor
     with pytest.raises(StoreUnavailableError, match="restarted") as caught:
         await handoffs.draw_attempt("g")
     assert caught.value.is_outcome_known
-    assert seen == [own_store.run_epoch] == [1]
+    assert own_store.run_epoch == 1
+    assert seen == [(1, True)]
     assert await handoffs.draw_attempt("g") > drawn
     await own_store.read("PING")  # another lane: the same restart is not noticed twice
-    assert seen == [1]
+    assert seen == [(1, True)]
 
 
 async def test_a_lost_connection_to_the_same_run_is_no_restart(own_server, own_store):

@@ -35,13 +35,14 @@ from partq.errors import (
 )
 from partq.metrics import BrokerMetrics
 from partq.settings import BrokerSettings
-from partq.store.connection import Store, StoreInfo
+from partq.store.connection import IsLost, Store
 from partq.store.events import Events
 from partq.store.keys import Keys
 from partq.store.layouts import Layouts
 from partq.store.leases import Leases
 from partq.store.log import AppendBatch, Log
 from partq.store.members import Members
+from partq.store.node import StoreInfo
 from partq.store.partitions import Partitions
 from partq.wire import batch
 
@@ -158,7 +159,7 @@ class Broker:
 
     def start(self) -> None:
         """Begin to renew the lease, to watch and to claim."""
-        self.store.on_restart.append(self.ownership.store_restarted)
+        self.store.on_restart.append(self._store_restarted)
         for name, work in (
             ("lease", self.lease.run()),
             ("claims", self.claims.run()),
@@ -290,6 +291,9 @@ class Broker:
         if self._info is not None and self._info.is_nearly_full:
             return 0
         return self.config.max_partition_bytes
+
+    def _store_restarted(self, is_lost: IsLost) -> None:
+        self.ownership.store_restarted(lambda partition: is_lost(self.keys.meta(partition)))
 
     def _claimed(self, owned: OwnedPartition) -> None:
         self.binder.take_up_later(owned)

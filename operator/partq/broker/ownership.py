@@ -96,7 +96,13 @@ class Ownership:
         older = self.owned.get(partition)
         if older is not None:
             self._drop(older)
-        is_rolled_back = claim.next < self._last_ends.get(partition, 0)
+        last_end = self._last_ends.get(partition, 0)
+        is_rolled_back = claim.next < last_end
+        if is_rolled_back:
+            _log.warning(
+                "partition %s: Redis has lost the messages from %d to %d, both included",
+                *(partition, claim.next, last_end - 1),
+            )
         owned = OwnedPartition.from_claim(
             partition,
             claim,
@@ -163,9 +169,15 @@ class Ownership:
         else:
             self.lose(owned, error)
 
-    def store_restarted(self) -> None:
-        """Redis is another one, or the same with less: nothing in memory can be trusted."""
-        self._spawn(self._claim_again(self.drop_all()), "claim again")
+    def store_restarted(self, is_lost: Callable[[PartitionId], bool]) -> None:
+        """Redis is another one, or the same with less: memory of it cannot be trusted.
+
+        `is_lost`: whether a partition is stored there; of a cluster other nodes go on.
+        """
+        lost = [owned for owned in self.owned.values() if is_lost(owned.id)]
+        for owned in lost:
+            self._drop(owned)
+        self._spawn(self._claim_again([owned.id for owned in lost]), "claim again")
 
     async def verify(self) -> None:
         """Keep only what is still on record here: the lease was over, others may have claimed.
@@ -194,12 +206,10 @@ class Ownership:
             # The watch finds it without an owner, and claims it.
             _log.warning("partition %s not claimed again: %s", partition, error)
 
-    def drop_all(self) -> list[PartitionId]:
-        """Forget everything; return what it was."""
-        held = list(self.owned)
+    def drop_all(self) -> None:
+        """Forget everything."""
         for owned in list(self.owned.values()):
             self._drop(owned)
-        return held
 
     def _drop(self, owned: OwnedPartition) -> None:
         if self.owned.get(owned.id) is owned:

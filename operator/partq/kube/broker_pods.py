@@ -18,7 +18,7 @@ from partq.errors import SettingsError
 from partq.kube import broker_policies, broker_tls, names
 from partq.kube.names import QueueKey
 from partq.resources import API_VERSION, PartitionedQueue
-from partq.settings import Url
+from partq.settings import RedisUrl
 
 GRACE_S = 30
 """How long a broker may take to shut down: it flushes acks and yields its partitions."""
@@ -170,7 +170,7 @@ def checked_redis_url(text: str) -> str:
         SettingsError: it is none; the message does not repeat it, it may hold a password.
     """
     try:
-        return Url(("redis", "rediss"), is_secret=True).read(text.strip())
+        return RedisUrl().read(text.strip())
     except ValueError as error:
         raise SettingsError(f"the URL of Redis: got one that is not shown, expected {error}") from (
             None

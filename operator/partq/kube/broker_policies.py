@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from partq.kube import names
+from partq.settings import redis_urls
 
 REDIS_PORT = 6379
 DNS_PORTS = (53, 5353)
@@ -14,7 +15,8 @@ def network_policy(queue: str, redis_url: str, *, limits_egress: bool) -> dict[s
     """Return a spec that allows calls from pods of the cluster; out: to brokers, Redis, the DNS.
 
     `limits_egress`: False lets everything out. A policy counts the port that a pod behind a Service
-    has, and of a Redis in the cluster that may be another one than its URL says.
+    has, and of a Redis in the cluster that may be another one than its URL says. Of a Redis Cluster
+    all nodes have to listen on ports that the URL names.
     """
     spec: dict[str, Any] = {
         "podSelector": {"matchLabels": names.selector(queue)},
@@ -28,7 +30,7 @@ def network_policy(queue: str, redis_url: str, *, limits_egress: bool) -> dict[s
         spec["egress"] = [
             {"to": peers, "ports": [_port(names.BROKER_PORT)]},
             # Redis may be outside of the cluster, at an address that is not known here.
-            {"ports": [_port(urlsplit(redis_url).port or REDIS_PORT)]},
+            {"ports": [_port(port) for port in _redis_ports(redis_url)]},
             {"ports": [_port(port, protocol) for port in DNS_PORTS for protocol in ("TCP", "UDP")]},
         ]
     return spec
@@ -44,6 +46,10 @@ def disruption_budget(queue: str, server_version: tuple[int, int]) -> tuple[str,
         # Brokers that serve nothing anyway, as without Redis, keep no node from being drained.
         spec["unhealthyPodEvictionPolicy"] = "AlwaysAllow"
     return "policy/v1" if server_version >= (1, 21) else "policy/v1beta1", spec
+
+
+def _redis_ports(url: str) -> list[int]:
+    return sorted({urlsplit(each).port or REDIS_PORT for each in redis_urls(url)})
 
 
 def _port(port: int, protocol: str = "TCP") -> dict[str, Any]:

@@ -260,9 +260,9 @@ def _commands(pieces: Sequence[bytes]) -> list[list[bytes]]:
 class SimStore(Store):
     """The real store with its pumps, over simulated connections."""
 
-    def _make_connection(self) -> AbstractConnection:
+    def _connections(self, _url: str) -> Callable[[], AbstractConnection]:
         loop = cast(SimLoop, asyncio.get_running_loop())
-        return cast(AbstractConnection, SimConnection(loop.redis, loop.network))
+        return lambda: cast(AbstractConnection, SimConnection(loop.redis, loop.network))
 
     @classmethod
     async def wait_for(cls) -> Self:

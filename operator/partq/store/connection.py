@@ -1,60 +1,27 @@
-"""The connections of one process to one Redis, and what it says of itself."""
+"""The connections of one process to one Redis: a single server, or the nodes of a Redis Cluster."""
 
 import asyncio
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from partq.errors import SettingsError, StoreUnavailableError
-from partq.store import lua
+from partq.settings import redis_urls
+from partq.store.cluster import Cluster
 from partq.store.fail_point import FailPoint
-from partq.store.pump import Call, Connected, Pump, pack
-
-MIN_VERSION = (6, 2)
-FULL_SHARE = 0.8
-"""Appends stop at this share of `maxmemory`: the rest is for acks, claims and records."""
+from partq.store.node import Lane, Node, StoreInfo, worst
+from partq.store.pump import not_sent
+from partq.store.slots import key_of, slot_of
 
 _READ_BYTES = 1024 * 1024
 
-
-class Lane(Enum):
-    """Which connection carries a call: no lane waits for another."""
-
-    APPEND = "append"
-    """Appends and flushes of acks: what belongs to messages shares round trips and fsyncs."""
-    CONTROL = "control"
-    """Leases, claims, binds, commits."""
-    BULK = "bulk"
-    """Reading logs, trimming, plain reads."""
-    EVENTS = "events"
-    """Blocking reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreInfo:
-    """What the server says of itself."""
-
-    run_id: str
-    version: str
-    maxmemory_bytes: int
-    """0: no limit."""
-    used_memory_bytes: int
-    eviction_policy: str
-    appendonly: bool
-    appendfsync: str
-    """`always`, `everysec`, `no`; empty when the server does not let us ask."""
-
-    @property
-    def is_nearly_full(self) -> bool:
-        """Tell whether appends have to stop: `Log.append(max_bytes=0)` does that."""
-        return 0 < self.maxmemory_bytes * FULL_SHARE <= self.used_memory_bytes
+IsLost = Callable[[str], bool]
+"""Whether what is remembered of a key can be trusted no more."""
 
 
 class Store:
@@ -64,29 +31,17 @@ class Store:
         self, url: str, *, prefix: str, timeout_s: float, fail_point: FailPoint | None
     ) -> None:
         self.prefix = prefix
-        self.on_restart: list[Callable[[], None]] = []
-        """Called, before anything else is sent, when the server is not the one it was."""
+        self.on_restart: list[Callable[[IsLost], None]] = []
+        """Called, before anything else is sent, when a server is not the one it was. Whoever holds
+        memory of keys that are lost drops it."""
+        self.run_epoch = 0
+        """Grows whenever another server, or another run of one, serves some of the keys."""
         self._timeout_s = timeout_s
-        try:
-            self._factory = ConnectionPool.from_url(
-                url,
-                protocol=2,
-                client_name="partq",
-                socket_connect_timeout=timeout_s,
-                socket_timeout=None,  # the pump has one time-out for a whole pipeline
-                socket_read_size=_READ_BYTES,
-                retry=Retry(NoBackoff(), 0),  # a write must not be sent twice behind our back
-            )
-        except ValueError as error:
-            # The URL itself may hold a password.
-            raise SettingsError(f"store: the URL of Redis: {error}") from error
-        self._run_epoch = 0
-        self._identity: tuple[str, str] | None = None
-        self._scripts = lua.load_scripts(MIN_VERSION)
-        self._pumps = {
-            lane: Pump(self._connect, lambda: self._run_epoch, timeout_s, fail_point)
-            for lane in Lane
-        }
+        self._fail_point = fail_point
+        self._urls = redis_urls(url)
+        self._nodes: list[Node] = []
+        """The only one; of a cluster: none."""
+        self._cluster: Cluster | None = None
 
     @classmethod
     async def open(
@@ -99,7 +54,9 @@ class Store:
     ) -> Self:
         """Connect, and check that the server is one that can be trusted with messages.
 
-        `timeout_s` bounds each round trip. `fail_point` ends the process at a chosen call.
+        `url` leads to a single server, or to any node of a Redis Cluster, which finds the others;
+        with several hosts, `redis://a:6379,b:6379`, to the first node that answers. `timeout_s`
+        bounds each round trip. `fail_point` ends the process at a chosen call.
 
         Raises:
             StoreUnavailableError: it cannot be reached, or is still loading its data.
@@ -107,7 +64,8 @@ class Store:
         """
         store = cls(url, prefix=prefix, timeout_s=timeout_s, fail_point=fail_point)
         try:
-            _check_usable(await store.info())
+            await store._find()
+            (await store.info()).check_usable()
         except BaseException:
             await store.close()
             raise
@@ -115,13 +73,14 @@ class Store:
 
     async def close(self) -> None:
         """Fail every call without an answer, and close all connections."""
-        for pump in self._pumps.values():
-            await pump.close()
+        if self._cluster is not None:
+            await self._cluster.close()
+        for node in self._nodes:
+            await node.close()
 
-    @property
-    def run_epoch(self) -> int:
-        """Grows whenever a connection finds another server, or another run of it."""
-        return self._run_epoch
+    def nodes(self) -> list[Node]:
+        """Return the servers that hold the keys: one, or the masters of a cluster."""
+        return list(self._nodes) if self._cluster is None else self._cluster.nodes
 
     async def run(
         self,
@@ -130,116 +89,155 @@ class Store:
         args: Sequence[str | bytes | int] = (),
         *,
         lane: Lane = Lane.CONTROL,
+        needs_replica: bool = False,
     ) -> Any:
         """Run `scripts/{script}.lua` and return Redis's answer: int, bytes, None or a list.
 
-        Waits for at most the pipeline before it and its own: twice the time-out.
+        Waits for at most the pipeline before it and its own: twice the time-out. `keys` share a
+        tag. `needs_replica`: where Redis has replicas, the answer comes once one of them has what
+        was written.
 
         Raises:
             StoreUnavailableError: no answer, or an error; `is_outcome_known` says whether
                 nothing has happened for certain.
             QuotaExceededError: Redis is full; nothing was written.
         """
-        loaded = self._scripts[script]
-        command = pack("EVALSHA", loaded.sha, len(keys), *keys, *args)
-        call = Call(script, command, self._run_epoch, _future(), loaded)
-        self._pumps[lane].submit(call)
-        return await call.answer
+        node = self._node(keys[0])
+        return await node.run(script, keys, args, lane, needs_replica=needs_replica)
 
     async def read(
         self, *command: str | bytes | int, lane: Lane = Lane.BULK, wait_s: float = 0.0
     ) -> Any:
         """Send a plain command that writes nothing; errors as in `run`.
 
-        A command that blocks says by `wait_s` how long, in seconds, and takes `Lane.EVENTS`.
+        A command that blocks says by `wait_s` how long, in seconds, and takes `Lane.EVENTS`. One
+        without a key goes to some node of a cluster.
         """
-        return await self._submit(command, lane, wait_s)
+        return await self._node(key_of(command)).read(command, lane, wait_s)
 
     async def read_all(self, *commands: Sequence[str | bytes | int]) -> list[Any]:
-        """Send plain commands that write nothing in one pipeline; errors as in `run`."""
-        return await asyncio.gather(*(self._submit(each) for each in commands))
+        """Send plain commands that write nothing in one pipeline; errors as in `run`.
 
-    def _submit(
-        self, command: Sequence[str | bytes | int], lane: Lane = Lane.BULK, wait_s: float = 0.0
-    ) -> asyncio.Future[Any]:
-        operation = str(command[0]).lower()
-        call = Call(operation, pack(*command), self._run_epoch, _future(), None, wait_s)
-        self._pumps[lane].submit(call)
-        return call.answer
+        All go to the server that has the key of the first.
+        """
+        node = self._node(key_of(commands[0]))
+        return await asyncio.gather(*(node.read(each) for each in commands))
 
     async def info(self) -> StoreInfo:
-        """Ask the server what it is; errors as in `run`."""
-        answers = self._submit(["INFO"]), self._submit(["CONFIG", "GET", "appendfsync"])
-        await asyncio.gather(*answers, return_exceptions=True)
-        info = _parse_info(answers[0].result())
-        # Hosted servers forbid CONFIG.
-        found = answers[1].result() if answers[1].exception() is None else []
-        return StoreInfo(
-            run_id=info["run_id"],
-            version=info["redis_version"],
-            maxmemory_bytes=int(info["maxmemory"]),
-            used_memory_bytes=int(info["used_memory"]),
-            eviction_policy=info["maxmemory_policy"],
-            appendonly=info.get("aof_enabled") == "1",
-            appendfsync=found[1].decode() if len(found) > 1 else "",
-        )
+        """Ask the servers what they are; of several, the worst counts. Errors as in `run`."""
+        if self._cluster is not None:
+            await self._cluster.look()
+        nodes = self.nodes()
+        if not nodes:
+            raise not_sent("no node of the Redis Cluster serves a slot")
+        return worst(await asyncio.gather(*(node.info() for node in nodes)))
 
-    def _make_connection(self) -> AbstractConnection:
-        """Return a connection that is not open yet; the simulator has its own kind."""
-        connection: AbstractConnection = self._factory.make_connection()  # type: ignore[no-untyped-call]  # as it is
-        return connection
+    async def look(self) -> None:
+        """Make sure that slots which have gone over to other nodes are told of; errors as `run`."""
+        if self._cluster is not None:
+            await self._cluster.look()
 
-    async def _connect(self) -> Connected:
-        """Open a connection, and notice when it leads to another run of the server."""
-        connection = self._make_connection()
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await connection.connect()  # type: ignore[no-untyped-call]  # as it is
-                await connection.send_packed_command(pack("INFO"), check_health=False)
-                info = _parse_info(await connection.read_response())
-            if info.get("loading", "0") != "0":
-                raise StoreUnavailableError("store: Redis is loading its data")
-        except (RedisError, OSError) as error:
-            await connection.disconnect(nowait=True)
-            raise StoreUnavailableError(
-                f"store: cannot connect to Redis: {type(error).__name__} {error}"
-            ) from error
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        self._meet(info)
-        return Connected(connection, self._run_epoch)
+    def _node(self, key: str | None) -> Node:
+        if self._cluster is None:
+            return self._nodes[0]
+        return self._cluster.node(0 if key is None else slot_of(key))
 
-    def _meet(self, info: dict[str, str]) -> None:
-        identity = (info["run_id"], info.get("master_replid", ""))
-        if identity == self._identity:
+    async def _find(self) -> None:
+        """Find out by the first host that answers whether it is a cluster, and who its nodes are.
+
+        Raises:
+            StoreUnavailableError: no host answers.
+            SettingsError: it is not a cluster, and the URL names several hosts.
+        """
+        node, info, url = await self._first_answer()
+        self._nodes = [node]
+        if not info.is_cluster:
+            if len(self._urls) > 1:
+                raise SettingsError(
+                    f"store: the URL of Redis names {len(self._urls)} hosts, and {node.name} is "
+                    "not a node of a Redis Cluster; name one host"
+                )
             return
-        is_first, self._identity = self._identity is None, identity
-        self._scripts = lua.load_scripts(_version(info["redis_version"]))
-        if not is_first:
-            self._run_epoch += 1
-            for notify in self.on_restart:
-                notify()
-
-
-def _future() -> asyncio.Future[Any]:
-    return asyncio.get_running_loop().create_future()
-
-
-def _parse_info(text: bytes) -> dict[str, str]:
-    lines = [line.partition(":") for line in text.decode().splitlines()]
-    return {name: value for name, _, value in lines}
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
-
-
-def _check_usable(info: StoreInfo) -> None:
-    if _version(info.version) < MIN_VERSION:
-        raise SettingsError(f"store: Redis {info.version}; 6.2 or newer is needed")
-    if info.eviction_policy != "noeviction":
-        raise SettingsError(
-            f"store: maxmemory-policy is {info.eviction_policy}: Redis would delete messages; "
-            "set it to noeviction"
+        self._cluster = Cluster(
+            map(_address, self._urls),
+            make_node=lambda address: self._make_node(_at(url, address)),
+            by_name=url.startswith("rediss:"),
+            timeout_s=self._timeout_s,
+            on_moved=self._moved,
         )
+        await self._cluster.look()
+        self._nodes = []
+        await node.close()
+
+    async def _first_answer(self) -> tuple[Node, StoreInfo, str]:
+        """Return a node that answers, what it says of itself, and its URL."""
+        errors = []
+        for url in self._urls:
+            node = self._make_node(url)
+            try:
+                return node, await node.info(), url
+            except StoreUnavailableError as error:
+                errors.append(error)
+                await node.close()
+            except BaseException:
+                await node.close()
+                raise
+        raise errors[-1]
+
+    def _make_node(self, url: str) -> Node:
+        return Node(
+            _address(url),
+            make_connection=self._connections(url),
+            timeout_s=self._timeout_s,
+            fail_point=self._fail_point,
+            on_replaced=self._replaced,
+            on_doubt=self._doubt,
+        )
+
+    def _connections(self, url: str) -> Callable[[], AbstractConnection]:
+        """Return what makes connections that are not open yet; the simulator has its own kind."""
+        try:
+            factory = ConnectionPool.from_url(
+                url,
+                protocol=2,
+                client_name="partq",
+                socket_connect_timeout=self._timeout_s,
+                socket_timeout=None,  # the pump has one time-out for a whole pipeline
+                socket_read_size=_READ_BYTES,
+                retry=Retry(NoBackoff(), 0),  # a write must not be sent twice behind our back
+            )
+        except ValueError as error:
+            # The URL itself may hold a password.
+            raise SettingsError(f"store: the URL of Redis: {error}") from error
+        return partial(factory.make_connection)
+
+    def _doubt(self, node: Node, slot: int | None) -> None:
+        if self._cluster is not None:
+            self._cluster.doubt(node, slot)
+
+    def _replaced(self, node: Node) -> None:
+        """Another run of a server has less than the one before, maybe."""
+        if self._cluster is None:
+            self._lose(lambda _: True)
+        else:
+            self._moved(self._cluster.serves(node))
+
+    def _moved(self, has_moved: Callable[[int], bool]) -> None:
+        self._lose(lambda key: has_moved(slot_of(key)))
+
+    def _lose(self, is_lost: IsLost) -> None:
+        self.run_epoch += 1
+        for notify in self.on_restart:
+            notify(is_lost)
+
+
+def _address(url: str) -> str:
+    """Return host and port, as the nodes of a cluster name each other."""
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def _at(url: str, address: str) -> str:
+    """Return the URL with another host and port."""
+    parts = urlsplit(url)
+    user, at, _ = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user}{at}{address}").geturl()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from partq.errors import StoreUnavailableError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 
@@ -22,13 +23,23 @@ async def erase_queue(store: Store, keys: Keys) -> int:
         StoreUnavailableError: some are removed; a repeat does the rest.
     """
     removed = 0
-    for pattern in keys.patterns():
-        cursor = b"0"
-        for _ in range(MAX_SCANS):
-            cursor, found = await store.read("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
-            removed += await _unlink(store, (key.decode() for key in found))
-            if cursor == b"0":
-                break
+    run_epoch = store.run_epoch
+    for node in store.nodes():
+        for pattern in keys.patterns():
+            cursor = b"0"
+            for _ in range(MAX_SCANS):
+                cursor, found = await node.read(
+                    ["SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT]
+                )
+                removed += await _unlink(store, (key.decode() for key in found))
+                if cursor == b"0":
+                    break
+    await store.look()
+    if store.run_epoch != run_epoch:
+        raise StoreUnavailableError(
+            f"queue {keys.namespace}/{keys.queue}: Redis was restarted, or slots went to other "
+            "nodes, while its keys were removed; some may be left: remove them again"
+        )
     return removed
 
 

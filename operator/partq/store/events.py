@@ -4,8 +4,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from partq.errors import QuotaExceededError, StoreUnavailableError
-from partq.store.connection import Lane, Store
+from partq.store.connection import Store
 from partq.store.keys import Keys
+from partq.store.node import Lane
 
 _MAX_COUNT = 10_000
 _MAX_READ_COUNT = 1000

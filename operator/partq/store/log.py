@@ -7,8 +7,9 @@ from typing import Literal
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.errors import AppendGapError, FencedError
-from partq.store.connection import Lane, Store
+from partq.store.connection import Store
 from partq.store.keys import Keys
+from partq.store.node import Lane
 
 Status = Literal[
     "stored", "duplicate", "resend_from", "out_of_sequence", "unknown_producer", "quota_exceeded"
@@ -117,6 +118,7 @@ class Log:
             (keys.meta(partition), keys.log(partition), keys.producers(partition)),
             args,
             lane=Lane.APPEND,
+            needs_replica=True,
         )
         if answer == 0:
             raise _fenced(partition, broker_epoch)

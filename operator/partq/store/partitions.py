@@ -15,8 +15,9 @@ from partq.errors import (
     UnknownPartitionError,
 )
 from partq.store.codec import Range, decode_counts, decode_ranges, encode_counts, encode_ranges
-from partq.store.connection import Lane, Store
+from partq.store.connection import Store
 from partq.store.keys import Keys
+from partq.store.node import Lane
 
 Start = Literal["Earliest", "Latest"]
 

@@ -6,10 +6,10 @@ share round trips and fsyncs, and a call waits for at most the pipeline before i
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import (
@@ -25,7 +25,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from partq.errors import PartqError, QuotaExceededError, StoreUnavailableError
+from partq.errors import PartqError, QuotaExceededError, SettingsError, StoreUnavailableError
 from partq.store.fail_point import FailPoint
 from partq.store.lua import Script
 
@@ -35,9 +35,13 @@ MAX_PIPELINE_COUNT = 500
 MAX_PIPELINE_BYTES = 32 * 1024 * 1024
 """A pipeline ends with the call that reaches this."""
 
-_RETRY_AFTER_S = 0.1
+WAIT_MS = 1000
+"""How long a replica may take to have what was written; then the outcome is unknown."""
+
+RETRY_AFTER_S = 0.1
 # With these the server has refused the command before it did anything.
 _REFUSALS = (AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyError, TryAgainError)
+_NOT_SERVED = (ClusterDownError, MasterDownError, MovedError, ReadOnlyError)
 _REFUSAL_TEXTS = ("BUSY", "MISCONF", "NOREPLICAS")
 
 
@@ -48,6 +52,9 @@ def pack(*command: str | bytes | int) -> list[bytes]:
         data = part if type(part) is bytes else str(part).encode()
         pieces += (b"$%d\r\n" % len(data), data, b"\r\n")
     return pieces
+
+
+_WAIT = pack("WAIT", 1, WAIT_MS)
 
 
 @dataclass(eq=False, slots=True)
@@ -63,6 +70,8 @@ class Call:
     script: Script | None = None
     wait_s: float = 0.0
     """How long the command itself may block, in seconds, on top of the time-out."""
+    needs_replica: bool = False
+    """Whether the answer is held back until a replica has what was written, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +82,29 @@ class Connected:
     run_epoch: int
 
 
+class Server(Protocol):
+    """The server that a pump leads to."""
+
+    run_epoch: int
+    """Grows whenever a connection finds another run of the server."""
+    replica_count: int
+    """How many replicas follow it, as it said last."""
+
+    async def connect(self) -> Connected:
+        """Open a connection; raises StoreUnavailableError, or SettingsError: it is of no use."""
+
+    def doubt(self, slot: int | None) -> None:
+        """Hear that the server did not answer, or refused: another may serve by now.
+
+        `slot`: the one that it has said to be another's.
+        """
+
+
 @dataclass(eq=False, slots=True)
 class Pump:
     """Sends calls in the order of their coming; owns one connection and the task that serves it."""
 
-    connect: Callable[[], Awaitable[Connected]]
-    """Opens a connection; raises StoreUnavailableError."""
-    current_run_epoch: Callable[[], int]
+    server: Server
     timeout_s: float
     fail_point: FailPoint | None
     _waiting: deque[Call] = field(default_factory=deque, init=False)
@@ -96,9 +121,9 @@ class Pump:
             StoreUnavailableError: closed, or too many calls wait; it is certainly not sent.
         """
         if self._is_closed:
-            raise _not_sent("the connection is closed")
+            raise not_sent("the connection is closed")
         if len(self._waiting) >= MAX_WAITING_COUNT:
-            raise _not_sent(f"{MAX_WAITING_COUNT} calls wait already")
+            raise not_sent(f"{MAX_WAITING_COUNT} calls wait already")
         self._waiting.append(call)
         self._wake.set()
         if self._task is None:
@@ -138,6 +163,13 @@ class Pump:
             calls = list(self._waiting)
             self._waiting.clear()
             _fail(calls, error.message, is_sent=False)
+            self.server.doubt(None)
+            return
+        except SettingsError as error:
+            calls = list(self._waiting)
+            self._waiting.clear()
+            for call in calls:
+                _settle(call, error)
             return
         self._in_flight = calls = self._take()
         if not calls:
@@ -153,6 +185,7 @@ class Pump:
         except (RedisError, OSError) as error:  # TimeoutError is an OSError
             await self._disconnect()
             _fail(calls, f"{type(error).__name__} {error}", is_sent=True)
+            self.server.doubt(None)
         self._in_flight = []
 
     def _take(self) -> list[Call]:
@@ -164,7 +197,7 @@ class Pump:
         calls: list[Call] = []
         stale: list[Call] = []
         size = 0
-        run_epoch = self.current_run_epoch()
+        run_epoch = self.server.run_epoch
         while self._waiting and len(calls) < MAX_PIPELINE_COUNT and size < MAX_PIPELINE_BYTES:
             call = self._waiting.popleft()
             if call.answer.done():  # its caller has gone away
@@ -178,11 +211,19 @@ class Pump:
         return calls
 
     async def _round_trip(self, connection: AbstractConnection) -> list[Call]:
-        """Send the calls in flight, and return those whose script the server does not know."""
+        """Send the calls in flight, and return those whose script the server does not know.
+
+        With replicas a WAIT goes behind them. It covers all that the server had written before it,
+        so also what a repeat finds to be stored already.
+        """
         calls = self._in_flight
         pieces = [piece for call in calls for piece in call.command]
+        waits = self.server.replica_count > 0 and any(call.needs_replica for call in calls)
+        if waits:
+            pieces += _WAIT
         await connection.send_packed_command(pieces, check_health=False)
         missing = []
+        held: list[tuple[Call, Any]] = []
         for call in calls:
             outcome: Any
             try:
@@ -192,9 +233,16 @@ class Pump:
                 continue
             except ResponseError as error:
                 outcome = _from_reply(call.operation, error)
+                if isinstance(error, _NOT_SERVED):
+                    self.server.doubt(error.slot_id if isinstance(error, MovedError) else None)
             if self.fail_point is not None:
                 self.fail_point.hit("after", call.operation)
-            _settle(call, outcome)
+            if waits and call.needs_replica:
+                held.append((call, outcome))
+            else:
+                _settle(call, outcome)
+        if waits:
+            await _settle_held(connection, held)
         return missing
 
     async def _load_and_repeat(self, connection: AbstractConnection, missing: list[Call]) -> None:
@@ -210,12 +258,12 @@ class Pump:
 
     async def _connection(self) -> AbstractConnection:
         connected = self._connected
-        if connected is not None and connected.run_epoch != self.current_run_epoch():
+        if connected is not None and connected.run_epoch != self.server.run_epoch:
             # Another lane has met another server: this connection leads to one that is over.
             await self._disconnect()
             connected = None
         if connected is None or not connected.connection.is_connected:
-            connected = self._connected = await self.connect()
+            connected = self._connected = await self.server.connect()
         return connected.connection
 
     async def _disconnect(self) -> None:
@@ -223,6 +271,19 @@ class Pump:
         if connected is not None:
             with suppress(RedisError, OSError):
                 await connected.connection.disconnect(nowait=True)
+
+
+async def _settle_held(connection: AbstractConnection, held: Sequence[tuple[Call, Any]]) -> None:
+    """Hand out the answers that were held back, once a replica has what was written."""
+    try:
+        count, reason = await connection.read_response(), f"no replica has it after {WAIT_MS} ms"
+    except ResponseError as error:
+        count, reason = 0, f"Redis answers WAIT with {error}"
+    for call, outcome in held:
+        if count or isinstance(outcome, PartqError):
+            _settle(call, outcome)
+        else:
+            _fail([call], reason, is_sent=True)
 
 
 def _settle(call: Call, outcome: Any) -> None:
@@ -240,15 +301,16 @@ def _fail(calls: "Sequence[Call] | deque[Call]", reason: str, *, is_sent: bool) 
             call.answer.set_exception(
                 StoreUnavailableError(
                     f"store, {call.operation}: no answer: {reason}",
-                    retry_after_s=_RETRY_AFTER_S,
+                    retry_after_s=RETRY_AFTER_S,
                     is_outcome_known=not is_sent,
                 )
             )
 
 
-def _not_sent(reason: str) -> StoreUnavailableError:
+def not_sent(reason: str) -> StoreUnavailableError:
+    """Return the error of a call that was certainly not sent."""
     return StoreUnavailableError(
-        f"store: {reason}", retry_after_s=_RETRY_AFTER_S, is_outcome_known=True
+        f"store: {reason}", retry_after_s=RETRY_AFTER_S, is_outcome_known=True
     )
 
 
@@ -263,6 +325,6 @@ def _from_reply(operation: str, error: ResponseError) -> PartqError:
         )
     return StoreUnavailableError(
         f"store, {operation}: Redis answers {text}",
-        retry_after_s=_RETRY_AFTER_S,
+        retry_after_s=RETRY_AFTER_S,
         is_outcome_known=isinstance(error, _REFUSALS) or text.startswith(_REFUSAL_TEXTS),
     )
