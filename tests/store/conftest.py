@@ -1,4 +1,4 @@
-"""The store's tests run on every redis-server that is here: the PATH's and the wheel's (6.2)."""
+"""The store's tests run on every redis-server that is here: the PATH's, the wheel's (6.2), a cluster."""
 
 import asyncio
 import shutil
@@ -13,6 +13,7 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.log import AppendBatch, Log
 from partq.store.partitions import Partitions
+from partq.testing.redis_cluster import RedisCluster
 from partq.testing.redis_server import RedisServer
 from tests.store.record import commit
 
@@ -29,12 +30,17 @@ def redis_program(request: pytest.FixtureRequest) -> Path:
     return PROGRAMS[request.param]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", params=[*PROGRAMS, "cluster"])
 def redis_server(
-    redis_program: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RedisServer]:
-    """As in tests/conftest.py, one of each program."""
-    with RedisServer(redis_program) as server:
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RedisServer | RedisCluster]:
+    """As in tests/conftest.py, one of each program, and three masters that share the keys."""
+    server = (
+        RedisCluster(has_replicas=False, node_timeout_ms=30_000)
+        if request.param == "cluster"
+        else RedisServer(PROGRAMS[request.param])
+    )
+    with server:
         server.start(tmp_path_factory.mktemp("redis"))
         yield server
 

@@ -53,7 +53,7 @@ async def wait_until_reachable(store):
 # ---- opening ------------------------------------------------------------------------------------
 
 
-async def test_info(store, redis_program):
+async def test_info(store):
     info = await store.info()
     assert len(info.run_id) == 40
     assert info.version[0] in "678"
@@ -112,18 +112,23 @@ async def test_calls_that_wait_share_a_round_trip(store, keys):
 
 
 async def commands_and_reads(store):
-    """How many commands the server has seen, and how often it read from a socket."""
-    text = (await store.read("INFO", "stats")).decode()
-    stats = dict(line.split(":") for line in text.splitlines() if ":" in line)
-    reads = stats.get("total_reads_processed")
-    return int(stats["total_commands_processed"]), int(reads) if reads else None
+    """How many commands the servers have seen, and how often they read from a socket."""
+    commands, reads = 0, 0
+    for node in store.nodes():
+        text = (await node.read(["INFO", "stats"])).decode()
+        stats = dict(line.split(":") for line in text.splitlines() if ":" in line)
+        commands += int(stats["total_commands_processed"])
+        counted = stats.get("total_reads_processed")
+        reads = None if counted is None or reads is None else reads + int(counted)
+    return commands, reads
 
 
 async def test_forgotten_scripts_are_loaded_again_and_run_once(store, keys):
     partitions, handoffs = Partitions(store, keys), await handoffs_of(store, keys)
     ids = [PartitionId(1, index) for index in range(20)]
     await asyncio.gather(*[partitions.create(partition) for partition in ids])
-    await store.read("SCRIPT", "FLUSH")
+    for node in store.nodes():
+        await node.read(["SCRIPT", "FLUSH"])
     claims = await asyncio.gather(
         *[partitions.claim(partition, BrokerId("b"), "i", expected=0) for partition in ids],
         *[handoffs.draw_attempt("g") for _ in range(3)],

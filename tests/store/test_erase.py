@@ -21,12 +21,15 @@ async def make_queue(store, keys, partitions):
 
 async def names(store, key_prefix):
     found = set()
-    cursor = b"0"
-    while True:
-        cursor, page = await store.read("SCAN", cursor, "MATCH", f"{key_prefix}:*", "COUNT", 100)
-        found |= set(page)
-        if cursor == b"0":
-            return found
+    for node in store.nodes():
+        cursor = b"0"
+        while True:
+            command = ["SCAN", cursor, "MATCH", f"{key_prefix}:*", "COUNT", 100]
+            cursor, page = await node.read(command)
+            found |= set(page)
+            if cursor == b"0":
+                break
+    return found
 
 
 async def test_only_this_life_goes(store, keys, key_prefix, partition):

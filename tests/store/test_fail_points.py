@@ -15,6 +15,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,9 @@ class Stores:
     async def state(self):
         """All that is stored; times of day, and how often an event is there, left out."""
         found = {}
-        for key in sorted(await self.store.read("KEYS", self.store.prefix + ":*")):
+        pattern = self.store.prefix + ":*"
+        names = [await node.read(["KEYS", pattern]) for node in self.store.nodes()]
+        for key in sorted(chain.from_iterable(names)):
             name = key.decode().removeprefix(self.store.prefix)
             if name == ":events":
                 entries = await self.store.read("XRANGE", key, "-", "+")

@@ -41,7 +41,8 @@ def key_of(command: Sequence[str | bytes | int]) -> str | None:
     if name in _KEYLESS:
         return None
     at = command.index("STREAMS") + 1 if name == "XREAD" else 1
-    return str(command[at])
+    key = command[at]
+    return key.decode() if isinstance(key, bytes) else str(key)
 
 
 def merge(views: Iterable[View], *, by_name: bool) -> Owners:

@@ -1,0 +1,198 @@
+"""A Redis Cluster of one's own, on loopback, for tests: masters, and a replica of each."""
+
+import random
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from partq.errors import SettingsError
+from partq.testing.redis_server import RedisServer
+
+_HOST = "127.0.0.1"
+_SLOT_COUNT = 16_384
+_POLL_S = 0.02
+_COMMAND_TIMEOUT_S = 5.0
+_START_TIMEOUT_S = 60.0
+# Each node has a second port, 10,000 above its own; both below the range that Linux takes the
+# ports of outgoing connections from.
+_FREE_PORTS = range(10_000, 20_000)
+_BUS_OFFSET = 10_000
+
+
+class RedisCluster:
+    """The processes of one cluster. They keep what they have confirmed, as a `RedisServer` does.
+
+    Args:
+        master_count: how many masters share the slots, at least 3.
+        has_replicas: whether each has a replica, which takes over when its master is gone.
+        node_timeout_ms: for how long a node may be silent before the others call it dead.
+        program: the redis-server; None: the one that is found.
+    """
+
+    def __init__(
+        self,
+        *,
+        master_count: int = 3,
+        has_replicas: bool = True,
+        node_timeout_ms: int = 3000,
+        program: Path | None = None,
+    ) -> None:
+        self._node_timeout_ms = node_timeout_ms
+        self._data_dir = Path()
+        self.masters = [RedisServer(program) for _ in range(master_count)]
+        """Who begin as masters; slots are spread over them in equal runs."""
+        self.replicas = [RedisServer(program) for _ in range(master_count * has_replicas)]
+        """Who begin as replicas, in the order of their masters."""
+
+    @property
+    def url(self) -> str:
+        """All nodes as one URL: any of them may be dead."""
+        hosts = ",".join(f"{_HOST}:{node.port}" for node in self._nodes)
+        return f"redis://{hosts}"
+
+    def start(self, data_dir: Path) -> None:
+        """Start the processes, join them, and return when every slot is served.
+
+        Raises:
+            SettingsError: there is no redis-server, or they do not come together; none runs.
+        """
+        self._data_dir = data_dir
+        try:
+            for node in self._nodes:
+                self.start_node(node, port=_free_port())
+            self._join()
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_node(self, node: RedisServer, *, port: int = 0) -> None:
+        """Start the process of a node on what it has kept; errors as `RedisServer.start`.
+
+        `port` 0: as before.
+        """
+        config = {
+            "cluster-enabled": "yes",
+            "cluster-node-timeout": str(self._node_timeout_ms),
+            "repl-diskless-sync-delay": "0",
+        }
+        folder = self._data_dir / str(self._nodes.index(node))
+        node.start(folder, port=port, config=config)
+
+    def stop(self) -> None:
+        """End all processes; a repeat does nothing."""
+        for node in self._nodes:
+            node.kill()  # nobody reads again what they hold
+
+    def await_takeover(self, number: int, *, by_force: bool = False) -> None:
+        """Wait until the replica of master `number`, which is dead, serves in its place.
+
+        `by_force`: at once, and whatever it has; the others are not asked, nor the time awaited.
+
+        Raises:
+            SettingsError: not so within a minute.
+        """
+        port = self.replicas[number].port
+        if by_force:
+            command(port, "CLUSTER", "FAILOVER", "TAKEOVER")
+        _wait(
+            f"the replica of master {number} takes over",
+            lambda: (
+                "role:master" in command(port, "INFO", "replication")
+                and "cluster_state:ok" in command(port, "CLUSTER", "INFO")
+            ),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def _nodes(self) -> list[RedisServer]:
+        return [*self.masters, *self.replicas]
+
+    def _join(self) -> None:
+        count = len(self.masters)
+        bounds = [_SLOT_COUNT * number // count for number in range(count + 1)]
+        for number, master in enumerate(self.masters):
+            slots = map(str, range(bounds[number], bounds[number + 1]))
+            command(master.port, "CLUSTER", "ADDSLOTS", *slots)
+        for number, node in enumerate(self._nodes, 1):
+            command(node.port, "CLUSTER", "SET-CONFIG-EPOCH", str(number))
+        first, *others = self._nodes
+        for node in others:
+            command(first.port, "CLUSTER", "MEET", _HOST, str(node.port))
+        self._await_all(f"cluster_known_nodes:{len(self._nodes)}\r", "INFO")
+        for master, replica in zip(self.masters, self.replicas, strict=False):
+            command(replica.port, "CLUSTER", "REPLICATE", command(master.port, "CLUSTER", "MYID"))
+        self._await_all("cluster_state:ok", "INFO")
+        for master in self.masters[: len(self.replicas)]:
+            _wait(
+                "the replicas follow",
+                lambda port=master.port: "state=online" in command(port, "INFO", "replication"),
+            )
+        for node in self._nodes:
+            _wait(
+                "every node knows the replicas",
+                lambda port=node.port: (
+                    command(port, "CLUSTER", "NODES").count("slave ") == len(self.replicas)
+                ),
+            )
+
+    def _await_all(self, sign: str, *words: str) -> None:
+        for node in self._nodes:
+            _wait(
+                f"a node says {sign.strip()}",
+                lambda port=node.port: sign in command(port, "CLUSTER", *words),
+            )
+
+
+def command(port: int, *words: str) -> str:
+    """Send one command to the server on a port of loopback, and return its answer as text.
+
+    Raises:
+        SettingsError: it answers with an error.
+        OSError: it does not answer within 5 s.
+    """
+    with socket.create_connection((_HOST, port), timeout=_COMMAND_TIMEOUT_S) as connection:
+        parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
+        connection.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
+        with connection.makefile("rb") as answers:
+            head = answers.readline().decode().rstrip()
+            if head.startswith("-"):
+                raise SettingsError(f"redis-server on port {port}: {' '.join(words[:3])}: {head}")
+            return answers.read(int(head[1:])).decode() if head.startswith("$") else head[1:]
+
+
+def _wait(what: str, is_so: Callable[[], bool], timeout_s: float = _START_TIMEOUT_S) -> None:
+    end = time.monotonic() + timeout_s
+    while not is_so():
+        if time.monotonic() > end:
+            raise SettingsError(f"redis-server: not so within {timeout_s:g} s: {what}")
+        time.sleep(_POLL_S)
+
+
+def _free_port() -> int:
+    for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)):
+        if _is_free(port) and _is_free(port + _BUS_OFFSET):
+            return port
+    raise SettingsError(f"no port from {_FREE_PORTS.start} to {_FREE_PORTS.stop} is free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError:
+            return False
+        return True
