@@ -141,7 +141,8 @@ async def test_a_broker_does_not_claim_what_it_has_just_claimed(scene, peers):
     """The watch reads a record that names this broker: a claim of it has ended meanwhile."""
     broker = scene.running.broker
     first = peers.Gate(broker.partitions, "read_many")
-    dropped = broker.ownership.drop_all()  # as when Redis was restarted
+    dropped = list(broker.owned)
+    broker.ownership.drop_all()  # as when Redis was restarted
     await first.reached.wait()
     for partition in dropped:
         record = await broker.partitions.read(partition)

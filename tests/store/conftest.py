@@ -1,4 +1,4 @@
-"""The store's tests run on every redis-server that is here: the PATH's, the wheel's (6.2), a cluster."""
+"""The store's tests run on each redis-server here (the PATH's, the wheel's 6.2), and a cluster."""
 
 import asyncio
 import shutil

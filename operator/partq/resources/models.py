@@ -180,8 +180,9 @@ class Redis(Model):
     )
 
     url: Annotated[str, Field(max_length=1024, pattern=r"^rediss?://[^/?#\s]+")] | None = None
-    """URL of a Redis or Valkey, such as `redis://redis.shop.svc:6379/0`. One with a password
-    belongs into a Secret."""
+    """URL of a Redis or Valkey, such as `redis://redis.shop.svc:6379/0`, or of nodes of a Redis
+    Cluster, such as `redis://a.shop.svc:6379,b.shop.svc:6379`. One with a password belongs into a
+    Secret."""
     secret_ref: SecretKey | None = None
     """The entry of a Secret that holds the URL."""
 

@@ -1,9 +1,9 @@
 """A Redis Cluster of one's own, on loopback, for tests: masters, and a replica of each."""
 
 import random
+import re
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,7 +15,7 @@ _HOST = "127.0.0.1"
 _SLOT_COUNT = 16_384
 _POLL_S = 0.02
 _COMMAND_TIMEOUT_S = 5.0
-_START_TIMEOUT_S = 60.0
+_TIMEOUT_S = 60.0
 # Each node has a second port, 10,000 above its own; both below the range that Linux takes the
 # ports of outgoing connections from.
 _FREE_PORTS = range(10_000, 20_000)
@@ -94,16 +94,11 @@ class RedisCluster:
         Raises:
             SettingsError: not so within a minute.
         """
-        port = self.replicas[number].port
+        replica = self.replicas[number]
         if by_force:
-            command(port, "CLUSTER", "FAILOVER", "TAKEOVER")
-        _wait(
-            f"the replica of master {number} takes over",
-            lambda: (
-                "role:master" in command(port, "INFO", "replication")
-                and "cluster_state:ok" in command(port, "CLUSTER", "INFO")
-            ),
-        )
+            command(replica.port, "CLUSTER", "FAILOVER", "TAKEOVER")
+        _wait_for(replica, "role:master", "INFO", "replication")
+        _wait_for(replica, "cluster_state:ok", "CLUSTER", "INFO")
 
     def __enter__(self) -> Self:
         return self
@@ -131,29 +126,16 @@ class RedisCluster:
         first, *others = self._nodes
         for node in others:
             command(first.port, "CLUSTER", "MEET", _HOST, str(node.port))
-        self._await_all(f"cluster_known_nodes:{len(self._nodes)}\r", "INFO")
+        for node in self._nodes:
+            _wait_for(node, rf"cluster_known_nodes:{len(self._nodes)}\b", "CLUSTER", "INFO")
         for master, replica in zip(self.masters, self.replicas, strict=False):
             command(replica.port, "CLUSTER", "REPLICATE", command(master.port, "CLUSTER", "MYID"))
-        self._await_all("cluster_state:ok", "INFO")
+        for node in self._nodes:
+            _wait_for(node, "cluster_state:ok", "CLUSTER", "INFO")
+            for replica in self.replicas:
+                _wait_for(node, rf":{replica.port}@\S+ (myself,)?slave ", "CLUSTER", "NODES")
         for master in self.masters[: len(self.replicas)]:
-            _wait(
-                "the replicas follow",
-                lambda port=master.port: "state=online" in command(port, "INFO", "replication"),
-            )
-        for node in self._nodes:
-            _wait(
-                "every node knows the replicas",
-                lambda port=node.port: (
-                    command(port, "CLUSTER", "NODES").count("slave ") == len(self.replicas)
-                ),
-            )
-
-    def _await_all(self, sign: str, *words: str) -> None:
-        for node in self._nodes:
-            _wait(
-                f"a node says {sign.strip()}",
-                lambda port=node.port: sign in command(port, "CLUSTER", *words),
-            )
+            _wait_for(master, "state=online", "INFO", "replication")
 
 
 def command(port: int, *words: str) -> str:
@@ -173,11 +155,15 @@ def command(port: int, *words: str) -> str:
             return answers.read(int(head[1:])).decode() if head.startswith("$") else head[1:]
 
 
-def _wait(what: str, is_so: Callable[[], bool], timeout_s: float = _START_TIMEOUT_S) -> None:
-    end = time.monotonic() + timeout_s
-    while not is_so():
+def _wait_for(node: RedisServer, pattern: str, *words: str) -> None:
+    """Ask a node until its answer has what matches `pattern`."""
+    end = time.monotonic() + _TIMEOUT_S
+    while not re.search(pattern, answer := command(node.port, *words)):
         if time.monotonic() > end:
-            raise SettingsError(f"redis-server: not so within {timeout_s:g} s: {what}")
+            raise SettingsError(
+                f"redis-server on port {node.port}: after {_TIMEOUT_S:g} s {' '.join(words)} lacks "
+                f"{pattern!r}: {answer}"
+            )
         time.sleep(_POLL_S)
 
 
