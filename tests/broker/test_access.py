@@ -27,6 +27,9 @@ MAY = {
     f"GET {QUEUE}/publish": PRODUCERS,
     f"GET {QUEUE}/producers/{{producer}}": PRODUCERS,
     f"POST {QUEUE}/messages": PRODUCERS,
+    f"POST {QUEUE}/browse": {*CONSUMERS, "consume another group"},
+    f"PUT {QUEUE}/pins/{{pin}}": {*CONSUMERS, "consume another group"},
+    f"DELETE {QUEUE}/pins/{{pin}}": {*CONSUMERS, "consume another group"},
     f"GET {GROUP}/flow": CONSUMERS,
     f"POST {GROUP}/pull": CONSUMERS,
     f"POST {GROUP}/acks": CONSUMERS,
@@ -72,7 +75,7 @@ def test_of_every_call_it_is_known_who_may_make_it():
 
 async def test_every_call_lets_through_who_may_make_it_and_nobody_else(token_of, running):
     """No body, no WebSocket: what is let through fails later, or shows something."""
-    names = {"queue": "orders", "group": "workers", "member": "m", "producer": "p"}
+    names = {"queue": "orders", "group": "workers", "member": "m", "producer": "p", "pin": "x"}
     for call in TABLE:
         path = re.sub(r"{(\w+)}", lambda match: names[match[1]], call.path)
         for who, token in token_of.items():

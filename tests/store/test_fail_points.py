@@ -107,6 +107,11 @@ class Stores:
         epoch = (await self.partitions.read_cursor(P, GROUP)).epoch
         await self.partitions.reset(P, GROUP, broker_epoch=EPOCH, epoch=epoch, offset=3)
 
+    async def pin_and_remove(self):
+        """What is removed is a pin that was set."""
+        await self.log.set_pin(P, "reader", 3, broker_epoch=EPOCH)
+        await self.log.remove_pin(P, "reader", broker_epoch=EPOCH)
+
     async def claim(self):
         """What a broker does whose claim has no answer: it reads, and claims what it sees."""
         expected = (await self.partitions.read(P)).broker_epoch
@@ -179,15 +184,20 @@ CASES = {
     "find_time": Case(lambda to: to.log.find_time(P, 0)),
     "flush_cursor": Case(lambda to: to.flush(8)),
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
-    "read_ages": Case(lambda to: to.log.read_ages(P, [3])),
+    "read_times": Case(lambda to: to.log.read_times(P, [3])),
     "register_life": Case(lambda to: to.layouts.register("0f3a9c1e")),
     "release_life": Case(
         lambda to: to.register_and_release(), first=lambda to: to.layouts.register("0f3a9c1e")
     ),
     "release_lease": Case(lambda to: to.renew_and_release(), first=lambda to: to.renew()),
+    "remove_pin": Case(
+        lambda to: to.pin_and_remove(),
+        first=lambda to: to.log.set_pin(P, "reader", 3, broker_epoch=EPOCH),
+    ),
     "remove_group": Case(lambda to: to.partitions.remove_group(P, GROUP)),
     "renew_lease": Case(lambda to: to.renew()),
     "reset_cursor": Case(lambda to: to.reset(), draws_again=True),
+    "set_pin": Case(lambda to: to.log.set_pin(P, "reader", 3, broker_epoch=EPOCH)),
     "trim_log": Case(lambda to: to.log.trim(P, broker_epoch=EPOCH)),
     "unlink_keys": Case(lambda to: to.layouts.erase_group(GROUP)),
     "write_config": Case(lambda to: to.layouts.write_config({}, resource_generation=1)),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from partq.store.log import AppendBatch
+from partq.errors import FencedError, QuotaExceededError
+from partq.store.log import MAX_PIN_MS, MAX_PINS, AppendBatch
 
 
 @pytest.fixture
@@ -82,11 +83,11 @@ async def test_read_of_a_log_that_was_never_written(log, partition, broker_epoch
     assert await log.read(partition, 0, max_bytes=1000, max_entries=100) == []
 
 
-async def test_a_time_is_found_and_an_age_is_told(
+async def test_a_time_is_found_and_told(
     partitions, log, partition, broker_epoch, fill, clock_passes
 ):
     assert await log.find_time(partition, 0) == 0
-    assert await log.read_ages(partition, [0]) == [None]
+    assert (await log.read_times(partition, [0]))[1] == [None]
     times = []
     for count in (3, 2, 4, 1):
         await fill(count)
@@ -99,9 +100,9 @@ async def test_a_time_is_found_and_an_age_is_told(
     await flush(partitions, partition, broker_epoch, "workers", 5)
     await log.trim(partition, broker_epoch=broker_epoch)
     assert [await log.find_time(partition, at_ms) for at_ms in times] == [5, 5, 5, 9]
-    trimmed, first, last, end = await log.read_ages(partition, [2, 6, 9, 10])
-    assert (trimmed, end) == (None, None)
-    assert first > last >= 1
+    now_ms, found = await log.read_times(partition, [2, 6, 9, 10])
+    assert found == [None, *times[2:], None]
+    assert now_ms > times[-1]
 
 
 # ---- trimming -----------------------------------------------------------------------------------
@@ -129,29 +130,29 @@ async def test_trim_cuts_at_the_entry_that_holds_the_mark(
 ):
     await fill(3, 2, 4)
     await flush(partitions, partition, broker_epoch, "workers", mark)
-    assert await log.trim(partition, broker_epoch=broker_epoch) == trimmed
+    assert (await log.trim(partition, broker_epoch=broker_epoch)).first == trimmed
     entries = await log.read(partition, 0, max_bytes=1000, max_entries=100)
     assert firsts(entries) == [first for first in (0, 3, 5) if first >= trimmed]
     record = await partitions.read(partition)
     assert (record.trimmed, record.bytes, record.next) == (trimmed, 10 * len(entries), 9)
-    assert await log.trim(partition, broker_epoch=broker_epoch) == trimmed
+    assert (await log.trim(partition, broker_epoch=broker_epoch)).first == trimmed
 
 
 async def test_the_slowest_group_holds_the_log(partitions, log, partition, broker_epoch, fill):
     await partitions.add_group(partition, "slow", start="Earliest")
     await fill(3, 2, 4)
     await flush(partitions, partition, broker_epoch, "workers", 9)
-    assert await log.trim(partition, broker_epoch=broker_epoch) == 0
+    assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 0
     await flush(partitions, partition, broker_epoch, "slow", 5)
-    assert await log.trim(partition, broker_epoch=broker_epoch) == 5
+    assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 5
     await partitions.remove_group(partition, "slow")
-    assert await log.trim(partition, broker_epoch=broker_epoch) == 9
+    assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 9
 
 
 async def test_without_a_group_nothing_is_trimmed(partitions, log, partition, broker_epoch, fill):
     await fill(3, 2, 4)
     await partitions.remove_group(partition, "workers")
-    assert await log.trim(partition, broker_epoch=broker_epoch) == 0
+    assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 0
     assert len(await log.read(partition, 0, max_bytes=1000, max_entries=100)) == 3
 
 
@@ -173,7 +174,7 @@ async def test_one_trim_frees_a_bounded_number_of_entries(
     for _ in range(25):
         await fill(*[1] * 500)
     await flush(partitions, partition, broker_epoch, "workers", 12_345)
-    freed = [await log.trim(partition, broker_epoch=broker_epoch) for _ in range(3)]
+    freed = [(await log.trim(partition, broker_epoch=broker_epoch)).first for _ in range(3)]
     assert 9_000 <= freed[0] <= 10_000
     assert freed[1:] == [12_345, 12_345]
     assert (await partitions.read(partition)).bytes == (12_500 - 12_345) * 10
@@ -185,7 +186,7 @@ async def test_a_commit_moves_the_mark_too(partitions, log, partition, broker_ep
         partition, "workers", broker_epoch=broker_epoch, source=None, epoch=0, attempt=1,
         target="m", cause=0, cursor=5, acked=[], redeliveries={},
     )  # fmt: skip
-    assert await log.trim(partition, broker_epoch=broker_epoch) == 5
+    assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 5
 
 
 async def test_what_is_trimmed_no_longer_counts_for_the_quota(
@@ -199,3 +200,71 @@ async def test_what_is_trimmed_no_longer_counts_for_the_quota(
         partition, broker_epoch=broker_epoch, number=9, expected=9, batches=batches, max_bytes=20
     )
     assert [result.status for result in appended.results] == ["stored", "quota_exceeded"]
+
+
+# ---- pins ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pin(log, partition, broker_epoch):
+    async def pin(name, offset):
+        return await log.set_pin(partition, name, offset, broker_epoch=broker_epoch)
+
+    return pin
+
+
+async def test_a_pin_holds_the_log_until_it_is_moved_or_removed(
+    partitions, log, partition, broker_epoch, fill, pin
+):
+    await fill(3, 2, 4)
+    assert await pin("reader", 4) == 4
+    await flush(partitions, partition, broker_epoch, "workers", 9)
+    assert await log.trim(partition, broker_epoch=broker_epoch) == (3, 4)
+    assert await pin("reader", 0) == 3, "what is trimmed does not come back"
+    assert await pin("reader", 2**53) == 9
+    assert await pin("other", 5) == 5
+    assert await log.trim(partition, broker_epoch=broker_epoch) == (5, 5)
+    for _ in range(2):
+        await log.remove_pin(partition, "other", broker_epoch=broker_epoch)
+    assert await log.trim(partition, broker_epoch=broker_epoch) == (9, 9)
+    record = await partitions.read(partition)
+    assert record.groups == {"workers"}, "a pin is no group"
+
+
+async def test_a_pin_that_is_over_holds_nothing(
+    store, keys, partitions, log, partition, broker_epoch, fill, pin
+):
+    await fill(3, 2, 4)
+    await pin("reader", 0)
+    await flush(partitions, partition, broker_epoch, "workers", 9)
+    field = (keys.meta(partition), "pin:reader")
+    now_ms, _ = await log.read_times(partition, [])
+    # The clock was set back since it was set: from now on it lasts as long as any other.
+    await store.read("HSET", *field, f"0 {now_ms + 10**9}")
+    assert await log.trim(partition, broker_epoch=broker_epoch) == (0, 0)
+    offset, until_ms = map(int, (await store.read("HGET", *field)).split())
+    assert offset == 0
+    assert now_ms < until_ms <= now_ms + 2 * MAX_PIN_MS
+    await store.read("HSET", *field, f"0 {now_ms - 1}")
+    assert await log.trim(partition, broker_epoch=broker_epoch) == (9, 9)
+    assert await store.read("HGET", *field) is None
+
+
+async def test_pins_are_few_and_fenced(
+    store, keys, log, partition, broker_epoch, ten_messages, pin
+):
+    for number in range(MAX_PINS):
+        await pin(f"reader-{number}", 0)
+    with pytest.raises(QuotaExceededError, match="16 pins"):
+        await pin("one-more", 0)
+    assert await pin("reader-3", 7) == 7, "one of them can be renewed"
+    await store.read("HSET", keys.meta(partition), "pin:reader-0", "0 1")
+    assert await pin("one-more", 0) == 0, "one has ended"
+    before = await store.read("HGETALL", keys.meta(partition))
+    for call in (
+        log.set_pin(partition, "x", 0, broker_epoch=broker_epoch - 1),
+        log.remove_pin(partition, "one-more", broker_epoch=broker_epoch - 1),
+    ):
+        with pytest.raises(FencedError):
+            await call
+    assert await store.read("HGETALL", keys.meta(partition)) == before

@@ -17,7 +17,18 @@ from partq.broker.keys import BROKER, CALLS, DOCUMENT, PEERS, PULLS, TLS, TOKENS
 from partq.broker.middlewares import errors_as_json
 from partq.broker.openapi import describe
 from partq.broker.pull import Pulls
-from partq.broker.routes import admin, flow, info, members, messages, publish, pull, reset
+from partq.broker.routes import (
+    admin,
+    browse,
+    flow,
+    info,
+    members,
+    messages,
+    pins,
+    publish,
+    pull,
+    reset,
+)
 from partq.broker.routes.revoking import watch_tokens
 from partq.broker.tls import Tls
 from partq.errors import SettingsError, StoreUnavailableError
@@ -31,7 +42,8 @@ MAX_BODY_BYTES = 2 * MAX_BATCH_BYTES
 OPEN_GAP_S = 0.5
 SHUTDOWN_TIMEOUT_S = 5.0
 CALLS_OF_ALL = tuple(
-    part.calls for part in (publish, flow, messages, pull, members, info, admin, reset)
+    part.calls
+    for part in (publish, flow, messages, pull, browse, pins, members, info, admin, reset)
 )
 
 _log = logging.getLogger(__name__)

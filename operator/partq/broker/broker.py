@@ -322,6 +322,12 @@ class Broker:
             self.ownership.drop_all()
             self.binder.lose_all()
             return
+        # Before anything is awaited: a group that comes meanwhile is in a later answer.
+        for owned in list(self.owned.values()):
+            for group in owned.groups.keys() - config.groups:
+                self.ownership.lose_subscription(
+                    owned.groups[group], UnknownGroupError(f"group {group}: removed")
+                )
         for owned in list(self.owned.values()):
             for group in config.groups - owned.groups.keys():
                 try:

@@ -29,6 +29,7 @@ _PATH_PARAMETERS = {
     "group": "The consumer group.",
     "member": "The member's id.",
     "producer": "The producer's id.",
+    "pin": "Name of the pin.",
 }
 _ALWAYS: tuple[type[PartqError], ...] = (BadRequestError, InternalError)
 _WITH_TOKEN: tuple[type[PartqError], ...] = (

@@ -1,11 +1,11 @@
 """Consuming by plain HTTP: a flow whose deliveries wait for the next pull."""
 
 import asyncio
-import base64
 from dataclasses import dataclass, field
 from typing import Any
 
 from partq.broker.broker import Broker
+from partq.broker.contents import contents
 from partq.broker.flow import Flow
 from partq.broker.middlewares import error_body
 from partq.core.delivery import Window
@@ -15,7 +15,6 @@ from partq.errors import (
     FencedError,
     PartqError,
     StoreUnavailableError,
-    UndecodableError,
 )
 from partq.store.log import Entry
 from partq.wire import batch, frames
@@ -189,13 +188,7 @@ class Pulls:
 
 
 def _messages(header: frames.Deliver, entry: Entry, cause: Cause) -> list[dict[str, Any]]:
-    contents: list[dict[str, Any]]
-    try:
-        decoded = batch.decode(entry.data, header.start - entry.first, header.stop - entry.first)
-        contents = [_content(message) for message in decoded]
-    except UndecodableError as error:
-        # It stays in its place: the member decides whether to pass over it, by its ack.
-        contents = [{"error": error_body(error)}] * (header.stop - header.start)
+    # What does not decode stays in its place: whether to pass over it, the member says by its ack.
     skipped = {offset for start, stop in header.skip for offset in range(start, stop)}
     counts = dict(header.redeliveries)
     return [
@@ -211,25 +204,9 @@ def _messages(header: frames.Deliver, entry: Entry, cause: Cause) -> list[dict[s
             "cause": "" if cause is Cause.NONE else cause.name.lower(),
             "redeliveries": counts.get(offset, 0),
         }
-        for offset, content in enumerate(contents, header.start)
+        for offset, content in enumerate(contents(entry, header.start, header.stop), header.start)
         if offset not in skipped
     ]
-
-
-def _content(message: batch.Message) -> dict[str, Any]:
-    return {
-        "key": message.key,
-        **_value(message.value),
-        "headers": message.headers or {},
-        "event_time_ms": message.event_time_ms,
-    }
-
-
-def _value(value: bytes) -> dict[str, str]:
-    try:
-        return {"value": value.decode()}
-    except UnicodeDecodeError:
-        return {"value_base64": base64.b64encode(value).decode()}
 
 
 def ack_outcome(error: PartqError | None) -> dict[str, Any]:

@@ -47,9 +47,14 @@ class Trimmer:
             if not marks or (last is not None and last.marks == marks and last.is_done):
                 continue
             try:
-                first = await self._log.trim(owned.id, broker_epoch=owned.broker_epoch)
+                found = await self._log.trim(owned.id, broker_epoch=owned.broker_epoch)
             except ConflictError as error:
                 self._on_lost(owned, error)
             else:
-                is_done = last is not None and last.first == first and last.marks == marks
-                self._trimmed[owned.id] = Trimmed(marks, first, is_done)
+                # What holds more than these groups goes without a word: pins, a removed group.
+                is_done = (
+                    last is not None
+                    and (last.first, last.marks) == (found.first, marks)
+                    and found.held >= min(marks)
+                )
+                self._trimmed[owned.id] = Trimmed(marks, found.first, is_done)

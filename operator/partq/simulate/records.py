@@ -250,7 +250,7 @@ class Records:
     ) -> None:
         if answer == 0:
             return
-        first = int(answer)
+        first = int(answer[0])
         if first > facts.cursor:
             self._fail("S2", f"{name}: trimmed to {first}, the cursor is at {facts.cursor}")
 

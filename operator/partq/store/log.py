@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
-from partq.errors import AppendGapError, FencedError
+from partq.errors import AppendGapError, FencedError, QuotaExceededError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.node import Lane
@@ -23,6 +23,10 @@ _STATUS: dict[str, Status] = {
     "U": "unknown_producer",
     "Q": "quota_exceeded",
 }
+MAX_PIN_MS = 600_000
+"""How long a pin lasts after it was set or renewed."""
+MAX_PINS = 16
+"""The most pins of a partition."""
 _NO_LIMIT = -1
 _MAX_READ_BYTES = 64 * 1024 * 1024
 
@@ -60,6 +64,15 @@ class Appended:
     """The end of the log after the call."""
     at_ms: int
     """Of all batches stored by the call; Redis's time, never falling within a partition."""
+
+
+class Trim(NamedTuple):
+    """The outcome of a trim."""
+
+    first: Offset
+    """The first offset that is still in the log."""
+    held: Offset
+    """The lowest offset that a group or a pin holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +170,8 @@ class Log:
             entries += [_entry(*raw) for raw in raw_entries]
         return entries
 
-    async def trim(self, partition: PartitionId, *, broker_epoch: BrokerEpoch) -> Offset:
-        """Free what every group has behind it, and return the first offset still in the log.
+    async def trim(self, partition: PartitionId, *, broker_epoch: BrokerEpoch) -> Trim:
+        """Free what every group has behind it, and no pin holds.
 
         Cuts at the start of the entry that contains the lowest mark. Without any group nothing is
         freed. One call frees at most about 10,000 entries: call again later.
@@ -169,12 +182,50 @@ class Log:
         answer = await self._store.run(
             "trim_log",
             [self._keys.meta(partition), self._keys.log(partition)],
-            [broker_epoch],
+            [broker_epoch, MAX_PIN_MS],
             lane=Lane.BULK,
         )
         if answer == 0:
             raise _fenced(partition, broker_epoch)
-        return Offset(int(answer))
+        first, held = answer
+        return Trim(Offset(int(first)), Offset(int(held)))
+
+    async def set_pin(
+        self, partition: PartitionId, name: str, offset: int, *, broker_epoch: BrokerEpoch
+    ) -> Offset:
+        """Keep what is stored from `offset` on for `MAX_PIN_MS`, and return from where on it is.
+
+        What is trimmed already does not come back. A repeat renews the pin, or moves it.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+            QuotaExceededError: the partition has `MAX_PINS` others.
+        """
+        answer = await self._store.run(
+            "set_pin",
+            [self._keys.meta(partition)],
+            [broker_epoch, name, offset, MAX_PIN_MS, MAX_PINS],
+        )
+        if answer == -1:
+            raise _fenced(partition, broker_epoch)
+        if answer == -2:
+            raise QuotaExceededError(
+                f"partition {partition}: {MAX_PINS} pins hold its log, which is the limit; remove "
+                f"one, or wait until one ends, {MAX_PIN_MS // 60_000} min after its last renewal"
+            )
+        return Offset(answer)
+
+    async def remove_pin(
+        self, partition: PartitionId, name: str, *, broker_epoch: BrokerEpoch
+    ) -> None:
+        """Let go of what a pin holds; one that is not there is no error.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+        """
+        keys = [self._keys.meta(partition)]
+        if await self._store.run("remove_pin", keys, [broker_epoch, name]) == 0:
+            raise _fenced(partition, broker_epoch)
 
     async def find_time(self, partition: PartitionId, at_ms: int) -> Offset:
         """Return the first offset that was appended at `at_ms` (Redis's clock) or later.
@@ -185,14 +236,13 @@ class Log:
         keys = [self._keys.meta(partition), self._keys.log(partition)]
         return Offset(await self._store.run("find_time", keys, [at_ms], lane=Lane.BULK))
 
-    async def read_ages(
-        self, partition: PartitionId, offsets: Sequence[Offset]
-    ) -> list[int | None]:
-        """Return for how many ms each message is stored; None: the log does not hold it."""
-        ages = await self._store.run(
-            "read_ages", [self._keys.log(partition)], offsets, lane=Lane.BULK
-        )
-        return [None if age < 0 else int(age) for age in ages]
+    async def read_times(
+        self, partition: PartitionId, offsets: Sequence[int]
+    ) -> tuple[int, list[int | None]]:
+        """Return Redis's time, and when each message was appended; None: the log has it not."""
+        keys = [self._keys.log(partition)]
+        now_ms, *times = await self._store.run("read_times", keys, offsets, lane=Lane.BULK)
+        return int(now_ms), [None if at_ms < 0 else int(at_ms) for at_ms in times]
 
     async def producer_due(self, partition: PartitionId, producer: str) -> int | None:
         """Return the number that is due from a producer; None: the partition does not know it."""

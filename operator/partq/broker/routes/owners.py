@@ -19,6 +19,7 @@ from partq.errors import (
     UnavailableError,
     UnknownPartitionError,
 )
+from partq.wire.bodies import encode
 
 OWNER_TIMEOUT_S = 4.0
 """How long another broker may take: less than a client waits for its answer."""
@@ -59,15 +60,15 @@ async def ask_owners(
     broker: Broker,
     partitions: Sequence[PartitionId],
     work: Callable[[PartitionId], Awaitable[Answer]],
+    body: Any,
 ) -> dict[PartitionId, Answer]:
     """Return what the owner of each partition answers.
 
-    For its own ones this broker does the `work`; to each other owner the same call goes with the
-    names of its partitions, which answers {"partitions": {NAME: answer}}. One that fails holds up
-    nothing else.
+    For its own ones this broker does the `work`; to each other owner the same call goes, with
+    `body` and the names of its partitions, which answers {"partitions": {NAME: answer}}. One that
+    fails holds up nothing else.
     """
-    text = await request.read()
-    body = json.loads(text) if text else {}
+    fields = json.loads(encode(body))
     is_forwarded = FORWARDED in request.headers
     mine: list[PartitionId] = []
     others: dict[str, list[PartitionId]] = {}
@@ -98,7 +99,7 @@ async def ask_owners(
             except PartqError as error:
                 return _failed(error)
 
-    theirs = asyncio.gather(*(_ask(request, broker, *other, body) for other in others.items()))
+    theirs = asyncio.gather(*(_ask(request, broker, *other, fields) for other in others.items()))
     own, found = await asyncio.gather(asyncio.gather(*map(one, mine)), theirs)
     answers |= dict(zip(mine, own, strict=True))
     for each in found:

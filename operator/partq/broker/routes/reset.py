@@ -32,5 +32,5 @@ async def reset_group(request: web.Request) -> web.Response:
     partitions = named(broker, body.partitions)
     check(body, len(partitions))
     work = partial(reset, broker, group=group, body=body)
-    answers = await ask_owners(request, broker, partitions, work)
+    answers = await ask_owners(request, broker, partitions, work, body)
     return json_response(by_name(answers))

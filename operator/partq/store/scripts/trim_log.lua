@@ -1,17 +1,21 @@
--- Free what every group has behind it: all entries before the one with the lowest mark in it.
+-- Free what every group has behind it: all entries before the one with the lowest mark in it, or
+-- with the offset of a pin that lasts.
 --
 -- when full: passes
 --
 -- KEYS[1]  meta      KEYS[2]  log
--- ARGV[1]  broker epoch that the caller holds
--- returns  the first offset that is still in the log, as text; 0: the caller's broker epoch is over
+-- ARGV[1]  broker epoch that the caller holds    ARGV[2]  how long a pin lasts at most, in ms
+-- returns  {the first offset that is still in the log, the lowest that a group or a pin holds}, as
+--          text; 0: the caller's broker epoch is over
 local LIMIT = 10000
 
 local meta = redis.call("HGETALL", KEYS[1])
-local record, lowest = {}, nil
+local record, pins, lowest = {}, {}, nil
 for i = 1, #meta, 2 do
   if string.sub(meta[i], 1, 5) == "mark:" then
     lowest = math.min(lowest or math.huge, tonumber(meta[i + 1]))
+  elseif string.sub(meta[i], 1, 4) == "pin:" then
+    pins[meta[i]] = meta[i + 1]
   else
     record[meta[i]] = meta[i + 1]
   end
@@ -19,13 +23,28 @@ end
 if record["broker_epoch"] ~= ARGV[1] then
   return 0
 end
+
+local time = redis.call("TIME")
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+for name, pin in pairs(pins) do
+  local offset, left_ms = string.match(pin, "^%d+"), string.match(pin, "%d+$") - now_ms
+  if left_ms <= 0 then
+    redis.call("HDEL", KEYS[1], name)
+  elseif lowest then
+    if left_ms > tonumber(ARGV[2]) then -- the clock was set back: it lasts no longer for that
+      redis.call("HSET", KEYS[1], name, string.format("%s %.0f", offset, now_ms + ARGV[2]))
+    end
+    lowest = math.min(lowest, tonumber(offset))
+  end
+end
+local held = string.format("%.0f", lowest or 0)
 if not lowest or lowest <= tonumber(record["trimmed"]) then
-  return record["trimmed"]
+  return {record["trimmed"], held}
 end
 
 local at_mark = redis.call("XREVRANGE", KEYS[2], string.format("%.0f-1", lowest), "-", "COUNT", 1)[1]
 if not at_mark then
-  return record["trimmed"]
+  return {record["trimmed"], held}
 end
 local cut = at_mark[1]
 local first = tonumber(string.match(cut, "^%d+"))
@@ -44,4 +63,4 @@ if head then
   trimmed, freed = string.match(head[1], "^%d+"), head[2][8]
 end
 redis.call("HSET", KEYS[1], "trimmed", trimmed, "freed_bytes", freed)
-return trimmed
+return {trimmed, held}

@@ -1,0 +1,45 @@
+"""Browsing over HTTP: token, body, call, answer."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from partq.broker.browse import browse, read_page
+from partq.broker.calls import CONSUMERS, Calls
+from partq.broker.middlewares import json_response
+from partq.broker.routes.access import enter
+from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.core.model import PartitionId
+from partq.errors import UnknownPartitionError
+from partq.wire.bodies import decode
+from partq.wire.browse import BrowseAnswer, BrowseBody, BrowsedPages
+
+calls = Calls()
+
+
+@calls.add(
+    "POST",
+    "/v1/queues/{queue}/browse",
+    roles=CONSUMERS,
+    body=BrowseBody,
+    answers={200: (BrowseAnswer, BrowsedPages)},
+    errors=(UnknownPartitionError,),
+)
+async def browse_queue(request: web.Request) -> web.Response:
+    """Show messages without consuming them, by the time of storing or each partition apart."""
+    broker, _ = enter(request)
+    body = decode(await request.read(), BrowseBody)
+    partitions = named(broker, body.partitions)
+    named(broker, list(body.offsets))
+
+    async def ask(
+        wanted: Sequence[PartitionId], narrower: BrowseBody
+    ) -> Mapping[PartitionId, dict[str, Any]]:
+        work = partial(read_page, broker, body=narrower)
+        return await ask_owners(request, broker, wanted, work, body=narrower)
+
+    if not body.is_merged:
+        return json_response(by_name(await ask(partitions, body)))
+    return json_response(await browse(broker, partitions, body, ask))

@@ -1,0 +1,80 @@
+"""Pins over HTTP: what a reader without a group wants to be kept while it reads."""
+
+from typing import Any
+
+from aiohttp import web
+
+from partq.broker.calls import CONSUMERS, Calls
+from partq.broker.middlewares import json_response
+from partq.broker.routes.access import enter
+from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.core.model import PartitionId
+from partq.errors import BadRequestError, QuotaExceededError, UnknownPartitionError
+from partq.store.log import MAX_PIN_MS
+from partq.wire.bodies import decode
+from partq.wire.browse import PinBody, PinResults
+
+MAX_NAME_CHARS = 63
+
+calls = Calls()
+
+
+@calls.add(
+    "PUT",
+    "/v1/queues/{queue}/pins/{pin}",
+    roles=CONSUMERS,
+    body=PinBody,
+    answers={200: PinResults},
+    errors=(UnknownPartitionError, QuotaExceededError),
+)
+async def set_pin(request: web.Request) -> web.Response:
+    """Keep what is stored from offsets on for ten minutes from now; a repeat renews it."""
+    broker, _ = enter(request)
+    name = _name(request)
+    body = decode(await request.read(), PinBody)
+    named(broker, list(body.offsets))
+    partitions = named(broker, body.partitions or list(body.offsets))
+
+    async def work(partition: PartitionId) -> dict[str, Any]:
+        offset = await broker.log.set_pin(
+            partition,
+            name,
+            body.offsets.get(str(partition), 0),
+            broker_epoch=broker.find(partition).broker_epoch,
+        )
+        return {"offset": offset, "lasts_ms": MAX_PIN_MS}
+
+    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+
+
+@calls.add(
+    "DELETE",
+    "/v1/queues/{queue}/pins/{pin}",
+    roles=CONSUMERS,
+    answers={200: PinResults},
+    errors=(UnknownPartitionError,),
+)
+async def remove_pin(request: web.Request) -> web.Response:
+    """Let go of what a pin holds, in every partition."""
+    broker, _ = enter(request)
+    name = _name(request)
+    # A broker that asks the owners names their partitions; a client names none.
+    text = await request.read()
+    body = decode(text, PinBody) if text else PinBody()
+
+    async def work(partition: PartitionId) -> dict[str, Any]:
+        epoch = broker.find(partition).broker_epoch
+        await broker.log.remove_pin(partition, name, broker_epoch=epoch)
+        return {}
+
+    partitions = named(broker, body.partitions)
+    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+
+
+def _name(request: web.Request) -> str:
+    name = request.match_info["pin"]
+    if not (len(name) <= MAX_NAME_CHARS and name.isascii() and name.isprintable()):
+        raise BadRequestError(
+            f"pin {name[:40]!r}: expected 1 to {MAX_NAME_CHARS} printable ASCII characters"
+        )
+    return name
