@@ -7,10 +7,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from partq.broker import binder, handoff, lease, subscription, tail
+from partq.broker import binder, flow, handoff, lease, outcomes, subscription, tail
 from partq.coordinator import coordinator
 from partq.coordinator.sight import World
+from partq.core import membership, rebalance
+from partq.core.assignors import ASSIGNORS, modulo
 from partq.core.delivery import Delivery
+from partq.core.membership import SeatState
+from partq.core.rebalance import GroupType
 from partq.simulate.schedule import Event, Schedule, draw_schedule
 from partq.store import lua as lua_files
 from partq.store.lua import load_scripts
@@ -111,6 +115,49 @@ def _never_lapse(self, found, pause):
     """Deliver again, as after a lapse, and keep the attempt open."""
 
 
+def _pause_the_whole_flow(self, subscription, **fields):
+    _REAL_PAUSE(self, subscription, **fields)
+    flow = subscription.flow
+    for other in flow.subscriptions if flow is not None else ():
+        if other is not subscription:
+            flow.send_paused(other)
+
+
+_REAL_PAUSE = handoff.Handoffs.pause
+
+
+def _deliver_nothing_beside_a_pause(self, now):
+    if any(each.pause is not None for each in self.subscriptions):
+        return None
+    return _REAL_NEXT_DELIVERY(self, now)
+
+
+_REAL_NEXT_DELIVERY = flow.Flow.next_delivery
+
+
+async def _bind_alone(self, **fields):
+    for other in list(self.flows):
+        if other.member != fields["member"]:
+            self.lose(other)
+    return await _REAL_BIND(self, **fields)
+
+
+_REAL_BIND = binder.Binder.bind
+
+
+def _give_all_to_the_last(partitions, members, previous):
+    return dict.fromkeys(partitions, max(members)) if members else {}
+
+
+def _take_the_first_one_for_leaving(self, seat, standings, departed):
+    state = _REAL_SEAT_STATE(self, seat, standings, departed)
+    is_taken = state is SeatState.SETTLED and seat.partition.index == 0
+    return SeatState.LEAVING if is_taken else state
+
+
+_REAL_SEAT_STATE = membership._Judge._seat_state
+
+
 def _judge_without_deadline(self, found, attempt, cause):
     if found.flow is None:
         return False
@@ -151,7 +198,9 @@ def _world_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # ---- histories that one mistake needs, and chance seldom makes ----------------------------------
 
-ONE_POD = {"pod_count": 1, "broker_count": 2, "partition_count": 4}
+ONE_POD = {
+    "pod_count": 1, "broker_count": 2, "partition_count": 4, "group_type": GroupType.PARTITIONED
+}  # fmt: skip
 BACKLOG = Event(0.9, "publish", {"count": 30, "gap_s": 0.0})
 NEWCOMER = Event(1.0, "pod_start")
 # The other pod goes: so what it works on at that moment is handed over as well.
@@ -161,6 +210,18 @@ DRAIN = (BACKLOG, NEWCOMER, Event(2.2, "pod_end", {"which": 0, "grace_s": 8.0}))
 def _coordinator_sleeps_in_a_drain(seed):
     freeze = {"for_s": 3.6, "has_second": False}
     return *DRAIN, Event(2.3 + seed * 0.05, "coordinator_freeze", freeze)
+
+
+def _messages_come_while_a_coordinator_sleeps_in_a_drain(seed):
+    # The pod works on something of each partition as the newcomer's share is planned (at 1.62 s);
+    # later it gets messages of other partitions, while one of its own is still paused.
+    freeze = {"for_s": 3.6, "has_second": False}
+    return (
+        NEWCOMER,
+        Event(1.3 + seed * 0.01, "publish", {"count": 12, "gap_s": 0.0}),
+        Event(1.65, "coordinator_freeze", freeze),
+        Event(2.0, "publish", {"count": 12, "gap_s": 0.2}),
+    )
 
 
 def _redis_clock_jumps_in_a_drain(seed):
@@ -201,14 +262,14 @@ def _new_coordinator_does_not_reach_a_broker(seed):
 MUTATIONS = (
     Mutation(
         "the epoch of an ack is not checked",
-        code(binder.Binder, "_token_of", _token_without_epoch),
+        code(outcomes.Outcomes, "_token_of", _token_without_epoch),
         frozenset({"G2"}),
         frozenset({"hostile"}),
         {},
     ),
     Mutation(
         "a token without its broker epoch",
-        code(binder.Binder, "_token_of", _token_without_broker_epoch),
+        code(outcomes.Outcomes, "_token_of", _token_without_broker_epoch),
         frozenset({"G2"}),
         frozenset({"hostile"}),
         {},
@@ -299,7 +360,7 @@ MUTATIONS = (
     Mutation(
         "acks count beyond what was delivered",
         code(Delivery, "ack", _ack_without_bound),
-        frozenset({"G2", "S2"}),
+        frozenset({"G2", "S2", "G6"}),
         frozenset({"hostile"}),
         {"work_s": 0.4, "pod_count": 1},
     ),
@@ -309,6 +370,48 @@ MUTATIONS = (
         frozenset({"E4"}),
         _redis_clock_jumps_in_a_drain,
         ONE_POD | {"max_handoff_s": 2.0, "work_s": 4.0},
+    ),
+    Mutation(
+        "a handoff pauses all that its member has",
+        code(handoff.Handoffs, "pause", _pause_the_whole_flow),
+        frozenset({"G6"}),
+        frozenset({"pod_start"}),
+        {},
+    ),
+    Mutation(
+        "a paused partition holds up the others of its member",
+        code(flow.Flow, "next_delivery", _deliver_nothing_beside_a_pause),
+        frozenset({"G6"}),
+        _messages_come_while_a_coordinator_sleeps_in_a_drain,
+        ONE_POD | {"broker_count": 1, "max_handoff_s": 2.0, "work_s": 0.4},
+    ),
+    Mutation(
+        "who binds ends the flows of others",
+        code(binder.Binder, "bind", _bind_alone),
+        frozenset({"G6"}),
+        frozenset({"pod_start"}),
+        {},
+    ),
+    Mutation(
+        "the assignor reshuffles",
+        code(rebalance, "ASSIGNORS", {**ASSIGNORS, "sticky": modulo}),
+        frozenset({"G5"}),
+        frozenset({"pod_start", "pod_end"}),
+        {"group_type": GroupType.PARTITIONED, "partition_count": 4},
+    ),
+    Mutation(
+        "a partition of a member that stays is planned as if it left",
+        code(membership._Judge, "_seat_state", _take_the_first_one_for_leaving),
+        frozenset({"G5"}),
+        frozenset({"pod_start"}),
+        {"group_type": GroupType.PARTITIONED},
+    ),
+    Mutation(
+        "an exclusive group gives everything to the last that has come",
+        code(rebalance, "exclusive", _give_all_to_the_last),
+        frozenset({"G5"}),
+        frozenset({"pod_start"}),
+        {"group_type": GroupType.EXCLUSIVE},
     ),
     Mutation(
         "plans are made before the lists are complete",

@@ -25,7 +25,7 @@ from partq.coordinator.upkeep import Upkeep
 from partq.coordinator.view import QueueView
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId
-from partq.core.rebalance import GroupRules
+from partq.core.rebalance import GroupRules, Planner, plan
 from partq.errors import PartqError, SettingsError, UnknownQueueError
 
 RESYNC_S = 0.5
@@ -73,6 +73,7 @@ class Coordinator:
         runtime: Runtime,
         on_rebalance: RebalanceListener | None = None,
         on_view: ViewListener | None = None,
+        planner: Planner = plan,
         resync_s: float = RESYNC_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -83,6 +84,7 @@ class Coordinator:
         self._runtime = runtime
         self._on_rebalance = on_rebalance
         self._on_view = on_view
+        self._planner = planner
         self._resync_s = resync_s
         self._clock = clock
         self._wake = asyncio.Event()
@@ -234,6 +236,7 @@ class Coordinator:
                     clock=self._clock,
                     on_change=self._wake.set,
                     on_rebalance=self._on_rebalance,
+                    planner=self._planner,
                 )
                 task = asyncio.create_task(worker.run(), name=f"handoffs {name}")
                 self._groups[name] = _Group(worker, task)

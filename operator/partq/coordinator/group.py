@@ -33,7 +33,7 @@ from partq.core import handoff
 from partq.core.evidence import evidence
 from partq.core.membership import SeatState, Sight, Table, judge
 from partq.core.model import BrokerId, PartitionId
-from partq.core.rebalance import Forced, GroupRules, Move, may_be_balanced, plan
+from partq.core.rebalance import Forced, GroupRules, Move, Planner, may_be_balanced, plan
 from partq.core.records import Assigned, HandoffRecord, Journal
 
 PAUSE_ANSWER_MS = 2_000
@@ -57,8 +57,10 @@ class GroupWorker:
         clock: Callable[[], float],
         on_change: Callable[[], None],
         on_rebalance: RebalanceListener | None,
+        planner: Planner = plan,
     ) -> None:
         self._group = group
+        self._plan = planner
         self._store = store
         self._runtime = runtime
         self.roster = Roster(group, store.members, runtime)
@@ -136,7 +138,7 @@ class GroupWorker:
         self._resume(sight, table, rules)
         self._follow_members(sight, table)
         under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
-        planned = plan(sight, table, rules, under_way, self._ledger.promised)
+        planned = self._plan(sight, table, rules, under_way, self._ledger.promised)
         moves = self._admit(planned, sight, table, rules)
         for move in moves:
             self._history.begin(move.trigger, self._now_ms())

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Protocol
 
 from partq.core.assignors import ASSIGNORS, Assignor, Owner, moved
 from partq.core.budget import Budget
@@ -93,6 +94,20 @@ class Move:
     def partition(self) -> PartitionId:
         """What moves."""
         return self.seat.partition
+
+
+class Planner(Protocol):
+    """What `plan` looks like: whoever wants to judge plans puts itself in its place."""
+
+    def __call__(
+        self,
+        sight: Sight,
+        table: Table,
+        rules: GroupRules,
+        under_way: Mapping[PartitionId, MemberId | None],
+        promised: Mapping[PartitionId, MemberId],
+    ) -> list[Move]:
+        """Return the moves to start now, by partition."""
 
 
 def plan(

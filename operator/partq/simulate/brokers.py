@@ -149,7 +149,9 @@ class BrokerProcess:
                 case "/claim":
                     return await admin.claim(broker, bodies.decode(body, bodies.PartitionNames))
                 case "/yield":
-                    return await admin.yield_(broker, bodies.decode(body, bodies.PartitionNames))
+                    asked = bodies.decode(body, bodies.PartitionNames)
+                    self._watcher.asked_to_yield(asked.partitions)
+                    return await admin.yield_(broker, asked)
                 case "/post":
                     return await _post(broker, *body)
                 case _:

@@ -138,11 +138,13 @@ class Application:
             self._consumer = consumer
             if self._is_leaving:
                 consumer.leave()
+            self._watcher.waits(life)
             async for delivery in consumer:
                 self._watcher.handed(self._member, life, delivery)
                 await asyncio.sleep(self._rng.uniform(0.0, self.work_s))
                 self._watcher.finished(delivery)
                 await self._ack(consumer, delivery)
+                self._watcher.waits(life)
 
     async def _ack(self, consumer: Consumer, delivery: Delivery) -> None:
         style = self._rng.random()

@@ -9,6 +9,7 @@ from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.ports import StorePorts
 from partq.core.membership import MemberFact
 from partq.core.model import MemberId
+from partq.core.rebalance import Planner
 from partq.errors import UnavailableError, from_code
 from partq.simulate.brokers import QUEUE, UID
 from partq.simulate.loop import PROCESS, Process, SimLoop
@@ -81,10 +82,13 @@ class PodFacts:
 class CoordinatorProcess:
     """One life of a coordinator."""
 
-    def __init__(self, pods: PodFacts, clock: Callable[[], float], heard: Heard) -> None:
+    def __init__(
+        self, pods: PodFacts, clock: Callable[[], float], heard: Heard, planner: Planner
+    ) -> None:
         self._pods = pods
         self._heard = heard
         self._clock = clock
+        self._planner = planner
         self.coordinator: Coordinator | None = None
 
     async def run(self) -> None:
@@ -96,6 +100,7 @@ class CoordinatorProcess:
             store=store_ports(store),
             brokers=SimBrokerAdmin(self._heard),
             runtime=self._pods,
+            planner=self._planner,
             clock=self._clock,
         )
         await self.coordinator.run()

@@ -53,6 +53,8 @@ class PartitionFacts:
     owner: str = ""
     ids: list[int] = field(default_factory=list)
     """The message at each offset."""
+    stored_at: list[float] = field(default_factory=list)
+    """When the message at each offset was stored."""
     batches: dict[int, Stored] = field(default_factory=dict)
     cursor: int = 0
     acked: frozenset[int] = frozenset()
@@ -62,6 +64,8 @@ class PartitionFacts:
     # ---- what is remembered whatever the store forgets
     top_broker_epoch: int = 0
     top_epoch: int = 0
+    commit_epoch: int = 0
+    """That of the last commit: later ones are of binds."""
     calls: set[tuple[int, int]] = field(default_factory=set)
     """(broker epoch, number) of the append calls that have stored something."""
     taken_over: int = 0
@@ -82,8 +86,8 @@ class Records:
         fail: Callable[[str, str], None],
         now: Callable[[], float],
     ) -> None:
-        self.on_commit: Callable[[str, int], None] | None = None
-        """Told of a partition and an attempt, as its commit is stored."""
+        self.on_commit: Callable[[str, int, str, str], None] | None = None
+        """Told of a partition, an attempt, its source and its target, as its commit is stored."""
         self.partitions = {
             name: PartitionFacts(meta, cursor) for name, (meta, cursor) in partitions.items()
         }
@@ -148,6 +152,7 @@ class Records:
     def roll_back(self) -> None:
         """Learn that the store has come back with older keys."""
         self.was_rolled_back = True
+        self.leases.clear()  # the store may know other ones than those that were renewed last
         for facts in self.partitions.values():
             facts.is_torn = True
             fields = self._memory.hash(facts.meta)
@@ -155,7 +160,7 @@ class Records:
             facts.broker_epoch = int(fields[b"broker_epoch"]) if facts.owner else 0
             end = int(fields[b"next"])
             self.forgotten.update(facts.ids[end:])
-            del facts.ids[end:]
+            del facts.ids[end:], facts.stored_at[end:]
             facts.batches = {first: b for first, b in facts.batches.items() if first < end}
             cursor = self._memory.hash(facts.cursor_key)
             facts.member = cursor[b"member"].decode()
@@ -186,6 +191,7 @@ class Records:
                 self._fail("chain", f"{name}: stored at {offset}, the log ends at {len(facts.ids)}")
             facts.batches[int(offset)] = Stored(int(offset), broker_epoch, data, ids)
             facts.ids.extend(ids)
+            facts.stored_at.extend([self._now()] * len(ids))
             for each in ids:
                 self.append_counts[each] = self.append_counts.get(each, 0) + 1
 
@@ -241,9 +247,10 @@ class Records:
             self._fail("E2", f"{name}: committed from {args[2].decode()}, not from {facts.member}")
         self._judge_epoch(name, facts, answer)
         self._judge_acks(name, facts, int(args[7]), args[8])
-        facts.member = args[5].decode()
+        source, facts.member = facts.member, args[5].decode()
+        facts.commit_epoch = answer
         if self.on_commit is not None:
-            self.on_commit(name, int(args[4]))
+            self.on_commit(name, int(args[4]), source, facts.member)
 
     def _trimmed(
         self, name: str, facts: PartitionFacts, args: Sequence[bytes], answer: Any

@@ -22,31 +22,56 @@ class Rolling:
         self._is_surge = is_surge
         self._ready_s = ready_s
         self._grace_s = grace_s
-        self._steps = self._replace_all()
+        self._old = [pod for pod in world.pods.values() if not pod.is_leaving]
+        """Of the template that is given up."""
+        self._new: list[Pod] = []
+        self._round = 0
+        self._steps = self._replace(self._old)
 
     def go_on(self) -> None:
         """Do what is to be done now, and the rest by itself later."""
-        if next(self._steps, None) is not None:
-            self._world.later(self._ready_s, self.go_on)
+        self._go_on(self._round)
 
-    def _replace_all(self) -> Generator[Pod, None, None]:
-        """Replace each pod, and wait for every new one."""
+    def _go_on(self, number: int) -> None:
+        if number == self._round and next(self._steps, None) is not None:
+            self._world.later(self._ready_s, lambda: self._go_on(number))
+
+    def turn_back(self) -> None:
+        """Roll back from now on: the new pods are replaced, and the old ones stay."""
+        self._round += 1
+        staying, leaving = self._living(self._old), self._living(self._new)
+        self._old, self._new = leaving, staying
+        for pod in staying:
+            self._tell(pod, MemberFact.EXISTS)
+        self._steps = self._replace(leaving)
+        self.go_on()
+
+    def stop(self) -> None:
+        """Leave it as it is: nobody replaces anybody any more."""
+        self._round += 1
+        for pod in [*self._old, *self._new]:
+            self._tell(pod, MemberFact.EXISTS)
+
+    def _replace(self, pods: list[Pod]) -> Generator[Pod, None, None]:
+        """Replace each of some pods, and wait for every new one."""
         world = self._world
-        old = [pod for pod in world.pods.values() if not pod.is_leaving]
-        new = []
-        for pod in old:
+        for pod in pods:
             if not self._is_surge:
                 self._end(pod)
-            new.append(world.start_pod(MemberFact.IS_REPLACEMENT))
-            for other in old:
+            new = world.start_pod(MemberFact.IS_REPLACEMENT)
+            self._new.append(new)
+            for other in pods:
                 self._tell(other, MemberFact.IS_AVOIDED)
-            yield new[-1]
+            yield new
             if self._is_surge:
                 self._end(pod)
-        while any(world.pods.get(pod.name) is pod for pod in old):
-            yield new[-1]  # as long as there are two templates, this is a rollout
-        for pod in new:
+        while any(world.pods.get(pod.name) is pod for pod in pods):
+            yield pods[-1]  # as long as there are two templates, this is a rollout
+        for pod in self._new:
             self._tell(pod, MemberFact.EXISTS)
+
+    def _living(self, pods: list[Pod]) -> list[Pod]:
+        return [pod for pod in pods if self._lives(pod)]
 
     def _end(self, pod: Pod) -> None:
         if self._lives(pod):

@@ -9,8 +9,10 @@ from typing import Final
 
 from partq.core.assignors import ASSIGNORS, moved
 from partq.core.model import MemberId, PartitionId
+from partq.core.rebalance import GroupType
 from partq.errors import InternalError
 from partq.simulate.alone import alone
+from partq.simulate.health import uneven, unready
 from partq.simulate.rolling import Rolling
 from partq.simulate.schedule import Setting
 from partq.simulate.world import World, with_loop
@@ -92,6 +94,7 @@ def _rolled_out(case: Case, seed: int) -> World:
         max_handoff_s=3.0,
         is_aware=True,
         work_s=0.0,
+        group_type=GroupType.PARTITIONED,
     )
     world = World(setting, random.Random(seed))  # noqa: S311  chance that can be repeated
     try:
@@ -112,7 +115,7 @@ def _rolled_out(case: Case, seed: int) -> World:
 def _settle(world: World) -> None:
     """Wait until every partition is consumed, and no pod has more than its share."""
     ends_at = world.loop.time() + SETTLED_S
-    while waiting := world.unready() or world.uneven():
+    while waiting := unready(world) or uneven(world):
         if world.loop.time() > ends_at:
             world.watcher.fail("G7", f"after {SETTLED_S} s still: {waiting}")
         if (violation := world.watcher.violation) is not None or world.loop.trouble:

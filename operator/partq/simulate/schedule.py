@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from partq.core.rebalance import GroupType
+
 START_S: Final = 0.7
 """Before this nothing goes wrong: the cluster comes up, and hands out its partitions."""
 SHARE: Final = 0.5
@@ -43,6 +45,8 @@ class Setting:
     """The coordinator hears of pods; else every loss waits the delay (policy Timer)."""
     work_s: float
     """How long an application works on a message, at the most."""
+    group_type: GroupType
+    """How the pods share the partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,13 @@ _KINDS: Final[dict[str, tuple[int, Draw]]] = {
     "pod_end": (6, lambda rng: {"which": _some(rng), "grace_s": _long(rng)}),
     "pod_vanish": (2, lambda rng: {"which": _some(rng), "is_silent": rng.random() < 0.5}),
     "pod_freeze": (4, lambda rng: {"which": _some(rng), "for_s": _long(rng)}),
+    "rollout": (
+        3,
+        lambda rng: {
+            "is_surge": rng.random() < 0.5, "ready_s": round(rng.uniform(0.05, 0.5), 3),
+            "grace_s": _long(rng), "for_s": _long(rng),
+        },
+    ),
     "coordinator_kill": (4, lambda rng: {"for_s": _short(rng)}),
     "coordinator_freeze": (
         4,
@@ -150,6 +161,7 @@ def draw_schedule(
         max_handoff_s=rng.choice((0.0, 0.2, 1.0, 2.0)),
         is_aware=rng.random() < 0.7,
         work_s=rng.choice((0.0, 0.03, 0.03, 0.4)),
+        group_type=rng.choices(list(GroupType), (4, 1, 1))[0],
     )
     # Each seed leaves out half of the faults: what all of them at once would hide shows.
     kinds = [kind for kind in _KINDS if kind == "publish" or rng.random() < SHARE]

@@ -9,10 +9,13 @@ from typing import Any, Final
 from partq.core.model import MemberId
 from partq.simulate.alone import alone
 from partq.simulate.brokers import LEASE_S
+from partq.simulate.health import backlog, unready
 from partq.simulate.network import Weather
 from partq.simulate.records import Violation
+from partq.simulate.rolling import Rolling
 from partq.simulate.schedule import Event, Schedule, draw_schedule
 from partq.simulate.stored import NAME as REDIS
+from partq.simulate.troubles import EVERYBODY, SILENCE_S, road
 from partq.simulate.world import Pod, World, with_loop
 
 DEFAULT_EVENTS: Final = 20
@@ -69,6 +72,7 @@ class _Trial:
         self._world = World(schedule.setting, rng)
         self._ends_at = 0.0
         self._kept_keys: dict[float, Any] = {}
+        self._rolling: Rolling | None = None
 
     def run(self) -> Outcome:
         world = self._world
@@ -88,6 +92,7 @@ class _Trial:
             recovery_s = self._recover()
             simulated_s, steps = loop.time(), loop.step_count
         finally:
+            watcher.is_over = True
             loop.finish()
         if watcher.violation is None and loop.trouble:
             watcher.fail("error", repr(loop.trouble[0]))
@@ -128,16 +133,16 @@ class _Trial:
         world, loop, setting = self._world, self._world.loop, self._schedule.setting
         began = loop.time()
         bound_s = setting.delay_s + setting.max_handoff_s + 1.0 + 2 * LEASE_S + BIND_S + CLAIM_S
-        while (unready := world.unready()) and not loop.is_stopped:
+        while (waiting := unready(world)) and not loop.is_stopped:
             if loop.time() - began > bound_s:
-                world.watcher.fail("G7", f"after {bound_s} s still: {'; '.join(unready)}")
+                world.watcher.fail("G7", f"after {bound_s} s still: {'; '.join(waiting)}")
             loop.run_until(loop.time() + LOOK_S)
         recovery_s = loop.time() - began
         world.hurry()
         bound_s += BACKLOG_S
-        while (backlog := world.backlog()) and not loop.is_stopped:
+        while (left := backlog(world)) and not loop.is_stopped:
             if loop.time() - began > bound_s:
-                world.watcher.fail("G7", f"not consumed: {'; '.join(backlog)}")
+                world.watcher.fail("G7", f"not consumed: {'; '.join(left)}")
             loop.run_until(loop.time() + LOOK_S)
         if missing := world.watcher.missing():
             world.watcher.fail("G3", f"confirmed and never delivered: {missing}")
@@ -150,14 +155,21 @@ class _Trial:
 
     def _strike(self, event: Event) -> None:
         args = dict(event.args)
-        lasts_s = args.get("for_s", 0.0)
-        self._ends_at = max(self._ends_at, self._world.loop.time() + lasts_s + 0.01)
+        self._last_until(self._world.loop.time() + args.get("for_s", 0.0) + 0.01)
         done = getattr(self, f"_{event.kind}")(event, args)
         self._world.watcher.note(f"{event.kind}: {done}" if done else event.kind)
 
+    def _last_until(self, end: float) -> None:
+        """Mend nothing before `end`."""
+        self._ends_at = max(self._ends_at, end)
+
+    def _hit(self, args: dict[str, Any], what: str) -> None:
+        """Let the oracle know whom a fault concerns while it lasts."""
+        self._world.troubles.hit(what, args["for_s"], linger_s=SILENCE_S)
+
     def _publish(self, event: Event, args: dict[str, Any]) -> None:
         self._world.publish(args["count"], args["gap_s"])
-        self._ends_at = max(self._ends_at, self._world.loop.time() + args["count"] * args["gap_s"])
+        self._last_until(self._world.loop.time() + args["count"] * args["gap_s"])
 
     def _post(self, event: Event, args: dict[str, Any]) -> None:
         self._world.post(args["count"])
@@ -169,12 +181,14 @@ class _Trial:
 
     def _broker_kill(self, event: Event, args: dict[str, Any]) -> str:
         name = self._broker(args)
+        self._hit(args, name)
         self._world.kill_broker(name, is_silent=args["is_silent"])
         self._world.later(args["for_s"], lambda: self._world.start_broker(name))
         return name
 
     def _broker_end(self, event: Event, args: dict[str, Any]) -> str:
         name = self._broker(args)
+        self._hit(args, name)
         if (life := self._world.brokers.get(name)) is not None:
             life.terminate()
         self._world.later(args["for_s"], lambda: self._world.start_broker(name))
@@ -182,6 +196,7 @@ class _Trial:
 
     def _broker_freeze(self, event: Event, args: dict[str, Any]) -> str:
         name = self._broker(args)
+        self._hit(args, name)
         if (life := self._world.brokers.get(name)) is not None:
             life.process.freeze()
             self._world.later(args["for_s"], life.process.thaw)
@@ -206,7 +221,7 @@ class _Trial:
         if (pod := self._pod(args)) is None:
             return None
         self._world.end_pod(pod, args["grace_s"])
-        self._ends_at = max(self._ends_at, self._world.loop.time() + args["grace_s"])
+        self._last_until(self._world.loop.time() + args["grace_s"])
         return pod.name
 
     def _pod_vanish(self, event: Event, args: dict[str, Any]) -> MemberId | None:
@@ -218,9 +233,28 @@ class _Trial:
     def _pod_freeze(self, event: Event, args: dict[str, Any]) -> MemberId | None:
         if (pod := self._pod(args)) is None or pod.process is None:
             return None
+        self._hit(args, pod.name)
         pod.process.freeze()
         self._world.later(args["for_s"], pod.process.thaw)
         return pod.name
+
+    def _rollout(self, event: Event, args: dict[str, Any]) -> str:
+        """Roll out; back, when that is under way."""
+        if self._rolling is not None:
+            self._rolling.turn_back()
+            return "back"
+        shape = {name: args[name] for name in ("is_surge", "ready_s", "grace_s")}
+        rolling = self._rolling = Rolling(self._world, **shape)
+        rolling.go_on()
+        self._world.later(args["for_s"], self._stop_rolling)
+        # The last pod that it ends has its grace period as well.
+        self._last_until(self._world.loop.time() + args["for_s"] + args["grace_s"])
+        return "on"
+
+    def _stop_rolling(self) -> None:
+        rolling, self._rolling = self._rolling, None
+        if rolling is not None:
+            rolling.stop()
 
     def _coordinator_kill(self, event: Event, args: dict[str, Any]) -> None:
         self._world.kill_coordinators()
@@ -236,10 +270,12 @@ class _Trial:
         world.later(args["for_s"] + 1.0, lambda: world.kill_coordinators(keep=1))
 
     def _redis_kill(self, event: Event, args: dict[str, Any]) -> None:
+        self._hit(args, REDIS)
         self._world.redis.stop()
         self._world.later(args["for_s"], self._world.redis.start)
 
     def _redis_rollback(self, event: Event, args: dict[str, Any]) -> None:
+        self._hit(args, REDIS)
         redis = self._world.redis
         redis.stop()
         redis.memory.keys = self._kept_keys.pop(event.at)
@@ -249,6 +285,7 @@ class _Trial:
         self._world.later(args["for_s"], redis.start)
 
     def _redis_stall(self, event: Event, args: dict[str, Any]) -> None:
+        self._hit(args, REDIS)
         self._world.redis.stalled_until = self._world.loop.time() + args["for_s"]
 
     def _redis_clock(self, event: Event, args: dict[str, Any]) -> None:
@@ -263,19 +300,22 @@ class _Trial:
         one = places[args["from"] % len(places)]
         other = places[(args["from"] + 1 + args["to"]) % len(places)]
         roads = [(one, other), (other, one)] if args["is_both"] else [(one, other)]
-        for road in roads:
-            self._world.network.cut(*road)
-            self._world.later(args["for_s"], partial(self._world.network.mend, *road))
+        self._hit(args, road(one, other))
+        for each in roads:
+            self._world.network.cut(*each)
+            self._world.later(args["for_s"], partial(self._world.network.mend, *each))
         return f"{one} and {other}"
 
     def _slow(self, event: Event, args: dict[str, Any]) -> str:
         places = self._places()
         name: str = places[args["who"] % len(places)]
+        self._hit(args, name)
         self._world.network.slow_down(name)
         self._world.later(args["for_s"], lambda: self._world.network.speed_up(name))
         return name
 
     def _storm(self, event: Event, args: dict[str, Any]) -> None:
+        self._hit(args, EVERYBODY)
         network = self._world.network
         network.weather = Weather(args["lost"], args["repeated"], args["reset"], args["slow"])
         self._world.later(args["for_s"], lambda: setattr(network, "weather", Weather()))

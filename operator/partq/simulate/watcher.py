@@ -6,7 +6,7 @@ coordinator, and what applications are handed.
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,9 +15,12 @@ from partq.broker.flow import Flow
 from partq.broker.subscription import Subscription
 from partq.client.deliveries import Delivery
 from partq.core.model import Cause, PartitionId
+from partq.simulate.isolation import Isolation
 from partq.simulate.loop import SimLoop
+from partq.simulate.movement import Movement
 from partq.simulate.network import End
 from partq.simulate.records import PartitionFacts, Records, Token, Violation
+from partq.simulate.troubles import Troubles
 from partq.wire import frames
 
 GROUP: Final = "group"
@@ -48,9 +51,12 @@ class Watcher:
     """Collects what happens; `violation` is the first thing that must not have."""
 
     records: Records
+    _movement: Movement
 
     def __init__(self, loop: SimLoop, hostile: random.Random) -> None:
         self.violation: Violation | None = None
+        self.is_over = False
+        """Nothing is judged any more: all processes are being ended."""
         self.hostile_count = 0
         """How many acks that must not count are still to be sent."""
         self.trace: list[tuple[float, str]] = []
@@ -80,15 +86,18 @@ class Watcher:
         self._handed_first: Counter[int] = Counter()
         """How often each message was handed out without a cause, as for the first time."""
         self._flows: dict[End, _Flow] = {}
+        self.troubles = Troubles(loop.time)
+        self._isolation = Isolation(self.troubles, self.fail, loop.time)
 
-    def follow(self, records: Records) -> None:
-        """Judge by these records."""
+    def follow(self, records: Records, movement: Movement) -> None:
+        """Judge by these records; `movement` is told of what is handed over."""
         self.records = records
+        self._movement = movement
         records.on_commit = self._commit_stored
 
     def fail(self, invariant: str, text: str) -> None:
         """Take note of a violation; the first one counts."""
-        if self.violation is None:
+        if self.violation is None and not self.is_over:
             self.violation = Violation(invariant, text, self._loop.time())
             self._loop.is_stopped = True
 
@@ -109,7 +118,15 @@ class Watcher:
                 case frames.Deliver():
                     self._delivered(name, end, flow, frame, payload)
                 case frames.Assigned():
-                    self._assigned(end, flow, frame)
+                    self._assigned(name, end, flow, frame)
+                case frames.Paused():
+                    self._isolation.paused(_name(frame), end.pipe.target, _token(frame))
+                case frames.Resumed():
+                    self._isolation.resumed(_name(frame), end.pipe.target)
+                case frames.Revoked():
+                    to = (end.pipe.target, name)
+                    facts = self.records.partitions[_name(frame)]
+                    self._isolation.revoked(facts, _name(frame), to, _token(frame))
                 case frames.AckConfirmed(request):
                     self._confirmed(name, flow, request)
                 case _:
@@ -144,12 +161,15 @@ class Watcher:
             case _:
                 return _like(frame, request=request, epoch=frame.epoch - 1)
 
-    def _assigned(self, end: End, flow: _Flow, frame: frames.Assigned) -> None:
-        name, token = _name(frame), (frame.broker_epoch, frame.epoch)
+    def _assigned(self, broker: str, end: End, flow: _Flow, frame: frames.Assigned) -> None:
+        name, token = _name(frame), _token(frame)
         known = self._tokens.setdefault((name, token), end)
         if known is not end:
             self.fail("S1", f"{name}: token {token} was given to two flows")
         flow.position[name, token] = (0, frame.cursor)
+        self._isolation.assigned(
+            self.records.partitions[name], name, (end.pipe.target, broker), token
+        )
         if (paused_at := self._paused_at.pop(name, None)) is not None:
             self.pauses_s.append(self._loop.time() - paused_at)
         self.note(f"{end.process.name} assigns {name} to {end.pipe.target} under {token}")
@@ -206,6 +226,10 @@ class Watcher:
         began = self._loop.time()
         if kind == "commit":
             self._note_sources(broker, asked)
+        elif kind == "pause":
+            for item in asked.pauses:
+                self._isolation.asked_to_pause(item.partition, item.broker_epoch, item.attempt)
+                self._movement.asked_to_pause(item.partition, item.attempt)
         items = {item.partition: item for item in getattr(asked, _LISTS[kind])}
 
         def answered(answer: Any) -> None:
@@ -215,6 +239,11 @@ class Watcher:
 
         judge = getattr(self, f"_judge_{kind}")
         return answered
+
+    def asked_to_yield(self, names: Sequence[str]) -> None:
+        """Take a coordinator's call that makes a broker give partitions up."""
+        for name in names:
+            self._isolation.asked_to_yield(name, self.records.partitions[name].broker_epoch)
 
     def _judge_pause(self, item: Any, result: Any, began: float) -> None:
         key = (item.partition, item.broker_epoch, item.attempt)
@@ -269,10 +298,12 @@ class Watcher:
             if found is not None:
                 self._sources.setdefault((item.partition, item.attempt), (found, found.flow))
 
-    def _commit_stored(self, name: str, attempt: int) -> None:
+    def _commit_stored(self, name: str, attempt: int, source: str, target: str) -> None:
         subscription, flow = self._sources.get((name, attempt), (None, None))
-        if flow is not None and subscription is not None and subscription.flow is flow:
+        is_bound = flow is not None and subscription is not None and subscription.flow is flow
+        if is_bound:
             self._cut.add((name, attempt))
+        self._movement.committed(name, attempt, source, target, is_bound=is_bound)
 
     # ---- what applications are handed -----------------------------------------------------------
 
@@ -293,11 +324,18 @@ class Watcher:
             self.fail("S1", f"{name}: {member} is handed {token}, {facts.taken_over} has begun")
         self.duplicate_count += message in self._handed
         self._handed.add(message)
+        if delivery.cause is Cause.NONE and not self.records.was_rolled_back:
+            stored_at = facts.stored_at[delivery.offset]
+            self._isolation.handed(name, member, life, token, stored_at)
         if delivery.cause is Cause.NONE:
             # Which of two comes first does not matter: the older one may have been long on its way.
             times = self._handed_first[message] = self._handed_first[message] + 1
             if times > max(1, self.records.append_counts.get(message, 0)):
                 self.fail("G4", f"{name}: {member} is handed {delivery.offset} again, no cause")
+
+    def waits(self, life: object) -> None:
+        """Learn that an application waits for its next message."""
+        self._isolation.waits(life)
 
     def finished(self, delivery: Delivery) -> None:
         """Take a message that an application has finished."""
@@ -323,6 +361,10 @@ _LISTS: Final = {"pause": "pauses", "drain": "drains", "commit": "commits", "can
 
 def _name(frame: Any) -> str:
     return f"{frame.generation}.{frame.partition}"
+
+
+def _token(frame: Any) -> Token:
+    return frame.broker_epoch, frame.epoch
 
 
 def _like(frame: frames.Ack, **changes: Any) -> frames.Ack:

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -13,17 +12,20 @@ from partq.coordinator.provision import provision
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.membership import MemberFact
-from partq.core.model import MemberId, PartitionId
+from partq.core.model import MemberId
 from partq.errors import PartqError
 from partq.simulate.brokers import GROUP, QUEUE, UID, BrokerProcess
 from partq.simulate.clients import DELIVERY_TIMEOUT_S, Application, connect_by
 from partq.simulate.coordinators import KEYS, CoordinatorProcess, PodFacts
+from partq.simulate.health import is_settled
 from partq.simulate.loop import Process, SimLoop
+from partq.simulate.movement import Movement
 from partq.simulate.network import OUTSIDE, Network, Weather
 from partq.simulate.records import Records
 from partq.simulate.schedule import Setting
 from partq.simulate.stored import NAME as REDIS
 from partq.simulate.stored import RedisServer, SimStore
+from partq.simulate.troubles import SILENCE_S
 from partq.simulate.watcher import Watcher
 from partq.store.layouts import Layouts
 from partq.store.partitions import Partitions
@@ -61,13 +63,17 @@ class World:
         self.layout = Layout.first(setting.partition_count)
         names = {str(p): (KEYS.meta(p), KEYS.cursor(p, GROUP)) for p in self.layout.partitions()}
         self.watcher = Watcher(self.loop, hostile=rng)
+        self.troubles = self.watcher.troubles
         self.records = Records(
             self.redis.memory,
             {name: (meta.encode(), cursor.encode()) for name, (meta, cursor) in names.items()},
             self.watcher.fail,
             self.loop.time,
         )
-        self.watcher.follow(self.records)
+        self.movement = Movement(
+            self.records, setting.group_type, self.watcher.fail, partial(is_settled, self)
+        )
+        self.watcher.follow(self.records, self.movement)
         self.redis.on_script = self.records.follow
         self.broker_names = [f"broker-{index}" for index in range(setting.broker_count)]
         self.urls = ",".join(f"http://{name}" for name in self.broker_names)
@@ -75,6 +81,8 @@ class World:
         self.pods: dict[MemberId, Pod] = {}
         self.pod_facts = PodFacts(is_aware=setting.is_aware)
         self.coordinators: dict[CoordinatorProcess, Process] = {}
+        self._heard_at: dict[MemberId, float] = {}
+        """When the last news of each pod arrive."""
         self._work_s = setting.work_s
         self._pod_count = 0
         self._message_count = 0
@@ -114,7 +122,7 @@ class World:
                     "maxHandoffSeconds": self.setting.max_handoff_s,
                 },
             },
-            groups={GROUP: {"type": "Partitioned", "start": "Earliest"}},
+            groups={GROUP: {"type": self.setting.group_type, "start": "Earliest"}},
             keeps_others=False,
             repairs=False,
         )
@@ -135,6 +143,7 @@ class World:
 
     def start_broker(self, name: str) -> None:
         """Start a broker; a life that still goes on ends."""
+        self.troubles.hit(name)
         older = self.brokers.get(name)
         if older is not None:
             self._kill(older.process)
@@ -165,6 +174,7 @@ class World:
         """Start the container of a pod, again or for the first time."""
         if self.pods.get(pod.name) is not pod or pod.process is not None:
             return
+        self.troubles.hit(pod.name)
         process = pod.process = self._process(pod.name)
         pod.application = Application(
             pod.name,
@@ -181,6 +191,7 @@ class World:
 
     def kill_container(self, pod: Pod, *, is_silent: bool = False) -> None:
         """Kill the process of a pod."""
+        self.troubles.hit(pod.name, linger_s=SILENCE_S if is_silent else 0.0)
         process, pod.process = pod.process, None
         pod.application = None
         if process is not None:
@@ -200,6 +211,7 @@ class World:
     ) -> None:
         """Delete a pod in a rollout; the coordinator hears of that before the pod does."""
         pod.is_leaving = True
+        self.troubles.hit(pod.name, grace_s)
         self.tell(pod.name, fact)
         self.later(sigterm_s, partial(self._leave, pod))
         self.later(grace_s, partial(self.remove_pod, pod))
@@ -239,14 +251,19 @@ class World:
                 if life.coordinator is not None:
                     life.coordinator.wake()
 
-        self.later(self.rng.uniform(0.0, WATCH_LAG_S), arrive)
+        # News of one pod keep their order.
+        at = max(self._heard_at.get(name, 0.0), self.loop.time() + self.rng.uniform(0, WATCH_LAG_S))
+        self._heard_at[name] = at
+        self.loop.at(at, arrive)
 
     # ---- coordinators ---------------------------------------------------------------------------
 
     def start_coordinator(self) -> None:
         """Start a coordinator beside those that there are."""
         process = self._process("coordinator")
-        life = CoordinatorProcess(self.pod_facts, self.loop.time, self.records.heard)
+        life = CoordinatorProcess(
+            self.pod_facts, self.loop.time, self.records.heard, self.movement.plan
+        )
         self.coordinators[life] = process
         process.start(life.run())
 
@@ -314,50 +331,6 @@ class World:
     def _next_message(self) -> int:
         self._message_count += 1
         return self._message_count
-
-    # ---- how it is ------------------------------------------------------------------------------
-
-    def unready(self) -> list[str]:
-        """Return the partitions that nobody consumes, each with what it lacks."""
-        return [
-            f"{partition}: {state}"
-            for partition in self.layout.partitions()
-            if (state := self._state(partition)) != "Ready"
-        ]
-
-    def _state(self, partition: PartitionId) -> str:
-        facts = self.records.partitions[str(partition)]
-        life = self.brokers.get(facts.owner)
-        owned = life.broker.owned.get(partition) if life and life.broker else None
-        if owned is None:
-            return f"no broker serves it; on record is {facts.owner or 'nobody'}"
-        subscription = owned.groups.get(GROUP)
-        if subscription is None:
-            return f"{facts.owner} does not know the group"
-        if subscription.state != "Ready":
-            return f"{subscription.state} at {facts.owner}, member {subscription.member}"
-        if subscription.member not in self.pods:
-            return f"bound to {subscription.member}, which is gone"
-        return "Ready"
-
-    def uneven(self) -> list[str]:
-        """Return the pods that have more than their share, or less, with how much they have."""
-        loads = Counter(dict.fromkeys((str(p) for p in self.pods), 0))
-        loads.update(facts.member for facts in self.records.partitions.values())
-        share, extra = divmod(loads.total(), len(loads))
-        return [
-            f"{pod} has {load}"
-            for pod, load in loads.items()
-            if not share <= load <= share + bool(extra)
-        ]
-
-    def backlog(self) -> list[str]:
-        """Return the partitions with messages that are not acknowledged."""
-        return [
-            f"{name}: {facts.cursor} of {len(facts.ids)}"
-            for name, facts in self.records.partitions.items()
-            if facts.cursor < len(facts.ids)
-        ]
 
 
 def with_loop(loop: SimLoop, work: Callable[[], Any]) -> None:
