@@ -79,6 +79,11 @@ async def test_a_broker_serves_it_to_everyone(running):
     assert (status, answer) == (200, json.loads(bodies.encode(DOCUMENT)))
 
 
+async def test_a_method_that_is_not_served_is_answered_with_those_that_are(running):
+    async with running.session.put(f"{running.url}/readyz") as response:
+        assert (response.status, response.headers["Allow"]) == (405, "GET,HEAD")
+
+
 @pytest.mark.parametrize(
     ("path", "status", "body"),
     [

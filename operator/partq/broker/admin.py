@@ -20,6 +20,7 @@ from partq.errors import (
     UnknownGroupError,
 )
 from partq.wire.bodies import (
+    MAX_DRAIN_WAIT_MS,
     Cancels,
     CommitItem,
     Commits,
@@ -32,7 +33,6 @@ from partq.wire.bodies import (
 )
 
 MAX_ITEMS = 65_536
-MAX_WAIT_MS = 10_000
 DEADLINE_POLL_S = 0.05
 
 Item = TypeVar("Item")
@@ -109,8 +109,8 @@ async def drain(broker: Broker, group: str, body: Drains) -> Body:
     Raises:
         BadRequestError: the time to wait is out of range.
     """
-    if not 0 <= body.wait_ms <= MAX_WAIT_MS:
-        raise BadRequestError(f"wait_ms {body.wait_ms}; expected 0 to {MAX_WAIT_MS}")
+    if not 0 <= body.wait_ms <= MAX_DRAIN_WAIT_MS:
+        raise BadRequestError(f"wait_ms {body.wait_ms}; expected 0 to {MAX_DRAIN_WAIT_MS}")
     until = broker.clock() + body.wait_ms / 1000
 
     def is_over(item: DrainItem) -> bool:

@@ -98,6 +98,8 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
             kind(f"{request.method} {request.path}: {error.reason}; see the protocol's page")
         )
         response.set_status(error.status)
+        if "Allow" in error.headers:  # of 405: which methods there are
+            response.headers["Allow"] = error.headers["Allow"]
         return response
     except Exception:  # noqa: BLE001  (the last resort of a server: logged, and hidden)
         _log.exception("%s %s failed", request.method, request.path)

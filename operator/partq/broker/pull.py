@@ -18,10 +18,9 @@ from partq.errors import (
 )
 from partq.store.log import Entry
 from partq.wire import batch, frames
+from partq.wire.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
 
-MAX_MESSAGES = 10_000
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
-MAX_WAIT_MS = 20_000
 
 
 @dataclass(slots=True)
@@ -57,10 +56,10 @@ class Pulls:
         Raises:
             BadRequestError, NotListedError, MemberInUseError: nothing was delivered.
         """
-        if not 1 <= max_messages <= MAX_MESSAGES or not 0 <= wait_ms <= MAX_WAIT_MS:
+        if not 1 <= max_messages <= MAX_PULL_MESSAGES or not 0 <= wait_ms <= MAX_PULL_WAIT_MS:
             raise BadRequestError(
                 f"pull: max_messages {max_messages}, wait_ms {wait_ms}; expected 1 to "
-                f"{MAX_MESSAGES} and 0 to {MAX_WAIT_MS}"
+                f"{MAX_PULL_MESSAGES} and 0 to {MAX_PULL_WAIT_MS}"
             )
         flow, state = await self._flow(group, member, incarnation, address)
         flow.last_seen = self._broker.clock()
@@ -115,7 +114,7 @@ class Pulls:
                 incarnation=incarnation,
                 address=address,
                 kind="pull",
-                credit=MAX_MESSAGES,
+                credit=MAX_PULL_MESSAGES,
             )
             flow.credit = 0
             self._states = {f: s for f, s in self._states.items() if not f.is_closed}

@@ -5,11 +5,31 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from partq.core.model import SLOT_COUNT
 from partq.core.numbering import MAX_NUMBER
 from partq.errors import BadJsonError, BadRequestError
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
+MAX_TIME_MS = 2**53
+"""Far beyond any time, and within what every language's JSON can hold."""
+MAX_PULL_MESSAGES = 10_000
+MAX_PULL_WAIT_MS = 20_000
+MAX_DRAIN_WAIT_MS = 10_000
+
+
+def _told(low: int, high: int) -> msgspec.Meta:
+    """Return bounds that are described here and checked where the message can say more."""
+    return msgspec.Meta(extra_json_schema={"minimum": low, "maximum": high})
+
+
+PartitionText = Annotated[
+    str,
+    msgspec.Meta(
+        description="`GENERATION.INDEX`",
+        extra_json_schema={"pattern": r"^[0-9]{1,9}\.[0-9]{1,9}$", "examples": ["1.0"]},
+    ),
+]
 Sequence = Annotated[
     int,
     msgspec.Meta(
@@ -56,8 +76,8 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
     value: str | None = None
     value_base64: str | None = None
     headers: dict[str, str] | None = None
-    event_time_ms: int = 0
-    slot: int | None = None
+    event_time_ms: Annotated[int, _told(0, MAX_TIME_MS)] = 0
+    slot: Annotated[int, _told(0, SLOT_COUNT - 1)] | None = None
     """Set by a broker that forwards a keyless message, whose slot it has drawn."""
     sequence: Sequence | None = None
     """The message's number among those of its key, with the header Partq-Producer."""
@@ -104,15 +124,15 @@ class PullBody(msgspec.Struct, forbid_unknown_fields=True):
 
     member: str
     incarnation: str
-    max_messages: int = 100
-    wait_ms: int = 1000
+    max_messages: Annotated[int, _told(1, MAX_PULL_MESSAGES)] = 100
+    wait_ms: Annotated[int, _told(0, MAX_PULL_WAIT_MS)] = 1000
     last_answer: int | None = None
 
 
 class AckItem(msgspec.Struct, forbid_unknown_fields=True):
     """Acks of one partition, under one token."""
 
-    partition: str
+    partition: PartitionText
     broker_epoch: int
     epoch: int
     delivery: int = 0
@@ -159,7 +179,7 @@ class LeaveQuery(msgspec.Struct):
 class PartitionName(msgspec.Struct):
     """One partition, by its name."""
 
-    partition: str
+    partition: PartitionText
 
 
 class DrainItem(PartitionName):
@@ -195,7 +215,7 @@ class Drains(msgspec.Struct):
     """Drains to wait for."""
 
     drains: list[DrainItem]
-    wait_ms: int = 0
+    wait_ms: Annotated[int, _told(0, MAX_DRAIN_WAIT_MS)] = 0
 
 
 class Commits(msgspec.Struct):
@@ -213,7 +233,7 @@ class Cancels(msgspec.Struct):
 class PartitionNames(msgspec.Struct):
     """Partitions to claim or to give up."""
 
-    partitions: list[str]
+    partitions: list[PartitionText]
 
 
 MAX_NATURAL = 2**53

@@ -30,13 +30,11 @@ from partq.errors import (
 )
 from partq.wire import batch
 from partq.wire.answers import Placed, PublishResults
-from partq.wire.bodies import PublishBody, PublishHeaders, decode, read_texts
+from partq.wire.bodies import MAX_TIME_MS, PublishBody, PublishHeaders, decode, read_texts
 
 MAX_BODY_MESSAGES = 10_000
 MAX_NUMBERED_MESSAGES = 1_000
 """Each key of them is an entry of the log for itself."""
-MAX_TIME_MS = 2**53
-"""Far beyond any time, and within what every language's JSON can hold."""
 SEQUENCE = "Partq-Sequence"
 
 calls = Calls()

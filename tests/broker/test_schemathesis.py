@@ -1,0 +1,71 @@
+"""Thousands of calls made up from `/openapi.json`: no 5xx, and every answer as it is described."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from partq.testing.local_broker import LocalBroker
+from tests.broker.contract import TABLE
+
+MAX_EXAMPLES = 30
+WAIT_S = 110.0
+CONFIGURATION = """
+[parameters]
+"path.queue" = "orders"
+"path.group" = "workers"
+"path.member" = "m"
+"query.namespace" = "default"
+"""
+# Not "negative_data_rejection": calls of many items answer 200 with an error for each bad one.
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+    "unsupported_method",
+    "ignored_auth",
+)
+
+
+@pytest.mark.timeout(WAIT_S + 60)
+async def test_no_call_is_answered_otherwise_than_described(tmp_path):
+    """The same calls in every run. What fails is printed with a curl command that repeats it."""
+    configuration = tmp_path / "schemathesis.toml"
+    configuration.write_text(CONFIGURATION)
+    root = Path(__file__).parents[2]
+    environment = os.environ | {
+        "PYTHONPATH": str(root),
+        "SCHEMATHESIS_HOOKS": "tests.broker.schemathesis_hooks",
+    }
+    # The lease is long: a broker that is late on a busy machine must not answer 503.
+    async with LocalBroker(lease_ttl_s=30.0) as broker, asyncio.timeout(WAIT_S):
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).parent / "schemathesis"),
+            f"--config-file={configuration}",
+            "run",
+            f"{broker.url}/openapi.json",
+            "--seed=1",
+            "--phases=coverage,fuzzing",
+            f"--max-examples={MAX_EXAMPLES}",
+            f"--checks={','.join(CHECKS)}",
+            f"--header=Authorization: Bearer {broker.tokens.admin}",
+            "--request-timeout=30",
+            "--no-color",
+            cwd=tmp_path,
+            env=environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            output, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    text = output.decode()
+    assert process.returncode == 0, text
+    described = [call for call in TABLE if call.path != "/openapi.json"]  # read, so not called
+    assert f"Tested: {len(described)}\n" in text, text
