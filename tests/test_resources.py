@@ -9,6 +9,7 @@ from partq.resources import (
     MAX_FILE_CHARS,
     ConsumerGroupSpec,
     PartitionedQueueSpec,
+    effective_group,
     effective_queue,
     parse_resources,
 )
@@ -68,13 +69,35 @@ def test_defaults():
             "maxSpoolBytes": None,
             "maxUnackedPerFlow": 10_000,
         },
+        "deadLetter": {"queue": None},
         "groups": ["workers"],
     }
+    effective = effective_group(group, queue)
+    assert effective["ack"] == {"maxRedeliveries": None}
+    assert effective["deadLetter"] == {"queue": "orders-workers-dlq"}
     assert (group.spec.type, group.spec.effective_strategy, group.spec.start) == (
         "Partitioned",
         "sticky",
         "Earliest",
     )
+
+
+@pytest.mark.req("PUL-57")
+@pytest.mark.parametrize(
+    ("of_queue", "of_group", "expected"),
+    [
+        pytest.param("graves", "", "graves", id="the queue's, for all its groups"),
+        pytest.param("graves", "own", "own", id="the group's own"),
+        pytest.param("", "own", "own", id="no other"),
+    ],
+)
+def test_the_dead_letter_queue_has_the_name_that_it_is_given(of_queue, of_group, expected):
+    queue_spec = f"spec: {{deadLetter: {{queue: {of_queue}}}}}\n" if of_queue else ""
+    letter = f", deadLetter: {{queue: {of_group}}}" if of_group else ""
+    text = QUEUE + queue_spec + "---" + GROUP + f"spec: {{queue: orders{letter}}}"
+    resources = parse_resources(text)
+    (queue,), (group,) = resources.queues, resources.groups
+    assert effective_group(group, queue)["deadLetter"]["queue"] == expected
 
 
 def test_every_field_is_described():

@@ -37,11 +37,22 @@ class BrokerMetrics:
             "Messages that were nacked, or in hand for too long.",
             (*scope, "group", "cause"),
         )
+        self._dead_lettered = self._counter(
+            "partq_messages_dead_lettered",
+            "Messages that the dead-letter queue has stored.",
+            (*scope, "group", "reason"),
+        )
         by_partition = (*scope, "partition")
         by_group = (*by_partition, "group")
         self._end = self._gauge("partq_partition_end", "Offset of the next message.", by_partition)
         self._lag = self._gauge("partq_lag", "Messages not yet acknowledged.", by_group)
         self._in_flight = self._gauge("partq_in_flight", "Messages sent, not acked.", by_group)
+        self._waiting = self._gauge(
+            "partq_dead_letters_waiting", "Dead letters on their way to their queue.", by_group
+        )
+        self._blocked = self._gauge(
+            "partq_dead_letters_blocked", "1: deliveries wait until they are stored.", by_group
+        )
         self._flows = self._gauge("partq_flows", "Bound flows.", (*scope, "group"))
         self._owned = self._gauge("partq_partitions_owned", "Partitions of this broker.", scope)
         self._certificate_refused = self._gauge(
@@ -75,6 +86,10 @@ class BrokerMetrics:
         """Count messages that come again because they were not done with."""
         self._taken_back.labels(*self._names, group, cause).inc(messages)
 
+    def dead_lettered(self, group: str, reason: str) -> None:
+        """Count a message that the dead-letter queue has stored."""
+        self._dead_lettered.labels(*self._names, group, reason).inc()
+
     def observe_certificate(self, *, is_refused: bool) -> None:
         """Set what has become of the last change of the certificate; only with TLS."""
         self._certificate_refused.labels(*self._names).set(int(is_refused))
@@ -84,17 +99,26 @@ class BrokerMetrics:
         *,
         ends: dict[str, int],
         lags: dict[tuple[str, str], tuple[int, int]],
+        outboxes: dict[tuple[str, str], tuple[int, bool]],
         flows: dict[str, int],
     ) -> None:
-        """Set the gauges: end by partition, (lag, in flight) by (partition, group), flows."""
-        for gauge in (self._end, self._lag, self._in_flight, self._flows):
+        """Set the gauges.
+
+        End by partition; (lag, in flight) and (dead letters waiting, whether they stop deliveries)
+        by (partition, group); flows by group.
+        """
+        for gauge in (self._end, self._lag, self._in_flight, self._waiting, self._blocked):
             gauge.clear()
+        self._flows.clear()
         self._owned.labels(*self._names).set(len(ends))
         for partition, end in ends.items():
             self._end.labels(*self._names, partition).set(end)
         for (partition, group), (lag, in_flight) in lags.items():
             self._lag.labels(*self._names, partition, group).set(lag)
             self._in_flight.labels(*self._names, partition, group).set(in_flight)
+        for (partition, group), (waiting, is_blocked) in outboxes.items():
+            self._waiting.labels(*self._names, partition, group).set(waiting)
+            self._blocked.labels(*self._names, partition, group).set(int(is_blocked))
         for group, count in flows.items():
             self._flows.labels(*self._names, group).set(count)
 

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from partq.broker.app import make_app
-from partq.broker.calls import ANYONE, OPEN
+from partq.broker.calls import ANYONE, OPEN, PEERS
 from partq.broker.middlewares import STATUS_BY_CODE
 from partq.wire import bodies
 from tests.broker.contract import DOCUMENT, TABLE, check_answer
@@ -57,7 +57,7 @@ def test_every_operation_has_a_name_a_sentence_and_its_roles():
         roles = [] if call.roles == OPEN else [{"token": sorted(call.roles)}]
         assert operation["security"] == roles
         assert ("401" in operation["responses"]) == bool(roles)
-        assert call.roles <= ANYONE
+        assert call.roles <= ANYONE | PEERS
 
 
 def test_all_that_is_referred_to_is_there():

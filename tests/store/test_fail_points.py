@@ -21,10 +21,12 @@ from typing import Any
 
 import pytest
 
+from partq.core.dead_letters import Reason
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.records import HandoffRecord
 from partq.errors import FencedError
 from partq.store.connection import Store
+from partq.store.dead_letters import Outboxes
 from partq.store.events import Events
 from partq.store.fail_point import EXIT_STATUS, FailPoint
 from partq.store.handoffs import Handoffs
@@ -53,6 +55,7 @@ class Stores:
         self.partitions = Partitions(store, keys)
         self.log = Log(store, keys)
         self.leases = Leases(store, keys)
+        self.outboxes = Outboxes(store, keys)
         self.layouts = Layouts(store, keys)
         self.members = Members(store, keys)
         self.handoffs = Handoffs(store, keys)
@@ -129,6 +132,16 @@ class Stores:
         await self.renew()
         await self.leases.release("b-0", "i-0")
 
+    async def add_dead_letter(self):
+        return await self.outboxes.add(
+            P, GROUP, broker_epoch=EPOCH, letters=[(4, Reason.MAX_REDELIVERIES, 3)]
+        )
+
+    async def add_and_remove_dead_letter(self):
+        """What is taken out is what was put in."""
+        (letter,) = await self.add_dead_letter()
+        await self.outboxes.remove(P, GROUP, broker_epoch=EPOCH, number=letter.number)
+
     async def register_and_release(self):
         """What is given up is a life that was registered."""
         await self.layouts.register("0f3a9c1e")
@@ -171,6 +184,7 @@ class Case:
 CASES = {
     "add_event": Case(lambda to: to.events.add("bound", epoch=1)),
     "add_group": Case(lambda to: to.partitions.add_group(P, "second", start="Latest")),
+    "add_dead_letters": Case(lambda to: to.add_dead_letter()),
     "append_batches": Case(lambda to: to.append(2)),
     "bind_member": Case(
         lambda to: to.partitions.bind(P, GROUP, member="m-0", incarnation="x", broker_epoch=EPOCH),
@@ -183,6 +197,7 @@ CASES = {
     "draw_attempt": Case(lambda to: to.handoffs.draw_attempt(GROUP), draws_again=True),
     "find_time": Case(lambda to: to.log.find_time(P, 0)),
     "flush_cursor": Case(lambda to: to.flush(8)),
+    "keep_field": Case(lambda to: to.leases.peer_token("drawn")),
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
     "read_times": Case(lambda to: to.log.read_times(P, [3])),
     "register_life": Case(lambda to: to.layouts.register("0f3a9c1e")),
@@ -190,6 +205,9 @@ CASES = {
         lambda to: to.register_and_release(), first=lambda to: to.layouts.register("0f3a9c1e")
     ),
     "release_lease": Case(lambda to: to.renew_and_release(), first=lambda to: to.renew()),
+    "remove_dead_letter": Case(
+        lambda to: to.add_and_remove_dead_letter(), first=lambda to: to.add_dead_letter()
+    ),
     "remove_pin": Case(
         lambda to: to.pin_and_remove(),
         first=lambda to: to.log.set_pin(P, "reader", 3, broker_epoch=EPOCH),

@@ -20,6 +20,7 @@ from partq.broker.pull import Pulls
 from partq.broker.routes import (
     admin,
     browse,
+    dead_letters,
     flow,
     info,
     members,
@@ -30,6 +31,7 @@ from partq.broker.routes import (
     reset,
 )
 from partq.broker.routes.revoking import watch_tokens
+from partq.broker.targets import Targets
 from partq.broker.tls import Tls
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.settings import BrokerSettings, QueueSettings
@@ -41,10 +43,8 @@ from partq.wire.batch import MAX_BATCH_BYTES
 MAX_BODY_BYTES = 2 * MAX_BATCH_BYTES
 OPEN_GAP_S = 0.5
 SHUTDOWN_TIMEOUT_S = 5.0
-CALLS_OF_ALL = tuple(
-    part.calls
-    for part in (publish, flow, messages, pull, browse, pins, members, info, admin, reset)
-)
+_PARTS = (publish, flow, messages, dead_letters, pull, browse, pins, members, info, admin, reset)
+CALLS_OF_ALL = tuple(part.calls for part in _PARTS)
 
 _log = logging.getLogger(__name__)
 
@@ -61,12 +61,20 @@ def make_app(
     if tls is not None:
         app[TLS] = tls
     app[SOCKETS] = set()
+    app.on_startup.append(_join_queues)
     app.on_shutdown.append(close_all)
     app.cleanup_ctx.append(watch_tokens)
     calls = app[CALLS] = CallTable(CALLS_OF_ALL)
     app[DOCUMENT] = bodies.encode(describe(calls))
     app.add_routes(calls.routes())
     return app
+
+
+async def _join_queues(app: web.Application) -> None:
+    """Let the broker call those of other queues, and know them when they call."""
+    broker = app[BROKER]
+    app[TOKENS].peer_token = lambda: broker.peer_token
+    broker.dead_letters.connect(Targets(broker.store, broker.keys, app[PEERS], app.get(TLS)))
 
 
 async def open_store(settings: QueueSettings, *, fail_point: FailPoint | None = None) -> Store:

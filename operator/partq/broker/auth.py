@@ -25,6 +25,11 @@ class Role(StrEnum):
     PRODUCE = "produce"
     CONSUME = "consume"
     ADMIN = "admin"
+    PEER = "peer"
+    """A broker of another queue; its token is never in a file."""
+
+
+FILE_ROLES = (Role.PRODUCE, Role.CONSUME, Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class Tokens:
         self._looked_at = clock()
         self._changed_ns = path.stat().st_mtime_ns
         self._grants = read_grants(path)
+        self.peer_token: Callable[[], str] = str
+        """Returns the token of brokers of other queues; empty: there is none yet."""
 
     def check(
         self,
@@ -76,7 +83,9 @@ class Tokens:
             raise UnauthorizedError("no token: send the header 'Authorization: Bearer TOKEN'")
         given = token.strip().encode()
         # Every token is compared, in constant time: how long it takes tells nothing.
-        found = [g for g in self._grants if hmac.compare_digest(g.token.encode(), given)]
+        peer = self.peer_token()
+        grants = [*self._grants, *([Grant(peer, queue, Role.PEER, None)] if peer else [])]
+        found = [g for g in grants if hmac.compare_digest(g.token.encode(), given)]
         if not found:
             raise UnauthorizedError("unknown token: ask for one that this queue's broker takes")
         for grant in found:
@@ -131,8 +140,8 @@ def _read_grant(path: Path, number: int, row: Any) -> Grant:
     where = f"tokens file {path}, entry {number}"
     if not isinstance(row, dict) or not {"token", "queue", "role"} <= row.keys():
         raise SettingsError(f"{where}: expected an object with token, queue and role")
-    if row["role"] not in set(Role):
-        raise SettingsError(f"{where}: role {row['role']!r}; expected one of {[*Role]}")
+    if row["role"] not in FILE_ROLES:
+        raise SettingsError(f"{where}: role {row['role']!r}; expected one of {[*FILE_ROLES]}")
     if not isinstance(row["token"], str) or len(row["token"]) < MIN_TOKEN_CHARS:
         raise SettingsError(f"{where}: a token has at least {MIN_TOKEN_CHARS} characters")
     groups = row.get("groups")

@@ -10,7 +10,8 @@ from partq.broker.binder import Binder
 from partq.broker.chain import Reply
 from partq.broker.claims import Claims
 from partq.broker.clock import boot_time
-from partq.broker.config import QueueConfig, read_config
+from partq.broker.config import NO_DEAD_LETTERS, DeadLetterRules, QueueConfig, read_config
+from partq.broker.dead_letters import DeadLetterOffice
 from partq.broker.flusher import Flusher
 from partq.broker.handoff import Handoffs
 from partq.broker.lease import LeaseKeeper
@@ -36,6 +37,7 @@ from partq.errors import (
 from partq.metrics import BrokerMetrics
 from partq.settings import BrokerSettings
 from partq.store.connection import IsLost, Store
+from partq.store.dead_letters import Outboxes
 from partq.store.events import Events
 from partq.store.keys import Keys
 from partq.store.layouts import Layouts
@@ -86,7 +88,10 @@ class Broker:
         self._info: StoreInfo | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
+        self._drawn_token = secrets.token_urlsafe(24)
         self._turn = 0
+        self.peer_token = ""
+        """By which brokers of other queues of this Redis know themselves here; empty: not read."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Ends with the error that the process cannot go on with."""
         self.progress = Progress()
@@ -145,6 +150,17 @@ class Broker:
             rules=self._redelivery,
             metrics=self.metrics,
             progress=self.progress,
+        )
+        self.dead_letters = DeadLetterOffice(
+            Outboxes(store, keys),
+            self.log,
+            keys,
+            flusher=self.flusher,
+            clock=self.clock,
+            rules=self._dead_letters_of,
+            on_lost=self.ownership.lose_subscription,
+            spawn=self._spawn,
+            metrics=self.metrics,
         )
         self.trimmer = Trimmer(self.owned, self.log, on_lost=self.ownership.lose)
         self.handoffs = Handoffs(
@@ -296,6 +312,7 @@ class Broker:
         self.ownership.store_restarted(lambda partition: is_lost(self.keys.meta(partition)))
 
     def _claimed(self, owned: OwnedPartition) -> None:
+        self.dead_letters.watch(owned)
         self.binder.take_up_later(owned)
         self.claims.owners[owned.id] = self.id
         self._spawn(self._record_owner(owned.id), f"record {owned.id}")
@@ -317,6 +334,7 @@ class Broker:
     async def refresh(self) -> None:
         """Read the queue's settings now; start the books of new groups, or end it all."""
         config = await read_config(self.layouts)
+        self.peer_token = await self.leases.peer_token(self._drawn_token)
         self._config = config
         if config.is_deleted:
             self.ownership.drop_all()
@@ -336,6 +354,7 @@ class Broker:
                     continue  # its cursor is being made: the next refresh finds it
                 if self.owned.get(owned.id) is owned:
                     owned.add_groups({group: record})
+            self.dead_letters.watch(owned)
 
     async def _refresh_forever(self) -> None:
         while True:
@@ -353,26 +372,14 @@ class Broker:
             self.binder.expire()
             self.outcomes.time_out()
 
-    def render_metrics(self) -> bytes:
-        """Return all metrics, the gauges as of now."""
-        flows: dict[str, int] = {}
-        for flow in self.binder.flows:
-            flows[flow.group] = flows.get(flow.group, 0) + 1
-        self.metrics.observe(
-            ends={str(owned.id): owned.tail.end for owned in self.owned.values()},
-            lags={
-                (str(owned.id), s.group): (owned.tail.end - s.book.cursor, s.book.in_flight)
-                for owned in self.owned.values()
-                for s in owned.groups.values()
-            },
-            flows=flows,
-        )
-        return self.metrics.render()
-
     def _redelivery(self, group: str) -> Redelivery:
         """Return the rules of a group; one that is being made has the defaults."""
         config = self._config
         return (config and config.redelivery.get(group)) or Redelivery()
+
+    def _dead_letters_of(self, group: str) -> DeadLetterRules:
+        config = self._config
+        return (config and config.dead_letters.get(group)) or NO_DEAD_LETTERS
 
     def _wake_flows(self) -> None:
         for flow in self.binder.flows:

@@ -11,17 +11,19 @@ from typing import Any
 
 from aiohttp import web
 
-from partq.broker.auth import Role
+from partq.broker.auth import FILE_ROLES, Role
 from partq.errors import PartqError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 OPEN: frozenset[Role] = frozenset()
 """No token is asked for."""
-ANYONE = frozenset(Role)
+ANYONE = frozenset(FILE_ROLES)
 PRODUCERS = frozenset({Role.PRODUCE, Role.ADMIN})
 CONSUMERS = frozenset({Role.CONSUME, Role.ADMIN})
 ADMINS = frozenset({Role.ADMIN})
+PEERS = frozenset({Role.PEER})
+"""Brokers of other queues, which send dead letters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,20 @@ from partq.errors import UnknownQueueError
 from partq.store.layouts import Layouts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterRules:
+    """What a group wants done with messages that it does not get done."""
+
+    max_redeliveries: int | None
+    """How often one is delivered again through a fault of its own, at most; None: no limit."""
+    queue: str
+    """Where they go."""
+
+
+NO_DEAD_LETTERS = DeadLetterRules(max_redeliveries=None, queue="")
+"""Of a group whose settings are not on record (any more)."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
     """The effective settings of the queue, as the operator wrote them."""
@@ -19,6 +33,8 @@ class QueueConfig:
     groups: frozenset[str]
     redelivery: Mapping[str, Redelivery]
     """The rules of each group."""
+    dead_letters: Mapping[str, DeadLetterRules]
+    """Of each group; without those whose settings an earlier version wrote."""
     keyless_policy: str
     max_message_bytes: int
     max_spool_bytes: int | None
@@ -40,7 +56,7 @@ async def read_config(layouts: Layouts) -> QueueConfig:
     Raises:
         UnknownQueueError: the queue is not there.
     """
-    stored = await layouts.read()
+    known = await layouts.read()
     config = await layouts.read_config()
     if config is None:
         raise UnknownQueueError("the queue has no settings in the store: nobody has created it yet")
@@ -48,19 +64,30 @@ async def read_config(layouts: Layouts) -> QueueConfig:
     limits: Mapping[str, Any] = spec["limits"]
     groups = sorted(spec["groups"])
     found = await asyncio.gather(*map(layouts.read_group_config, groups))
+    specs = {
+        group: config.spec
+        for group, config in zip(groups, found, strict=True)
+        if config is not None
+    }
     return QueueConfig(
-        layout=stored.layout,
+        layout=known.layout,
         groups=frozenset(groups),
-        redelivery={
-            group: _redelivery(config.spec)
-            for group, config in zip(groups, found, strict=True)
-            if config is not None
+        redelivery={group: _redelivery(spec) for group, spec in specs.items()},
+        dead_letters={
+            group: _dead_letters(spec) for group, spec in specs.items() if "deadLetter" in spec
         },
         keyless_policy=str(spec["keylessPolicy"]),
         max_message_bytes=int(limits["maxMessageBytes"]),
         max_spool_bytes=limits.get("maxSpoolBytes"),
         max_unacked_per_flow=int(limits["maxUnackedPerFlow"]),
-        is_deleted=stored.tombstone,
+        is_deleted=known.tombstone,
+    )
+
+
+def _dead_letters(spec: Mapping[str, Any]) -> DeadLetterRules:
+    return DeadLetterRules(
+        max_redeliveries=spec["ack"]["maxRedeliveries"],
+        queue=str(spec["deadLetter"]["queue"]),
     )
 
 

@@ -115,7 +115,7 @@ class Flusher:
                     await asyncio.sleep(RETRY_GAP_S)
                     continue
                 is_failing = False
-                subscription.counts_stored = max(subscription.counts_stored, counts)
+                subscription.note_counts(counts)
                 for answer in answers:
                     answer(None)
                 answers = []

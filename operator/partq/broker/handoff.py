@@ -185,7 +185,7 @@ class Handoffs:
             )
             subscription.end_pause()
             subscription.unbind(cause)
-            subscription.counts_stored = subscription.counts  # the script has stored them
+            subscription.note_counts(subscription.counts)  # the script has stored them
             subscription.member = target
             subscription.incarnation = ""
             subscription.epoch = epoch

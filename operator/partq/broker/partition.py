@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from partq.broker.chain import AppendChain
+from partq.broker.outbox import Outbox
 from partq.broker.subscription import Subscription
 from partq.broker.tail import Tail
 from partq.core.delivery import Delivery
@@ -59,7 +60,7 @@ class OwnedPartition:
         """Start the books of groups that are not here yet."""
         for group, record in cursors.items():
             if group not in self.groups:
-                self.groups[group] = Subscription(
+                subscription = self.groups[group] = Subscription(
                     partition=self.id,
                     broker_epoch=self.broker_epoch,
                     group=group,
@@ -68,6 +69,10 @@ class OwnedPartition:
                     epoch=record.epoch,
                     closed_attempt=record.attempt,
                     book=Delivery(record.cursor, record.acked, record.redeliveries),
+                    outbox=Outbox(list(record.outbox)),
+                )
+                subscription.book.discard(
+                    sorted((letter.offset, letter.offset + 1) for letter in record.outbox)
                 )
 
     def accept(self, entries: list[Entry]) -> None:

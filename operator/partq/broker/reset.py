@@ -149,4 +149,5 @@ async def _move(broker: Broker, subscription: Subscription, wanted: int) -> None
     # Dropped meanwhile, it is nobody's book any more, and whoever claims reads what was stored.
     subscription.book = subscription.book.moved_to(cursor)
     subscription.counts_stored = subscription.counts  # there are none any more
+    subscription.outbox.doomed.clear()
     subscription.epoch = epoch

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from partq.broker.outbox import Outbox
 from partq.core.delivery import Delivery
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
 from partq.errors import FencedError, PartqError
@@ -63,6 +64,9 @@ class Subscription:
     closed_attempt: int
     """Attempts up to this one are over, by commit, cancel or lapse."""
     book: Delivery
+    outbox: Outbox = field(default_factory=Outbox)
+    after_counts: Callable[["Subscription"], None] | None = None
+    """Called when redelivery counts have changed and are stored, before anything goes out."""
     flow: "Flow | None" = None
     pause: Pause | None = None
     last_commit: Closed | None = None
@@ -113,6 +117,7 @@ class Subscription:
             and self.pause is None
             and not self.is_committing
             and not self.must_flush_first
+            and not self.outbox.is_holding
             and not self.is_dropped
         )
 
@@ -120,6 +125,18 @@ class Subscription:
     def is_drained(self) -> bool:
         """Whether nothing is in flight and all acks are stored."""
         return self.book.in_flight == 0 and not self.is_dirty and not self.is_flushing
+
+    @property
+    def mark(self) -> int:
+        """The lowest offset that the group still needs in the log."""
+        return min([self.book.cursor, *(letter.offset for letter in self.outbox.letters)])
+
+    def note_counts(self, counts: int) -> None:
+        """Note that the redelivery counts are stored as they were at `counts`."""
+        if counts > self.counts_stored:
+            self.counts_stored = counts
+            if self.after_counts is not None:
+                self.after_counts(self)
 
     def unbind(self, cause: Cause) -> None:
         """Take the partition from its flow; what is in flight goes out again, for `cause`.

@@ -42,7 +42,7 @@ class Trimmer:
             StoreUnavailableError: no answer; what is left is trimmed another time.
         """
         for owned in list(self._owned.values()):
-            marks = tuple(s.book.cursor for s in owned.groups.values())
+            marks = tuple(s.mark for s in owned.groups.values())
             last = self._trimmed.get(owned.id)
             if not marks or (last is not None and last.marks == marks and last.is_done):
                 continue

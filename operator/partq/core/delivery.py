@@ -224,6 +224,12 @@ class Delivery:
         if upto > self.cursor:
             self._done(self.cursor, upto)
             self.cursor = upto
+        self.discard(ranges)
+        return before - self.in_flight
+
+    def discard(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """Have done with `ranges`, for whatever reason; return how many were in flight."""
+        before = self.in_flight
         for start, stop in ranges:
             low = max(start, self.cursor)
             if low < stop:

@@ -25,7 +25,8 @@ def network_policy(queue: str, redis_url: str, *, limits_egress: bool) -> dict[s
         "ingress": [{"from": [{"namespaceSelector": {}}], "ports": [_port(names.BROKER_PORT)]}],
     }
     if limits_egress:
-        peers = [{"podSelector": {"matchLabels": names.selector(queue)}}]
+        # Brokers of every queue of the namespace: this one's, and those of dead-letter queues.
+        peers = [{"podSelector": {"matchLabels": names.ANY_BROKER}}]
         spec["policyTypes"] = ["Ingress", "Egress"]
         spec["egress"] = [
             {"to": peers, "ports": [_port(names.BROKER_PORT)]},

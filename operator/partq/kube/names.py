@@ -56,6 +56,10 @@ def labels(queue: str) -> dict[str, str]:
     }
 
 
+ANY_BROKER = {"app.kubernetes.io/name": "partq", "app.kubernetes.io/component": "broker"}
+"""Labels of the broker pods of every queue."""
+
+
 def selector(queue: str) -> dict[str, str]:
     """Return the labels that select a queue's broker pods; they never change."""
     return {"app.kubernetes.io/name": "partq", QUEUE_LABEL: queue}

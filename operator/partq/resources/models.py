@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from partq.resources.base import Model, Name, QueueName, rule
-from partq.resources.redelivery import Ack, Nack
+from partq.resources.redelivery import Ack, DeadLetter, Nack
 
 API_GROUP = "partq.dev"
 API_VERSION = f"{API_GROUP}/v1alpha1"
@@ -227,6 +227,8 @@ class PartitionedQueueSpec(Model):
     """When and how partitions move between the members of a group."""
     limits: Limits = Limits()
     """What the brokers refuse or hold back."""
+    dead_letter: DeadLetter = DeadLetter()
+    """Where messages go that a group does not get done; a group may say otherwise."""
     redis: Redis | None = None
     """Where the queue is stored; left out: the operator's Redis. A queue does not move: after a
     change its messages stay where they are. The embedded runtime has its own Redis."""
@@ -316,6 +318,8 @@ class ConsumerGroupSpec(Model):
     """How messages are acknowledged, and when that is given up."""
     nack: Nack = Nack()
     """What becomes of messages that the application gives back."""
+    dead_letter: DeadLetter | None = None
+    """Where messages go that the group does not get done; left out: as the queue says."""
     start: Literal["Earliest", "Latest"] = Field(
         default="Earliest",
         json_schema_extra=rule("self == oldSelf", "start counts when the group is made, not later"),

@@ -12,9 +12,11 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from partq.core.dead_letters import default_target
 from partq.errors import SettingsError
 from partq.resources.base import DNS_LABEL
 from partq.resources.models import ConsumerGroup, PartitionedQueue
+from partq.resources.redelivery import DeadLetter
 
 MAX_FILE_CHARS = 1024 * 1024
 """The most characters of a file of resources; etcd takes no larger object either."""
@@ -61,7 +63,22 @@ def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, 
         **group.spec.model_dump(by_alias=True, exclude={"selector"}),
         "strategy": group.spec.effective_strategy,
         "rebalance": {**queue.spec.rebalance.model_dump(by_alias=True), **own},
+        "deadLetter": {
+            **dead_letter_of(group, queue).model_dump(by_alias=True),
+            "queue": dead_letter_queue(group, queue),
+        },
     }
+
+
+def dead_letter_of(group: ConsumerGroup, queue: PartitionedQueue) -> DeadLetter:
+    """Return what holds for a group: its own, or its queue's."""
+    return group.spec.dead_letter or queue.spec.dead_letter
+
+
+def dead_letter_queue(group: ConsumerGroup, queue: PartitionedQueue) -> str:
+    """Return the name of a group's dead-letter queue."""
+    named = dead_letter_of(group, queue).queue
+    return named or default_target(queue.metadata.name, group.metadata.name)
 
 
 def parse_resource(

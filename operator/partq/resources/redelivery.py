@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from partq.resources.base import Model
+from partq.resources.base import Model, QueueName
 
 _Wait = Annotated[float, Field(ge=0, le=86_400)]
 
@@ -31,6 +31,10 @@ class Ack(Model):
     backoff: Backoff | None = None
     """How long such a message waits before it is delivered again; left out: not at all."""
 
+    max_redeliveries: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    """How often a message is delivered again through a fault of its own; then it is moved to the
+    dead-letter queue. Left out: no limit."""
+
 
 class Nack(Model):
     """What becomes of messages that the application gives back."""
@@ -42,3 +46,10 @@ class Nack(Model):
     """How long the message waits before it is delivered again, unless the application says so."""
     backoff: Backoff | None = None
     """Waits in the place of `delaySeconds`; left out: all waits are as long."""
+
+
+class DeadLetter(Model):
+    """Where a group's messages go that it does not get done."""
+
+    queue: QueueName | None = None
+    """A PartitionedQueue of the same namespace and the same Redis; left out: `QUEUE-GROUP-dlq`."""

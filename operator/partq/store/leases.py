@@ -9,6 +9,8 @@ from partq.errors import FencedError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 
+_PEER = "peer_token"
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -65,6 +67,19 @@ class Leases:
         field = f"owner:{partition}"
         args = (1, field, broker) if broker else (0, field)
         await self._store.run("write_fields", [self._key], args)
+
+    async def peer_token(self, drawn: str) -> str:
+        """Return the token by which brokers of other queues of this Redis know themselves here.
+
+        `drawn` becomes it, if there is none yet. Whoever can read it can read and write all that
+        the queue stores: it opens nothing that is not open to them.
+        """
+        return str(await self._store.run("keep_field", [self._key], [_PEER, drawn]), "utf-8")
+
+    async def read_peer_token(self) -> str | None:
+        """Return that token; None: no broker of the queue has run yet."""
+        found = await self._store.read("HGET", self._key, _PEER)
+        return found.decode() if found else None
 
     async def read(self) -> BrokerIndex:
         """Return every lease, over or not, and the index of owners."""

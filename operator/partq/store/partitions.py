@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from partq.core.dead_letters import DeadLetter
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId
 from partq.errors import (
     AttemptRefusedError,
@@ -16,6 +17,7 @@ from partq.errors import (
 )
 from partq.store.codec import Range, decode_counts, decode_ranges, encode_counts, encode_ranges
 from partq.store.connection import Store
+from partq.store.dead_letters import decode_outbox
 from partq.store.keys import Keys
 from partq.store.node import Lane
 
@@ -66,6 +68,8 @@ class CursorRecord:
     """Offset → how often it was delivered again; only where that is not 0."""
     cause: int
     """Of the last change of member."""
+    outbox: list[DeadLetter]
+    """Dead letters on their way, by rising numbers: done for the group, and they hold the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,4 +387,5 @@ def _cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
         acked=decode_ranges(fields[b"acked"]),
         redeliveries=decode_counts(fields[b"redeliveries"]),
         cause=int(fields[b"cause"]),
+        outbox=decode_outbox(fields.get(b"outbox", b"")),
     )

@@ -342,3 +342,12 @@ class ResetResults(msgspec.Struct):
     """One result per partition, by its name."""
 
     partitions: dict[str, ResetResult]
+
+
+class DeadLetterAnswer(msgspec.Struct):
+    """Where a dead letter is stored."""
+
+    is_stored_before: bool
+    """It was stored under this number by an earlier call."""
+    offset: int
+    """-1: stored before, and its place is forgotten."""

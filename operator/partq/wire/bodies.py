@@ -119,6 +119,17 @@ class ProducerQuery(msgspec.Struct):
     """None: those of a producer that numbers by partition."""
 
 
+class DeadLetterBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A dead letter of another queue."""
+
+    partition: str
+    producer: str
+    """Names the sender, which numbers its letters."""
+    number: int
+    batch_base64: str
+    """A batch of one message, as the protocol's page has it."""
+
+
 class PullBody(msgspec.Struct, forbid_unknown_fields=True):
     """A pull."""
 

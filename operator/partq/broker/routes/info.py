@@ -7,6 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from partq.broker.calls import ADMINS, ANYONE, OPEN, PRODUCERS, Calls, PlainText
+from partq.broker.gauges import render_metrics
 from partq.broker.keys import BROKER, DOCUMENT, PEERS, TLS
 from partq.broker.middlewares import json_response
 from partq.broker.picture import read_picture
@@ -58,7 +59,7 @@ async def metrics(request: web.Request) -> web.Response:
     broker, tls = request.app[BROKER], request.app.get(TLS)
     if tls is not None:
         broker.metrics.observe_certificate(is_refused=tls.is_refused)
-    body = broker.render_metrics()
+    body = render_metrics(broker)
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
 

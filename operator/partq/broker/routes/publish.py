@@ -10,6 +10,7 @@ from partq.broker.broker import Broker
 from partq.broker.calls import PRODUCERS, Calls, WebSocket
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter
+from partq.core.dead_letters import PRODUCER_PREFIX
 from partq.core.model import PartitionId
 from partq.core.numbering import MAX_PRODUCER_CHARS, is_producer_id
 from partq.errors import BadFrameError, BadRequestError, NotOwnerError, PartqError
@@ -94,6 +95,11 @@ class Producing:
             raise BadRequestError(
                 f"producer {hello.producer[:40]!r}; expected 1 to {MAX_PRODUCER_CHARS} printable "
                 "characters"
+            )
+        if hello.producer.startswith(PRODUCER_PREFIX):
+            raise BadRequestError(
+                f"producer {hello.producer[:40]!r}; names that begin with {PRODUCER_PREFIX} are "
+                "those of dead letters: choose another one"
             )
         self._producer = hello.producer
         self._answer(

@@ -16,6 +16,8 @@ local IDLE_MS = 24 * 3600 * 1000
 local MAX_PRODUCERS = 10000
 local REMEMBERED = 5
 local SAMPLE = 16
+-- Outboxes of dead letters: one batch at a time, numbered with gaps, never forgotten by age.
+local SPARSE = "dlq:"
 
 local meta, log, producers = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call("HMGET", meta,
@@ -57,6 +59,10 @@ local function recall(name)
   return state
 end
 
+local function is_sparse(name)
+  return string.sub(name, 1, #SPARSE) == SPARSE
+end
+
 local function verdict(letter, offset, due)
   table.insert(verdicts, string.format("%s:%.0f:%.0f", letter, offset, due))
 end
@@ -78,15 +84,15 @@ for i = 5, #ARGV, 4 do
     state = recall(name)
     is_due = false
     if not state then
-      if first == 0 then
-        state = {due = 0, batches = {}}
+      if first == 0 or is_sparse(name) then
+        state = {due = first, batches = {}}
         known[name] = state
         changed[name] = "new"
         is_due = true
       else
         verdict("U", -1, -1)
       end
-    elseif first == state.due then
+    elseif first == state.due or (first > state.due and is_sparse(name)) then
       is_due = true
     elseif first > state.due then
       verdict("O", -1, state.due)
@@ -134,7 +140,7 @@ for name, age in pairs(changed) do
     local oldest, oldest_at
     for i = 1, #sample, 2 do
       local used_at = tonumber(string.match(sample[i + 1], "^%d+ (%d+)"))
-      if not known[sample[i]] then
+      if not known[sample[i]] and not is_sparse(sample[i]) then
         if at - used_at > IDLE_MS then
           redis.call("HDEL", producers, sample[i])
           is_above = false

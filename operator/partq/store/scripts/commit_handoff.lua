@@ -24,7 +24,7 @@ if not meta[3] then
   return -2
 end
 local cursor = redis.call("HMGET", KEYS[2],
-  "member", "epoch", "attempt", "attempt_target", "attempt_epoch")
+  "member", "epoch", "attempt", "attempt_target", "attempt_epoch", "outbox_lowest")
 if cursor[3] == ARGV[5] and cursor[4] == ARGV[6] then
   return tonumber(cursor[5])
 end
@@ -42,5 +42,8 @@ redis.call("HSET", KEYS[2],
   "member", ARGV[6], "incarnation", "", "epoch", epoch_text, "cause", ARGV[7],
   "attempt", ARGV[5], "attempt_target", ARGV[6], "attempt_epoch", epoch_text,
   "cursor", ARGV[8], "acked", ARGV[9], "redeliveries", ARGV[10])
-redis.call("HSET", KEYS[1], "mark:" .. ARGV[2], ARGV[8])
+-- What waits in the outbox holds the log, too.
+local lowest = tonumber(cursor[6] or "") or math.huge
+redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
+  string.format("%.0f", math.min(tonumber(ARGV[8]), lowest)))
 return epoch

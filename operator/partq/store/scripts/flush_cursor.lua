@@ -19,5 +19,8 @@ if not meta[3] then
   return -2
 end
 redis.call("HSET", KEYS[2], "cursor", ARGV[3], "acked", ARGV[4], "redeliveries", ARGV[5])
-redis.call("HSET", KEYS[1], "mark:" .. ARGV[2], ARGV[3])
+-- What waits in the outbox holds the log, too.
+local lowest = tonumber(redis.call("HGET", KEYS[2], "outbox_lowest") or "") or math.huge
+redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
+  string.format("%.0f", math.min(tonumber(ARGV[3]), lowest)))
 return 1

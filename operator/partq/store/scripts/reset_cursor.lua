@@ -14,7 +14,7 @@ end
 if not meta[4] then
   return -2
 end
-local known = redis.call("HGET", KEYS[2], "epoch")
+local known, lowest = unpack(redis.call("HMGET", KEYS[2], "epoch", "outbox_lowest"))
 if known ~= ARGV[3] then
   return -1
 end
@@ -25,5 +25,7 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = math.max(tonumber(known) + 1, now_ms)
 redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch),
   "cursor", cursor_text, "acked", "", "redeliveries", "")
-redis.call("HSET", KEYS[1], "mark:" .. ARGV[2], cursor_text)
+-- What waits in the outbox holds the log, too.
+redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
+  string.format("%.0f", math.min(cursor, tonumber(lowest or "") or math.huge)))
 return {epoch, cursor}

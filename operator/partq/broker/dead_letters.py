@@ -1,0 +1,268 @@
+"""Moves what a group does not get done to its outbox, and from there to the dead-letter queue.
+
+Three steps, each safe to repeat, so that whoever owns the partition goes on after any crash: one
+script puts the offset into the outbox, the target stores the message under the number that it got
+there, one script takes it out. One message of an outbox is on its way at a time: they arrive in
+the order of their numbers, and a number below the target's last one is a repeat.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from partq.broker.config import DeadLetterRules
+from partq.broker.flusher import Flusher
+from partq.broker.outbox import Trouble
+from partq.broker.partition import OwnedPartition
+from partq.broker.subscription import Subscription
+from partq.core.dead_letters import DeadLetter, Origin, Reason, headers_of, producer_of
+from partq.core.delivery import Delivery
+from partq.core.model import Offset
+from partq.errors import (
+    ConflictError,
+    FencedError,
+    PartqError,
+    UnavailableError,
+    UndecodableError,
+    UnknownGroupError,
+)
+from partq.metrics import BrokerMetrics
+from partq.store.dead_letters import Outboxes
+from partq.store.keys import Keys
+from partq.store.log import Entry, Log
+from partq.wire import batch
+
+MOVES_AT_ONCE = 100
+"""Messages that one script moves at most."""
+FIRST_WAIT_S = 0.1
+"""How long the first repeat of a failed step waits; the wait doubles from time to time."""
+LONGEST_WAIT_S = 2.0
+PATIENCE_S = 5.0
+"""A target that takes nothing for so long stops the partition: it may just be restarting."""
+UNDECODABLE = "partq-dead-letter-undecodable"
+"""A header: the value is the stored batch as it is, because it does not open."""
+
+_log = logging.getLogger(__name__)
+
+
+class Target(Protocol):
+    """Where dead letters go."""
+
+    async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> None:
+        """Have a batch of one message stored; a number that is known there is stored already.
+
+        Raises:
+            PartqError: it is not stored, or that is not known.
+        """
+
+
+class DeadLetterOffice:
+    """Empties the outboxes of the partitions that this broker owns, each by a task of its own."""
+
+    def __init__(
+        self,
+        outboxes: Outboxes,
+        log: Log,
+        keys: Keys,
+        *,
+        flusher: Flusher,
+        clock: Callable[[], float],
+        rules: Callable[[str], DeadLetterRules],
+        on_lost: Callable[[Subscription, PartqError], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        metrics: BrokerMetrics,
+    ) -> None:
+        self._outboxes = outboxes
+        self._log = log
+        self._keys = keys
+        self._flusher = flusher
+        self._clock = clock
+        self._rules = rules
+        self._target: Target | None = None
+        self._on_lost = on_lost
+        self._spawn = spawn
+        self._metrics = metrics
+
+    def connect(self, target: Target) -> None:
+        """Say how other queues are reached; before that nothing is sent."""
+        self._target = target
+
+    def watch(self, owned: OwnedPartition) -> None:
+        """Go on with the outboxes of a partition, and look at what its groups exceed."""
+        for subscription in owned.groups.values():
+            if subscription.after_counts is None:
+                subscription.after_counts = self.check
+                if subscription.outbox.letters:
+                    # They count as done, which the stored book may not say yet.
+                    self._flusher.notice(subscription)
+            self.check(subscription)
+
+    def check(self, subscription: Subscription) -> None:
+        """Doom the messages that were delivered again more often than the group allows."""
+        limit = self._rules(subscription.group).max_redeliveries
+        if limit is not None:
+            exceeding = subscription.book.exceeding(limit)
+            self.doom(subscription, exceeding, Reason.MAX_REDELIVERIES)
+        elif subscription.outbox.letters:
+            self._work_on(subscription)
+
+    def doom(self, subscription: Subscription, offsets: list[int], reason: Reason) -> None:
+        """Have messages moved that are not in flight; until they are, nothing is delivered."""
+        for offset in offsets:
+            subscription.outbox.doomed.setdefault(offset, reason)
+        if subscription.outbox.doomed or subscription.outbox.letters:
+            self._work_on(subscription)
+
+    def _work_on(self, subscription: Subscription) -> None:
+        if not subscription.outbox.is_working and not subscription.is_dropped:
+            subscription.outbox.is_working = True
+            name = f"dead letters {subscription.partition}/{subscription.group}"
+            self._spawn(self._work(subscription), name)
+
+    async def _work(self, subscription: Subscription) -> None:
+        outbox = subscription.outbox
+        wait_s = FIRST_WAIT_S
+        try:
+            while (outbox.doomed or outbox.letters) and not subscription.is_dropped:
+                try:
+                    await self._step(subscription)
+                except PartqError as error:
+                    self._note(subscription, error)
+                    await asyncio.sleep(wait_s)
+                    wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+                else:
+                    wait_s = FIRST_WAIT_S
+        finally:
+            outbox.is_working = False
+
+    async def _step(self, subscription: Subscription) -> None:
+        """Move what is doomed while there is room, else send the next letter.
+
+        Raises:
+            PartqError: the step is to be repeated.
+        """
+        outbox = subscription.outbox
+        if outbox.doomed and outbox.room:
+            await self._move(subscription)
+            return
+        if self._target is None:
+            raise UnavailableError("dead letters: the broker has no road to other queues yet")
+        letter = outbox.letters[0]
+        queue = self._rules(subscription.group).queue
+        slot, data = await self._read(subscription, letter)
+        producer = producer_of(self._keys.uid, subscription.partition, subscription.group)
+        await self._target.send(queue, slot, data, producer, letter.number)
+        # Taken out only once the stored book says that the group has done with it.
+        await self._flusher.settle(subscription)
+        if await self._in_record(subscription, self._remove(subscription, letter)):
+            outbox.letters.pop(0)
+            self._end_trouble(subscription)
+            self._metrics.dead_lettered(subscription.group, Reason(letter.reason).word)
+            self._resume(subscription)
+
+    async def _move(self, subscription: Subscription) -> None:
+        outbox, book = subscription.outbox, subscription.book
+        counts = book.redeliveries
+        for offset in [offset for offset in outbox.doomed if _is_done(book, offset)]:
+            del outbox.doomed[offset]
+        chosen = sorted(outbox.doomed.items())[: min(outbox.room, MOVES_AT_ONCE)]
+        if not chosen:
+            self._resume(subscription)
+            return
+        add = self._outboxes.add(
+            subscription.partition,
+            subscription.group,
+            broker_epoch=subscription.broker_epoch,
+            letters=[(offset, reason, counts.get(offset, 0)) for offset, reason in chosen],
+        )
+
+        async def move() -> None:
+            outbox.letters = await add
+
+        if not await self._in_record(subscription, move()):
+            return
+        for offset, _ in chosen:
+            outbox.doomed.pop(offset, None)
+            was_in_flight = book.discard([(offset, offset + 1)])
+            if subscription.flow is not None:
+                subscription.flow.unacked -= was_in_flight
+        self._flusher.notice(subscription)
+        self._resume(subscription)
+
+    async def _remove(self, subscription: Subscription, letter: DeadLetter) -> None:
+        await self._outboxes.remove(
+            subscription.partition,
+            subscription.group,
+            broker_epoch=subscription.broker_epoch,
+            number=letter.number,
+        )
+
+    async def _in_record(
+        self, subscription: Subscription, change: Coroutine[Any, Any, None]
+    ) -> bool:
+        """Change the stored outbox; False: the partition or the group is not served here."""
+        try:
+            await change
+        except (FencedError, UnknownGroupError) as error:
+            self._on_lost(subscription, error)
+        return not subscription.is_dropped
+
+    async def _read(self, subscription: Subscription, letter: DeadLetter) -> tuple[int, bytes]:
+        """Return a message's slot, and it alone as a batch, with what became of it."""
+        partition, offset = subscription.partition, Offset(letter.offset)
+        entries = await self._log.read(partition, offset, max_bytes=1, max_entries=1)
+        if not entries or not entries[0].first <= offset < entries[0].first + entries[0].count:
+            error = ConflictError(f"partition {partition}: dead letter {offset} is not in the log")
+            if not subscription.is_dropped:
+                self._on_lost(subscription, error)
+            raise error
+        entry = entries[0]
+        at = offset - entry.first
+        slot = batch.read_slots(entry.data, batch.read_header(entry.data))[at]
+        message = _open(entry, at)
+        origin = Origin(self._keys.queue, subscription.group, partition, offset, entry.broker_epoch)
+        message.headers = headers_of(message.headers, origin, letter)
+        return slot, batch.encode([batch.encode_message(message)], [slot])
+
+    def _note(self, subscription: Subscription, error: PartqError) -> None:
+        """Remember why a step failed, and say so once when that lasts."""
+        now, outbox = self._clock(), subscription.outbox
+        if outbox.trouble is None:
+            outbox.trouble = Trouble(error.message, now)
+        outbox.trouble.message = error.message
+        if not outbox.trouble.is_lasting and now - outbox.trouble.since >= PATIENCE_S:
+            outbox.trouble.is_lasting = True
+            _log.warning(
+                "dead letters of %s, group %s: %s; its deliveries wait until they are stored",
+                subscription.partition,
+                subscription.group,
+                error.message,
+            )
+
+    def _end_trouble(self, subscription: Subscription) -> None:
+        trouble, subscription.outbox.trouble = subscription.outbox.trouble, None
+        if trouble is not None and trouble.is_lasting:
+            _log.info(
+                "dead letters of %s, group %s: stored again",
+                subscription.partition,
+                subscription.group,
+            )
+
+    def _resume(self, subscription: Subscription) -> None:
+        if subscription.flow is not None and subscription.is_open:
+            subscription.flow.notice(subscription)
+
+
+def _is_done(book: Delivery, offset: int) -> bool:
+    """Whether the group has done with an offset meanwhile."""
+    return offset < book.cursor or book.acked.end_of_run(offset) != offset
+
+
+def _open(entry: Entry, at: int) -> batch.Message:
+    """Return a message of a batch; of one that does not open, all of it as the value."""
+    try:
+        (message,) = batch.decode(entry.data, at, at + 1)
+    except UndecodableError:
+        return batch.Message(None, entry.data, {UNDECODABLE: str(at)})
+    return message

@@ -1,0 +1,24 @@
+"""The metrics of a broker, with its gauges as of now."""
+
+from partq.broker.broker import Broker
+
+
+def render_metrics(broker: Broker) -> bytes:
+    """Return all metrics in Prometheus's text format."""
+    flows: dict[str, int] = {}
+    for flow in broker.binder.flows:
+        flows[flow.group] = flows.get(flow.group, 0) + 1
+    books = [
+        ((str(owned.id), each.group), owned.tail.end, each)
+        for owned in broker.owned.values()
+        for each in owned.groups.values()
+    ]
+    broker.metrics.observe(
+        ends={str(owned.id): owned.tail.end for owned in broker.owned.values()},
+        lags={key: (end - each.book.cursor, each.book.in_flight) for key, end, each in books},
+        outboxes={
+            key: (len(each.outbox.letters), bool(each.outbox.blocked)) for key, _, each in books
+        },
+        flows=flows,
+    )
+    return broker.metrics.render()

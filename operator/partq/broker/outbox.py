@@ -1,0 +1,45 @@
+"""What of one group in one partition is a dead letter, or about to be one, in memory."""
+
+from dataclasses import dataclass, field
+
+from partq.core.dead_letters import MAX_WAITING, DeadLetter, Reason
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Why the outbox does not get shorter."""
+
+    message: str
+    since: float
+    is_lasting: bool = False
+    """It is no short one any more: the partition's deliveries stop."""
+
+
+@dataclass(slots=True)
+class Outbox:
+    """The stored outbox, and what shall come into it."""
+
+    letters: list[DeadLetter] = field(default_factory=list)
+    """As stored, by rising numbers."""
+    doomed: dict[int, Reason] = field(default_factory=dict)
+    """Offsets that are to be moved before anything more is delivered."""
+    trouble: Trouble | None = None
+    is_working: bool = False
+    """A task moves and sends."""
+
+    @property
+    def room(self) -> int:
+        """How many more messages it takes."""
+        return max(0, MAX_WAITING - len(self.letters))
+
+    @property
+    def blocked(self) -> str:
+        """Why the group's deliveries stop; empty: they do not."""
+        if self.trouble is not None and (self.trouble.is_lasting or not self.room):
+            return self.trouble.message
+        return "" if self.room else f"{MAX_WAITING} dead letters wait to be sent"
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether nothing may be delivered for now."""
+        return bool(self.doomed or self.blocked)

@@ -1,0 +1,94 @@
+"""What becomes of a message that its group does not get done: names, numbers and headers.
+
+No I/O. The broker moves such messages to an outbox, and from there to the dead-letter queue.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from partq.core.model import BrokerEpoch, Offset, PartitionId
+
+MAX_WAITING = 1000
+"""Messages in the outbox of one group in one partition; more of them stop its deliveries."""
+PRODUCER_PREFIX = "dlq:"
+"""Producers of this name number with gaps; no client may call itself so."""
+HEADER_PREFIX = "partq-dead-letter-"
+_MAX_NAME_CHARS = 45
+
+
+class Reason(IntEnum):
+    """Why a message was moved."""
+
+    MAX_REDELIVERIES = 1
+    """It was delivered again as often as the group allows, and not acknowledged."""
+    EXPIRED = 2
+    """It outlived its time to live."""
+
+    @property
+    def word(self) -> str:
+        """The reason as the header has it."""
+        return {Reason.MAX_REDELIVERIES: "maxRedeliveries", Reason.EXPIRED: "expired"}[self]
+
+
+class DeadLetter(NamedTuple):
+    """A message in an outbox."""
+
+    number: int
+    """Under which the target tells a repeat; rises, with gaps."""
+    offset: int
+    reason: int
+    redeliveries: int
+    """How often it was delivered again through a fault of its own."""
+
+
+class Origin(NamedTuple):
+    """Where a dead letter comes from."""
+
+    queue: str
+    group: str
+    partition: PartitionId
+    offset: Offset
+    broker_epoch: BrokerEpoch
+    """That it was appended under: part of its position."""
+
+
+def default_target(queue: str, group: str) -> str:
+    """Return the name of a group's dead-letter queue where none is given.
+
+    A name that would be too long for a queue loses what is too much in the middle.
+    """
+    name = f"{queue}-{group}-dlq"
+    if len(name) <= _MAX_NAME_CHARS:
+        return name
+    half = (_MAX_NAME_CHARS - len("--dlq")) // 2
+    return f"{queue[:half].strip('-')}-{group[-half:].strip('-')}-dlq"
+
+
+def producer_of(uid: str, partition: PartitionId, group: str) -> str:
+    """Return the producer's name under which an outbox is emptied."""
+    return f"{PRODUCER_PREFIX}{uid}#{partition}/{group}"
+
+
+def headers_of(
+    headers: Mapping[str, str] | None, origin: Origin, letter: DeadLetter
+) -> dict[str, str]:
+    """Return a message's own headers, and what became of it.
+
+    A message that dies a second time tells of the second death alone.
+    """
+    told = {
+        "reason": Reason(letter.reason).word,
+        "queue": origin.queue,
+        "group": origin.group,
+        "partition": str(origin.partition),
+        "offset": str(origin.offset),
+        "position": f"{origin.partition.generation}.{origin.broker_epoch}.{origin.offset}",
+        "redeliveries": str(letter.redeliveries),
+    }
+    return {**without_death(headers), **{HEADER_PREFIX + name: told[name] for name in told}}
+
+
+def without_death(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Return a message's own headers."""
+    return {k: v for k, v in (headers or {}).items() if not k.startswith(HEADER_PREFIX)}

@@ -1,0 +1,79 @@
+"""The outboxes of dead letters: one per group and partition, in the record of its cursor."""
+
+from collections.abc import Iterable
+
+from partq.core.dead_letters import DeadLetter, Reason
+from partq.core.model import BrokerEpoch, PartitionId
+from partq.errors import FencedError, InternalError, UnknownGroupError
+from partq.store.connection import Store
+from partq.store.keys import Keys
+
+
+def decode_outbox(text: bytes) -> list[DeadLetter]:
+    """Read an outbox as the scripts write it.
+
+    Raises:
+        InternalError: they did not write that.
+    """
+    try:
+        return [DeadLetter(*map(int, entry.split(b":"))) for entry in text.split(b",") if entry]
+    except (TypeError, ValueError) as error:
+        raise InternalError(
+            f"store: an outbox is damaged at {text[:80]!r}; expected NUMBER:OFFSET:REASON:COUNT"
+        ) from error
+
+
+class Outboxes:
+    """The outboxes of one queue's groups."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def add(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        letters: Iterable[tuple[int, Reason, int]],
+    ) -> list[DeadLetter]:
+        """Put messages (offset, reason, redeliveries) into the outbox, and return what is in it.
+
+        From then on they count as done for the group, and hold the log. A message that is in it
+        already keeps its number: an unknown outcome is simply asked for again.
+
+        Raises:
+            FencedError: another broker has claimed the partition, or the log has lost such a
+                message; nothing is written.
+            UnknownGroupError: the partition has no such group any more.
+        """
+        flat = [number for letter in letters for number in map(int, letter)]
+        answer = await self._run("add_dead_letters", partition, group, broker_epoch, *flat)
+        return decode_outbox(answer)
+
+    async def remove(
+        self, partition: PartitionId, group: str, *, broker_epoch: BrokerEpoch, number: int
+    ) -> None:
+        """Take a message out, once the target has stored it; a repeat changes nothing.
+
+        The group's book must be stored before, with the message as done.
+
+        Raises:
+            FencedError, UnknownGroupError: as in `add`.
+        """
+        await self._run("remove_dead_letter", partition, group, broker_epoch, number)
+
+    async def _run(
+        self, script: str, partition: PartitionId, group: str, broker_epoch: BrokerEpoch, *rest: int
+    ) -> bytes:
+        keys = [self._keys.meta(partition), self._keys.cursor(partition, group)]
+        answer = await self._store.run(script, keys, [broker_epoch, group, *rest])
+        if answer == 0:
+            raise FencedError(
+                f"partition {partition}: broker epoch {broker_epoch} is not the one on record; "
+                "stop its work and look who owns it"
+            )
+        if answer == -2:
+            raise UnknownGroupError(f"partition {partition}: it has no group {group}")
+        return answer if isinstance(answer, bytes) else b""

@@ -1,0 +1,49 @@
+-- Put messages of a group into its outbox: they block its deliveries no more, and hold the log.
+--
+-- when full: passes
+--
+-- KEYS[1]  meta      KEYS[2]  cursor of the group
+-- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
+-- ARGV[3...]  of each message: offset, reason (number), how often it was delivered again
+-- returns  the outbox afterwards, "<number>:<offset>:<reason>:<count>,..." by rising numbers; an
+--          offset that was in it already keeps its number, so a repeat changes nothing
+--          0: the caller's broker epoch is over, or the log has lost messages that the caller
+--          speaks of; -2: no such group
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2])
+if meta[1] ~= ARGV[1] then
+  return 0
+end
+if not meta[3] then
+  return -2
+end
+local cursor = redis.call("HMGET", KEYS[2], "outbox", "outbox_number", "outbox_lowest")
+local entries, held = {}, {}
+for entry, offset in string.gmatch(cursor[1] or "", "(%d+:(%d+):%d+:%d+)") do
+  table.insert(entries, entry)
+  held[offset] = true
+end
+
+-- Numbers are drawn like epochs: none is ever used twice, whatever Redis forgot. The target takes
+-- a number below its last one for a repeat.
+local time = redis.call("TIME")
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local number = math.max(tonumber(cursor[2] or "0") + 1, now_ms)
+local lowest = tonumber(cursor[3] or "") or math.huge
+for i = 3, #ARGV, 3 do
+  if tonumber(ARGV[i]) >= tonumber(meta[2]) then
+    return 0
+  end
+  if not held[ARGV[i]] then
+    held[ARGV[i]] = true
+    table.insert(entries,
+      string.format("%.0f:%s:%s:%s", number, ARGV[i], ARGV[i + 1], ARGV[i + 2]))
+    number = number + 1
+    lowest = math.min(lowest, tonumber(ARGV[i]))
+  end
+end
+local outbox = table.concat(entries, ",")
+redis.call("HSET", KEYS[2], "outbox", outbox, "outbox_lowest", string.format("%.0f", lowest),
+  "outbox_number", string.format("%.0f", number - 1))
+redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
+  string.format("%.0f", math.min(tonumber(meta[3]), lowest)))
+return outbox

@@ -1,0 +1,328 @@
+"""Dead letters from one queue's broker to another's, through crashes of either."""
+
+import asyncio
+import base64
+import json
+from dataclasses import replace
+
+import pytest
+
+from partq.broker import dead_letters
+from partq.broker.gauges import render_metrics
+from partq.broker.outbox import Outbox, Trouble
+from partq.core.dead_letters import (
+    MAX_WAITING,
+    DeadLetter,
+    Origin,
+    Reason,
+    default_target,
+    headers_of,
+    producer_of,
+    without_death,
+)
+from partq.core.model import Offset, PartitionId
+from partq.embedded.provision import provision
+from partq.resources import Resources, parse_resources
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.log import Log
+from partq.wire import batch, frames
+from tests.broker.conftest import (
+    ADMIN,
+    PRODUCE,
+    UID,
+    RunningBroker,
+    connect,
+    eventually,
+    key_of,
+    open_flow,
+    open_producer,
+)
+
+P = PartitionId(1, 0)
+TARGET = "orders-workers-dlq"
+TARGET_UID = "1d1e77e2"
+YAML = f"""
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {{name: orders}}
+spec: {{partitions: 4}}
+---
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {{name: {TARGET}}}
+spec: {{partitions: 2}}
+---
+apiVersion: partq.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {{name: workers}}
+spec: {{queue: orders, ack: {{maxRedeliveries: 1}}}}
+"""
+
+
+@pytest.fixture
+def resources():
+    return parse_resources(YAML)
+
+
+@pytest.fixture
+async def start_target(redis_server, key_prefix, store, resources, tmp_path, running):
+    """Start the broker of the dead-letter queue, which is not even on record before."""
+    path = tmp_path / "target-tokens.json"
+    path.write_text(json.dumps([{"token": ADMIN, "queue": TARGET, "role": "admin"}]))
+    started = []
+
+    async def start():
+        await provision(store, resources.queues[1], resources, uid=TARGET_UID)
+        own = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=30.0)
+        settings = replace(running.settings, queue=TARGET, queue_uid=TARGET_UID, tokens_file=path)
+        target = await RunningBroker(settings, own, running.clock).start()
+        started.append((target, own))
+        await eventually(lambda: len(target.broker.owned) == 2, "target owns its partitions")
+        return target
+
+    yield start
+    for target, own in started:
+        await target.stop()
+        await own.close()
+
+
+@pytest.fixture
+async def target(start_target):
+    return await start_target()
+
+
+@pytest.fixture
+def stored(store, key_prefix):
+    """Read all messages of the dead-letter queue."""
+
+    async def stored():
+        log = Log(store, Keys(key_prefix, "default", TARGET, TARGET_UID))
+        found = []
+        for index in range(2):
+            entries = await log.read(
+                PartitionId(1, index), Offset(0), max_bytes=2**20, max_entries=5000
+            )
+            found += [message for entry in entries for message in batch.decode(entry.data)]
+        return found
+
+    return stored
+
+
+def subscription(running, index=0):
+    return running.broker.owned[PartitionId(1, index)].groups["workers"]
+
+
+async def fail(running, *, offset=0):
+    """Have a member take the partition's messages, and die with them in hand."""
+    flow = await open_flow(running)
+    await flow.expect(frames.Assigned)
+    header, _ = await flow.deliver()
+    assert header.start == offset
+    await flow.close()
+    await eventually(lambda: subscription(running).flow is None, "flow lost")
+
+
+async def publish(running, *values, partition=0):
+    producer = await open_producer(running)
+    await producer.publish(*values, partition=partition)
+    await producer.close()
+
+
+@pytest.mark.req("PUL-54", "PUL-55")
+async def test_a_message_that_fails_too_often_moves_on_and_the_others_go_on(
+    running, target, stored
+):
+    await running.assign("m", [0])
+    await publish(running, "poison", "b")
+    await fail(running)
+    await fail(running)
+    await eventually(stored, "the dead letter")
+    (dead,) = await stored()
+    assert (dead.key, dead.value) == (key_of(0), b"poison")
+    epoch = (await running.state())["broker_epoch"]
+    assert dead.headers == {
+        "partq-dead-letter-reason": "maxRedeliveries",
+        "partq-dead-letter-queue": "orders",
+        "partq-dead-letter-group": "workers",
+        "partq-dead-letter-partition": "1.0",
+        "partq-dead-letter-offset": "0",
+        "partq-dead-letter-position": f"1.{epoch}.0",
+        "partq-dead-letter-redeliveries": "2",
+    }
+    flow = await open_flow(running)
+    await flow.expect(frames.Assigned)
+    header, _ = await flow.deliver()
+    assert (header.start, header.stop) == (1, 2)
+    await eventually(lambda: not subscription(running).outbox.letters, "the outbox is empty")
+    metrics = render_metrics(running.broker).decode()
+    assert "partq_messages_dead_lettered_total{" in metrics
+    assert 'reason="maxRedeliveries"} 1.0' in metrics
+
+
+@pytest.mark.req("PUL-62")
+@pytest.mark.parametrize("order", ["Ordered", "Free"])
+async def test_a_nack_too_many_moves_a_message_without_its_delay(
+    running, target, stored, resources, store, order
+):
+    queue, (group,) = resources.queues[0], resources.groups
+    nack = group.spec.nack.model_copy(update={"order": order, "delay_seconds": 0})
+    spec = group.spec.model_copy(update={"nack": nack})
+    changed = Resources(resources.queues, (group.model_copy(update={"spec": spec}),))
+    await provision(store, queue, changed, uid=UID)
+    await running.broker.refresh()
+    await running.assign("m", [0])
+    await publish(running, "poison", "b", "c")
+    flow = await open_flow(running)
+    await flow.expect(frames.Assigned)
+    header, _ = await flow.deliver()
+    await flow.send(nack_of(header, 1))
+    header, _ = await flow.deliver()
+    assert (header.start, header.redeliveries) == (1, [(1, 1)])
+    await flow.send(nack_of(header, 1, delay_ms=60_000))
+    await eventually(stored, "the dead letter")
+    (dead,) = await stored()
+    assert dead.value == b"b"
+    assert dead.headers["partq-dead-letter-redeliveries"] == "2"
+    book = subscription(running).book
+    if order == "Ordered":  # what was behind it comes again, without it
+        header, _ = await flow.deliver()
+        assert (header.start, header.stop) == (2, 3)
+    assert book.in_flight == 2
+    assert not book.waiting
+
+
+def nack_of(header, offset, *, delay_ms=-1):
+    """Return a nack of one offset of a delivery."""
+    return frames.Nack(
+        1, header.generation, header.partition, header.broker_epoch, header.epoch,
+        header.delivery, [(offset, offset + 1)], delay_ms,
+    )  # fmt: skip
+
+
+async def doom(running):
+    """Publish two messages, and have the first one fail too often."""
+    await running.assign("m", [0])
+    await publish(running, "poison", "b")
+    await fail(running)
+    await fail(running)
+
+
+@pytest.mark.parametrize("step", ["add", "send", "remove"])
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+@pytest.mark.req("PUL-54")
+async def test_another_broker_goes_on_wherever_the_first_one_dies(
+    start_broker, running, target, stored, step, is_done
+):
+    office = running.broker.dead_letters
+    owner = office._target if step == "send" else office._outboxes
+    reached = stop_at(owner, step, is_done=is_done)
+    await doom(running)
+    await eventually(reached.is_set, f"the first broker is at {step}")
+    second = await start_broker("orders-1")
+    await second.broker.ownership.claim(P, subscription(running).broker_epoch)
+    await eventually(lambda: not subscription(second).outbox.is_working, "the second is done")
+    assert [message.value for message in await stored()] == [b"poison"]
+    await second.broker.flusher.settle(subscription(second))
+    record = await second.broker.partitions.read_cursor(P, "workers")
+    assert (record.outbox, record.cursor, record.redeliveries) == ([], 1, {})
+
+
+def stop_at(owner, name, *, is_done):
+    """Let a process stand still for ever at a call: before it, or before its answer."""
+    call, reached = getattr(owner, name), asyncio.Event()
+
+    async def stand(*args, **kwargs):
+        if is_done:
+            await call(*args, **kwargs)
+        reached.set()
+        await asyncio.Event().wait()
+
+    setattr(owner, name, stand)
+    return reached
+
+
+@pytest.mark.req("PUL-54")
+async def test_a_target_that_does_not_take_them_stops_the_partition_until_it_does(
+    running, start_target, stored, monkeypatch
+):
+    monkeypatch.setattr(dead_letters, "PATIENCE_S", 0.0)
+    await doom(running)
+    await eventually(lambda: subscription(running).outbox.blocked, "blocked")
+    state = await running.state()
+    assert (state["dead_letters"], state["cursor"]) == (1, 1)
+    assert f"queue default/{TARGET}: the Redis of orders has none of this name" in state["blocked"]
+    flow = await open_flow(running)
+    await flow.expect(frames.Assigned)
+    assert not subscription(running).is_open
+    await start_target()
+    header, _ = await flow.deliver()
+    assert (header.start, header.stop) == (1, 2)
+    assert [message.value for message in await stored()] == [b"poison"]
+
+
+def test_an_outbox_that_is_full_stops_the_partition():
+    letters = [DeadLetter(number, number, 1, 2) for number in range(MAX_WAITING)]
+    outbox = Outbox(letters)
+    assert outbox.is_holding
+    assert outbox.blocked == "1000 dead letters wait to be sent"
+    outbox.trouble = Trouble("the target is gone", since=0.0)
+    assert outbox.blocked == "the target is gone"
+    letters.pop()
+    assert (outbox.room, outbox.blocked, outbox.is_holding) == (1, "", False)
+
+
+async def test_only_brokers_of_other_queues_may_send_dead_letters(running, target):
+    producer = producer_of(UID, P, "workers")
+    message = batch.encode([batch.encode_message(batch.Message("k", b"v"))], [0])
+    body = {
+        "partition": "1.0",
+        "producer": producer,
+        "number": 7,
+        "batch_base64": base64.b64encode(message).decode(),
+    }
+    path, peer = f"/v1/queues/{TARGET}/dead-letters", target.broker.peer_token
+
+    async def send(token=peer, **changes):
+        status, answer = await target.call("POST", path, token=token, json={**body, **changes})
+        return status, answer.get("error", {}).get("code", answer.get("is_stored_before"))
+
+    assert await send() == (201, False)
+    assert await send() == (200, True)
+    assert await send(number=6) == (200, True)
+    assert await send(number=9) == (201, False)
+    assert await send(ADMIN) == (403, "forbidden")
+    assert await send(running.broker.peer_token) == (401, "unauthorized")
+    assert await send(partition="1.1") == (400, "wrong_partition")
+    for name, wrong in (
+        ("producer", "p"),
+        ("number", -1),
+        ("partition", "x"),
+        ("batch_base64", "!"),
+    ):
+        assert await send(**{name: wrong}) == (400, "bad_request")
+    assert await send(batch_base64="") == (400, "bad_batch")
+    status, _ = await target.call("GET", f"/v1/queues/{TARGET}/layout", token=peer)
+    assert status == 403
+
+
+async def test_no_client_may_number_as_dead_letters_do(running):
+    peer = await connect(running, "/v1/queues/orders/publish", PRODUCE)
+    await peer.send(frames.ProducerHello("dlq:anything"))
+    failed, _ = await peer.expect(frames.Failed)
+    assert failed.code == "bad_request"
+    assert "choose another one" in failed.message
+    await peer.close()
+
+
+def test_names_and_headers():
+    assert default_target("orders", "workers") == TARGET
+    long = default_target("q" * 45, "g" * 63)
+    assert len(long) <= 45
+    assert long.endswith("g-dlq")
+    origin = Origin("orders", "workers", P, Offset(4), 9)
+    first = headers_of({"own": "1"}, origin, DeadLetter(1, 4, Reason.EXPIRED, 0))
+    again = headers_of(first, origin, DeadLetter(1, 4, Reason.MAX_REDELIVERIES, 3))
+    assert first["partq-dead-letter-reason"] == "expired"
+    assert again["partq-dead-letter-redeliveries"] == "3"
+    assert without_death(again) == {"own": "1"}
