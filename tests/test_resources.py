@@ -73,7 +73,7 @@ def test_defaults():
         "groups": ["workers"],
     }
     effective = effective_group(group, queue)
-    assert effective["ack"] == {"maxRedeliveries": None}
+    assert effective["ack"]["maxRedeliveries"] is None
     assert effective["deadLetter"] == {"queue": "orders-workers-dlq"}
     assert (group.spec.type, group.spec.effective_strategy, group.spec.start) == (
         "Partitioned",

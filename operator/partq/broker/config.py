@@ -86,7 +86,7 @@ async def read_config(layouts: Layouts) -> QueueConfig:
 
 def _dead_letters(spec: Mapping[str, Any]) -> DeadLetterRules:
     return DeadLetterRules(
-        max_redeliveries=spec["ack"]["maxRedeliveries"],
+        max_redeliveries=spec["ack"].get("maxRedeliveries"),
         queue=str(spec["deadLetter"]["queue"]),
     )
 
