@@ -55,7 +55,7 @@ async def test_the_layout_tells_clients_where_everything_is(running, peers, star
     }
 
 
-@pytest.mark.req("SOL-11", "SOL-30", "SOL-32")
+@pytest.mark.req("SOL-11", "SOL-30", "SOL-32", "AZR-52")
 async def test_the_status_shows_every_partition_and_group(scene):
     """By the records, and the states that only this broker knows."""
     await scene.producer.publish("d", partition=1)
@@ -65,7 +65,15 @@ async def test_the_status_shows_every_partition_and_group(scene):
     assert answer["store"]["appendfsync"] == "always"
     first = answer["partitions"]["1.0"]
     assert (first["broker"], first["end"], first["bytes"] > 0) == ("orders-0", 3, True)
+    assert (first["first"], answer["availability"], answer["unavailable"]) == (0, "Available", [])
+    totals = answer["totals"]
+    assert (totals["partitions"], totals["messages"]) == (4, 4)
+    assert totals["bytes"] == sum(each["bytes"] for each in answer["partitions"].values()) > 0
     group = answer["groups"]["workers"]
+    assert (group["type"], group["lag"]) == ("Partitioned", 4)
+    ages = [row.pop("lag_ms") for row in group["partitions"].values()]
+    assert ages[2:] == [0, 0], "what lags not has no age"
+    assert group["lag_ms"] == max(ages)
     assert group["partitions"]["1.0"] == {
         "member": "m", "epoch": scene.held.epoch, "state": "Paused", "cursor": 0, "lag": 3,
     }  # fmt: skip
@@ -76,6 +84,38 @@ async def test_the_status_shows_every_partition_and_group(scene):
         {"member": "m", "partitions": 1, "state": "Active"},
         {"member": "n", "partitions": 0, "state": "Standby"},
     ]
+
+
+async def test_how_long_the_oldest_message_has_waited(scene):
+    """What a group has acknowledged waits no longer, whatever is younger."""
+    log = scene.running.broker.log
+    read_times = log.read_times
+
+    async def half_a_minute_later(*args):
+        _, times = await read_times(*args)
+        return max(at_ms or 0 for at_ms in times) + 30_000, times
+
+    log.read_times = half_a_minute_later
+    _, answer = await scene.running.call("GET", f"{QUEUE}/status")
+    group = answer["groups"]["workers"]
+    assert group["lag_ms"] == group["partitions"]["1.0"]["lag_ms"] == 30_000
+    assert await scene.source.ack(scene.held, 3) == ""
+    _, answer = await scene.running.call("GET", f"{QUEUE}/status")
+    assert (answer["groups"]["workers"]["lag"], answer["groups"]["workers"]["lag_ms"]) == (0, 0)
+
+
+@pytest.mark.req("AZR-53")
+async def test_with_a_partition_that_nobody_serves_the_queue_is_limited(running, monkeypatch):
+    monkeypatch.setattr("partq.broker.claims.FIRST_CLAIM_WAIT_S", 600.0)
+    names = ["1.1", "1.2"]
+    for result in await running.admin("/yield", {"partitions": names}):
+        assert "error" not in result
+    _, answer = await running.call("GET", f"{QUEUE}/status")
+    assert (answer["availability"], answer["unavailable"]) == ("Limited", names)
+    assert answer["totals"]["partitions"] == 4
+    await running.admin("/yield", {"partitions": ["1.0", "1.3"]})
+    _, answer = await running.call("GET", f"{QUEUE}/status")
+    assert answer["availability"] == "Unavailable"
 
 
 @pytest.mark.req("SOL-11")

@@ -3,14 +3,19 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from io import StringIO
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from partq import Message, Producer
 from partq.cli.commands import cli
+from partq.cli.groups import row
 from partq.cli.reset import place, remark
+from partq.cli.status import Rates, render
+from partq.cli.wording import spell_age
 from partq.errors import SettingsError
 from partq.testing.local_broker import LocalBroker
 
@@ -50,7 +55,25 @@ def cursors(answer):
 
 
 async def test_a_queue_is_looked_at_and_a_group_is_reset(queue):
+    await status_sums_up(queue)
+    await groups_are_listed(queue)
     await reset_moves_what_it_has_shown(queue)
+
+
+async def status_sums_up(queue):
+    shown = await queue.partq("status")
+    assert "default/orders: Available; 4 partitions, 20 messages" in shown
+    assert "group workers: lag 20 messages" in shown
+    assert "4 Unassigned; 0 handoffs" in shown
+
+
+async def groups_are_listed(queue):
+    rows = {row["group"]: row for row in await queue.asked("groups")}
+    assert set(rows) == {"workers", "audit"}
+    workers = rows["workers"]
+    assert (workers["type"], workers["state"], workers["lag"]) == ("Partitioned", "Empty", 20)
+    assert (workers["partitions"], workers["ready"], workers["active"]) == (4, 0, 0)
+    assert "Partitioned" in await queue.partq("groups")
 
 
 async def reset_moves_what_it_has_shown(queue):
@@ -102,6 +125,76 @@ def test_a_place_is_said_once(given, found):
 def test_a_place_that_is_none_is_refused(given, complaint):
     with pytest.raises(SettingsError, match=complaint):
         place(*given)
+
+
+def seen(*, end=100, lag=40, **group):
+    """An answer of a broker about a queue of two partitions."""
+    row = {"member": "m", "state": "Ready", "cursor": 0, "lag": lag, "lag_ms": 61_000, "epoch": 1}
+    rest = {**row, "member": "", "state": "Unassigned", "lag": 0, "lag_ms": 0}
+    record = {"broker": "b-0", "broker_epoch": 1, "first": 0, "end": end, "bytes": 10}
+    return {
+        "namespace": "default",
+        "queue": "orders",
+        "availability": "Limited",
+        "unavailable": ["1.1"],
+        "totals": {"partitions": 2, "messages": end, "bytes": 20},
+        "partitions": {"1.0": record, "1.1": {**record, "broker": "", "end": 0}},
+        "groups": {
+            "workers": {
+                "type": "Partitioned",
+                "lag": lag,
+                "lag_ms": 61_000,
+                "members": [{"member": "m", "state": "Active", "partitions": 1}],
+                "partitions": {"1.0": row, "1.1": rest},
+                "handoffs": [],
+                "waiting_moves": [],
+                **group,
+            }
+        },
+    }
+
+
+def shown(answer, rates=None):
+    console = Console(width=160, file=StringIO())
+    console.print(render(answer, rates))
+    return console.file.getvalue()
+
+
+def test_a_status_tells_who_holds_what_and_how_fast_it_goes():
+    rates = Rates()
+    rates.take(10.0, seen(end=100, lag=40))
+    rates.take(12.0, seen(end=300, lag=140))
+    text = shown(seen(end=300, lag=140), rates)
+    assert "orders: Limited (no broker serves 1.1); 2 partitions, 300 messages" in text
+    assert "100 messages/s published" in text
+    assert "group workers: lag 140 messages, 61 s; 1 Ready, 1 Unassigned; 0 handoffs; 50" in text
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines()]
+    assert ["m", "Active", "1", "1", "", "", "140"] in rows
+    assert ["", "nobody", "1", "", "", "", "0"] in rows
+    assert ["1.0", "b-0", "m", "Ready", "0", "300", "140", "61 s"] in rows
+    assert "messages/s" not in shown(seen())
+
+
+@pytest.mark.parametrize(
+    ("group", "state"),
+    [
+        pytest.param({"members": []}, "Empty", id="nobody"),
+        pytest.param({}, "Waiting", id="a partition is at nobody"),
+        pytest.param({"handoffs": [{}]}, "Rebalancing", id="a handoff"),
+        pytest.param({"partitions": {"1.0": {"state": "Ready"}}}, "Stable", id="all at somebody"),
+        pytest.param({"partitions": {"1.0": {"state": "Paused"}}}, "Rebalancing", id="a pause"),
+    ],
+)
+def test_the_state_of_a_group(group, state):
+    assert row("workers", seen(**group)["groups"]["workers"])["state"] == state
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "text"), [(0, "0.0 s"), (9_900, "9.9 s"), (61_000, "61 s"), (6 * 60_000, "6 min"),
+                         (3 * 3_600_000, "3 h")]
+)  # fmt: skip
+def test_an_age_in_words(age_ms, text):
+    assert spell_age(age_ms) == text
 
 
 ROW = {"member": "m", "is_bound": False, "cursor": 9, "to": 5, "wanted": 5, "first": 5, "end": 9}

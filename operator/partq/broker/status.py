@@ -4,10 +4,11 @@ import asyncio
 from typing import Any
 
 from partq.broker.broker import Broker
-from partq.core.model import MemberId
+from partq.core.model import MemberId, Offset, PartitionId
 from partq.store.assignments import Assignments
 from partq.store.handoffs import Handoffs
 from partq.store.members import Members
+from partq.store.partitions import Record
 from partq.store.rebalances import Rebalances
 
 
@@ -44,18 +45,32 @@ def read_layout(broker: Broker) -> dict[str, Any]:
 
 
 async def read_status(broker: Broker) -> dict[str, Any]:
-    """Read every partition's record and every group's cursors, members and handoffs."""
-    records = await broker.partitions.read_many(broker.config.layout.partitions())
+    """Read every partition's record and every group's cursors, members and handoffs.
+
+    The queue as a whole is `Limited` while some of its partitions have no living broker.
+    """
+    partitions = broker.config.layout.partitions()
+    records = await broker.partitions.read_many(partitions)
+    served = broker.claims.served()
+    unavailable = [str(p) for p in partitions if p not in served or p not in records]
     groups = sorted(broker.config.groups)
     views = await asyncio.gather(*(_group(broker, group, records) for group in groups))
     return {
         "queue": broker.settings.queue,
         "namespace": broker.settings.namespace,
         "store": broker.durability,
+        "availability": _availability(len(partitions), len(unavailable)),
+        "unavailable": unavailable,
+        "totals": {
+            "partitions": len(partitions),
+            "messages": sum(record.next - record.trimmed for record in records.values()),
+            "bytes": sum(record.bytes for record in records.values()),
+        },
         "partitions": {
             str(partition): {
                 "broker": record.owner or "",
                 "broker_epoch": record.broker_epoch,
+                "first": record.trimmed,
                 "end": record.next,
                 "bytes": record.bytes,
             }
@@ -70,7 +85,8 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
     members = Members(broker.store, broker.keys)
     handoffs = Handoffs(broker.store, broker.keys)
     rebalances = Rebalances(broker.store, broker.keys)
-    assigned, listed, under_way, waiting, cursors = await asyncio.gather(
+    spec, assigned, listed, under_way, waiting, cursors = await asyncio.gather(
+        broker.layouts.read_group_config(group),
         assignments.read(group),
         members.read(group),
         handoffs.read(group),
@@ -84,9 +100,15 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
         ),
     )
     having = [p for p, record in sorted(records.items()) if group in record.groups]
+    ages = await asyncio.gather(
+        *(
+            _age_ms(broker, partition, cursor.cursor, records[partition])
+            for partition, cursor in zip(having, cursors, strict=True)
+        )
+    )
     partitions: dict[str, Any] = {}
     held: dict[MemberId, int] = dict.fromkeys(listed.members, 0)
-    for partition, cursor in zip(having, cursors, strict=True):
+    for partition, cursor, age_ms in zip(having, cursors, ages, strict=True):
         known = assigned.get(partition)
         owned = broker.owned.get(partition)
         mine = owned.groups.get(group) if owned is not None else None
@@ -101,10 +123,15 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
             "state": state if cursor.member is not None else "Unassigned",
             "cursor": cursor.cursor,
             "lag": records[partition].next - done,
+            "lag_ms": age_ms,
         }
         if cursor.member is not None:
             held[cursor.member] = held.get(cursor.member, 0) + 1
+    rows = partitions.values()
     return {
+        "type": str(spec.spec.get("type", "")) if spec is not None else "",
+        "lag": sum(row["lag"] for row in rows),
+        "lag_ms": max((row["lag_ms"] for row in rows), default=0),
         "members": [
             {
                 "member": member,
@@ -129,6 +156,20 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
             for partition, move in sorted(waiting.items())
         ],
     }
+
+
+async def _age_ms(broker: Broker, partition: PartitionId, cursor: Offset, record: Record) -> int:
+    """Return for how long the oldest message that is not acknowledged has been stored."""
+    if cursor >= record.next:
+        return 0
+    now_ms, (at_ms,) = await broker.log.read_times(partition, [cursor])
+    return 0 if at_ms is None else max(0, now_ms - at_ms)
+
+
+def _availability(partitions: int, unavailable: int) -> str:
+    if not unavailable:
+        return "Available"
+    return "Limited" if unavailable < partitions else "Unavailable"
 
 
 def _member_state(listed: Any, partitions: int) -> str:

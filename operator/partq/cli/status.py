@@ -1,9 +1,10 @@
-"""`partq status`: partitions, members, lag and handoffs of a queue."""
+"""`partq status`: partitions, owners, rates, lag and handoffs of a queue."""
 
 import asyncio
 import json
-from collections import Counter
-from collections.abc import Mapping
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -14,13 +15,20 @@ from rich.text import Text
 
 from partq.cli.asking import ask, open_session
 from partq.cli.connection import Connect, Connection, connection_options
+from partq.cli.rate import Rate
+from partq.cli.wording import spell_age
 from partq.errors import UnavailableError
 
 WATCH_EVERY_S = 1.0
+STATES = ("Ready", "Paused", "Unbound")
+MAX_NAMED = 5
 MAX_ROWS = 200
 """Partitions that are shown one by one; with more of them the groups are summed up only."""
 
-_HELP = """Show what a queue does: partitions, members, lag, handoffs.
+_HELP = """Show what a queue does: partitions by owner and state, rates, lag, handoffs.
+
+Lag is what a group has not acknowledged: how many messages, and for how long the oldest of them has
+been stored. Rates need two looks, so only --watch has them.
 
 \b
   partq status
@@ -57,6 +65,7 @@ async def _ask_once(connection: Connection) -> Any:
 
 
 async def _watch(connection: Connection, *, as_json: bool) -> None:
+    rates = Rates()
     async with open_session(connection) as session:
         with Live(console=Console(), auto_refresh=False, screen=not as_json) as live:
             while True:
@@ -70,24 +79,39 @@ async def _watch(connection: Connection, *, as_json: bool) -> None:
                 elif "error" in answer:
                     live.update(Text(answer["error"]["message"], style="red"), refresh=True)
                 else:
-                    live.update(render(answer), refresh=True)
+                    rates.take(time.monotonic(), answer)
+                    live.update(render(answer, rates), refresh=True)
                 await asyncio.sleep(WATCH_EVERY_S)
 
 
-def render(answer: Mapping[str, Any]) -> RenderableType:
+class Rates:
+    """How fast a queue grows and its groups move on, by what was seen of them."""
+
+    def __init__(self) -> None:
+        self.published = 0.0
+        """Messages per second."""
+        self.acked: dict[str, float] = {}
+        """Group → messages per second."""
+        self._published = Rate()
+        self._acked: defaultdict[str, Rate] = defaultdict(Rate)
+
+    def take(self, now: float, answer: Mapping[str, Any]) -> None:
+        """Note what was seen at an instant in seconds."""
+        end = sum(record["end"] for record in answer["partitions"].values())
+        self.published = self._published.take(now, end)
+        self.acked = {
+            name: self._acked[name].take(now, end - group["lag"])
+            for name, group in answer["groups"].items()
+        }
+
+
+def render(answer: Mapping[str, Any], rates: Rates | None = None) -> RenderableType:
     """Return the tables of one answer."""
     partitions: Mapping[str, Any] = answer["partitions"]
-    brokers = Counter(record["broker"] or "none" for record in partitions.values())
-    stored = sum(record["bytes"] for record in partitions.values())
-    spread = ", ".join(f"{name}: {count}" for name, count in sorted(brokers.items()))
-    parts: list[RenderableType] = [
-        Text(
-            f"{answer['namespace']}/{answer['queue']}: {len(partitions)} partitions, "
-            f"{stored:,} bytes stored; by broker {spread}"
-        )
-    ]
+    parts: list[RenderableType] = [_queue(answer, rates)]
     for name, group in answer["groups"].items():
-        parts += [Text(), _summary(name, group), _members(group)]
+        acked = None if rates is None else rates.acked.get(name, 0.0)
+        parts += [Text(), _summary(name, group, acked), _members(group)]
         if group["handoffs"]:
             parts.append(_handoffs(group["handoffs"]))
         if len(partitions) <= MAX_ROWS:
@@ -95,23 +119,66 @@ def render(answer: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def _summary(name: str, group: Mapping[str, Any]) -> Text:
+def _queue(answer: Mapping[str, Any], rates: Rates | None) -> Text:
+    totals = answer["totals"]
+    brokers = Counter(record["broker"] or "none" for record in answer["partitions"].values())
+    spread = ", ".join(f"{name}: {count}" for name, count in sorted(brokers.items()))
+    text = Text(f"{answer['namespace']}/{answer['queue']}: ")
+    is_available = answer["availability"] == "Available"
+    text.append(answer["availability"], style="green" if is_available else "bold red")
+    if answer["unavailable"]:
+        text.append(f" (no broker serves {', '.join(answer['unavailable'][:MAX_NAMED])}")
+        text.append(f" and {more} more)" if (more := _more(answer["unavailable"])) else ")")
+    text.append(
+        f"; {totals['partitions']} partitions, {totals['messages']:,} messages, "
+        f"{totals['bytes']:,} bytes stored; by broker {spread}"
+    )
+    if rates is not None:
+        text.append(f"; {rates.published:,.0f} messages/s published")
+    return text
+
+
+def _more(names: Sequence[str]) -> int:
+    return max(0, len(names) - MAX_NAMED)
+
+
+def _summary(name: str, group: Mapping[str, Any], acked: float | None) -> Text:
     rows = group["partitions"].values()
     states = Counter(row["state"] for row in rows)
-    lag = sum(row["lag"] for row in rows)
     by_state = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     waiting = len(group["waiting_moves"])
-    held = f"; {waiting} moves wait for the budget" if waiting else ""
-    return Text(f"group {name}: lag {lag:,}; {by_state}{held}")
+    parts = [
+        f"lag {group['lag']:,} messages, {spell_age(group['lag_ms'])}",
+        by_state or "no partitions",
+        f"{len(group['handoffs'])} handoffs",
+    ]
+    if waiting:
+        parts.append(f"{waiting} moves wait for the budget")
+    if acked is not None:
+        parts.append(f"{acked:,.0f} messages/s acknowledged")
+    return Text(f"group {name}: {'; '.join(parts)}")
 
 
 def _members(group: Mapping[str, Any]) -> Table:
+    """Return the members and how many partitions of each state they hold."""
     table = Table()
     table.add_column("member")
-    table.add_column("state")
+    table.add_column("is")
     table.add_column("partitions", justify="right")
-    for member in group["members"]:
-        table.add_row(member["member"], member["state"], str(member["partitions"]))
+    for state in STATES:
+        table.add_column(state, justify="right")
+    table.add_column("lag", justify="right")
+    states: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    lags: Counter[str] = Counter()
+    for row in group["partitions"].values():
+        states[row["member"]][row["state"]] += 1
+        lags[row["member"]] += row["lag"]
+    named = [(each["member"], each["state"], each["partitions"]) for each in group["members"]]
+    if "" in states:
+        named.append(("", "nobody", states[""].total()))
+    for member, state, count in named:
+        by_state = [str(states[member][each] or "") for each in STATES]
+        table.add_row(member, state, str(count), *by_state, f"{lags[member]:,}")
     return table
 
 
@@ -128,12 +195,13 @@ def _partitions(records: Mapping[str, Any], rows: Mapping[str, Any]) -> Table:
     table = Table()
     for column in ("partition", "broker", "member", "state"):
         table.add_column(column)
-    for column in ("cursor", "end", "lag"):
+    for column in ("cursor", "end", "lag", "oldest"):
         table.add_column(column, justify="right")
     for partition, row in rows.items():
         record = records[partition]
         table.add_row(
             *(partition, record["broker"], row["member"], row["state"]),
             *(str(number) for number in (row["cursor"], record["end"], row["lag"])),
+            spell_age(row["lag_ms"]) if row["lag"] else "",
         )
     return table

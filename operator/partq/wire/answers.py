@@ -77,6 +77,7 @@ class PartitionStatus(msgspec.Struct):
 
     broker: str
     broker_epoch: int
+    first: int
     end: int
     bytes: int
 
@@ -97,6 +98,7 @@ class GroupPartition(msgspec.Struct):
     state: str
     cursor: int
     lag: int
+    lag_ms: int
 
 
 class HandoffStatus(msgspec.Struct):
@@ -120,10 +122,21 @@ class WaitingMoveStatus(msgspec.Struct):
 class GroupStatus(msgspec.Struct):
     """A consumer group."""
 
+    type: str
+    lag: int
+    lag_ms: int
     members: list[MemberStatus]
     partitions: dict[str, GroupPartition]
     handoffs: list[HandoffStatus]
     waiting_moves: list[WaitingMoveStatus]
+
+
+class QueueTotals(msgspec.Struct):
+    """The sums over all partitions."""
+
+    partitions: int
+    messages: int
+    bytes: int
 
 
 class StatusAnswer(msgspec.Struct):
@@ -132,6 +145,9 @@ class StatusAnswer(msgspec.Struct):
     queue: str
     namespace: str
     store: dict[str, str | bool]
+    availability: str
+    unavailable: list[str]
+    totals: QueueTotals
     partitions: dict[str, PartitionStatus]
     groups: dict[str, GroupStatus]
 

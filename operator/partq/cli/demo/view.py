@@ -1,9 +1,7 @@
 """The demo's live view: a table on a terminal, lines anywhere else."""
 
 import time
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -12,27 +10,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from partq.cli.rate import Rate
 from partq.cli.verdict.progress import Progress, counts_by_member
 from partq.core.model import PartitionId
 
 LINE_EVERY_S: Final = 2.0
-RATE_WINDOW_S: Final = 3.0
 _STATE_STYLES: Final = {"Ready": "green", "Paused": "yellow", "Unbound": "red"}
-
-
-@dataclass(slots=True)
-class Rate:
-    """Messages per second over the last seconds."""
-
-    samples: deque[tuple[float, int]] = field(default_factory=deque)
-
-    def take(self, now: float, count: int) -> float:
-        """Note a running count at an instant in seconds; return the rate."""
-        self.samples.append((now, count))
-        while self.samples[0][0] < now - RATE_WINDOW_S:
-            self.samples.popleft()
-        began, first = self.samples[0]
-        return (count - first) / (now - began) if now > began else 0.0
 
 
 class LiveView:

@@ -1,0 +1,79 @@
+"""`partq groups`: the consumer groups of a queue, one line each."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from partq.cli.asking import ask, open_session
+from partq.cli.connection import Connect, Connection, connection_options
+from partq.cli.wording import spell_age
+
+_HELP = """List the consumer groups of a queue: type, state, members, lag.
+
+\b
+  partq groups
+  partq groups --json | jq '.[] | select(.lag > 1000) | .group'
+"""
+
+
+@click.command(help=_HELP)
+@connection_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def groups(*, connect: Connect, as_json: bool) -> None:
+    """Ask any broker, and show what it says of each group."""
+    answer = asyncio.run(_ask(connect("admin")))
+    rows = [row(name, group) for name, group in answer["groups"].items()]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    table = Table()
+    for column in ("group", "type", "state"):
+        table.add_column(column)
+    for column in ("active", "standby", "lost", "ready", "lag", "oldest"):
+        table.add_column(column, justify="right")
+    for each in rows:
+        numbers = (f"{each[name]:,}" for name in ("active", "standby", "lost"))
+        ready = f"{each['ready']}/{each['partitions']}"
+        age = spell_age(each["lag_ms"]) if each["lag"] else ""
+        table.add_row(
+            each["group"], each["type"], each["state"], *numbers, ready, f"{each['lag']:,}", age
+        )
+    Console().print(table)
+
+
+async def _ask(connection: Connection) -> Any:
+    async with open_session(connection) as session:
+        return await ask(session, "/status")
+
+
+def row(name: str, group: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `--json` prints of a group."""
+    members = Counter(member["state"] for member in group["members"])
+    states = Counter(partition["state"] for partition in group["partitions"].values())
+    return {
+        "group": name,
+        "type": group["type"],
+        "state": _state(members, states, has_handoffs=bool(group["handoffs"])),
+        "active": members["Active"],
+        "standby": members["Standby"],
+        "lost": members["Lost"],
+        "partitions": states.total(),
+        "ready": states["Ready"],
+        "lag": group["lag"],
+        "lag_ms": group["lag_ms"],
+    }
+
+
+def _state(members: Counter[str], states: Counter[str], *, has_handoffs: bool) -> str:
+    """Return the phase of a group, as its resource's status has it on Kubernetes."""
+    if has_handoffs or states["Paused"]:
+        return "Rebalancing"
+    if not members["Active"] and not members["Standby"] and not members["Lost"]:
+        return "Empty"
+    return "Waiting" if states["Unbound"] or states["Unassigned"] else "Stable"
