@@ -76,7 +76,7 @@ async def test_a_frozen_broker_delivers_nothing_and_is_fenced(scene, peers, star
     other = await start_broker("orders-1")
     frozen = scene.running.broker
     renewals = peers.Gate(frozen.leases, "renew")
-    verify = peers.Gate(frozen.partitions, "read_many")
+    verify = peers.Gate(frozen.partitions, "affirm")
     await renewals.reached.wait()
     partition = peers.partition_id(0)
     await peers.eventually(lambda: not frozen.lease.is_valid, "its lease is over")
@@ -101,6 +101,54 @@ async def test_a_frozen_broker_delivers_nothing_and_is_fenced(scene, peers, star
     verify.opened.set()
     moved, _ = await scene.source.find(frames.Moved)
     assert moved.partition == 0
+
+
+async def test_a_claim_that_was_on_its_way_does_not_overtake_an_owner_that_is_back(
+    scene, peers, start_broker
+):
+    """The lease was over and the claim decided on; then the owner goes on, and the claim comes."""
+    other = (await start_broker("orders-1")).broker
+    owner = scene.running.broker
+    partition = peers.partition_id(0)
+    renewals = peers.Gate(owner.leases, "renew")
+    claims = peers.Gate(other.partitions, "claim")
+    await claims.reached.wait()
+    assert not owner.lease.is_valid
+    renewals.opened.set()
+    await peers.eventually(lambda: owner.lease.is_valid, "it has renewed its lease")
+    claims.opened.set()
+    renewed = peers.Gate(other.leases, "read")
+    await renewed.reached.wait()  # the claims have ended, and it looks again
+    assert not other.owned
+    assert partition in owner.owned
+    assert (await owner.partitions.read(partition)).owner == owner.id
+
+
+async def test_a_claim_is_judged_by_leases_that_were_read_after_the_record(
+    scene, peers, start_broker
+):
+    """The owner is back before the record is read: its lease tells."""
+    other = (await start_broker("orders-1")).broker
+    owner = scene.running.broker
+    claims = peers.Gate(other.partitions, "claim")
+    read_many, asked, opened = other.partitions.read_many, [], asyncio.Event()
+
+    async def hold_back(partitions):
+        asked.append([*partitions])
+        if asked[-1]:
+            await opened.wait()
+        return await read_many(asked[-1])
+
+    other.partitions.read_many = hold_back
+    renewals = peers.Gate(owner.leases, "renew")
+    await peers.eventually(lambda: asked and asked[-1], "it takes the lease for over")
+    assert not owner.lease.is_valid
+    renewals.opened.set()
+    await peers.eventually(lambda: owner.lease.is_valid, "it has renewed its lease")
+    looks = len(asked)
+    opened.set()
+    await peers.eventually(lambda: len(asked) > looks, "it looks again")
+    assert not claims.reached.is_set()
 
 
 async def test_a_broker_that_is_fenced_by_an_append_gives_the_partition_up(scene, peers):
@@ -146,7 +194,7 @@ async def test_a_broker_does_not_claim_what_it_has_just_claimed(scene, peers):
     await first.reached.wait()
     for partition in dropped:
         record = await broker.partitions.read(partition)
-        await broker.ownership.claim(partition, record.broker_epoch)
+        await broker.ownership.claim(partition, record)
     claimed = dict(broker.owned)
     next_look = peers.Gate(broker.partitions, "read_many")
     first.opened.set()

@@ -219,11 +219,10 @@ async def test_claims_at_once_end_with_one_owner(running, peers, start_broker):
     await running.admin("/yield", {"partitions": ["1.0"]})
     partition = peers.partition_id(0)
     record = await running.broker.partitions.read(partition)
-    epoch = record.broker_epoch
     outcomes = await asyncio.gather(
-        running.broker.ownership.claim(partition, epoch),
-        running.broker.ownership.claim(partition, epoch),
-        other.broker.ownership.claim(partition, epoch),
+        running.broker.ownership.claim(partition, record),
+        running.broker.ownership.claim(partition, record),
+        other.broker.ownership.claim(partition, record),
         return_exceptions=True,
     )
     assert sum(outcome is not None for outcome in outcomes) == 1

@@ -185,6 +185,7 @@ CASES = {
     "add_event": Case(lambda to: to.events.add("bound", epoch=1)),
     "add_group": Case(lambda to: to.partitions.add_group(P, "second", start="Latest")),
     "add_dead_letters": Case(lambda to: to.add_dead_letter()),
+    "affirm_partition": Case(lambda to: to.partitions.affirm({P: EPOCH})),
     "append_batches": Case(lambda to: to.append(2)),
     "bind_member": Case(
         lambda to: to.partitions.bind(P, GROUP, member="m-0", incarnation="x", broker_epoch=EPOCH),

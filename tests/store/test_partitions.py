@@ -1,6 +1,7 @@
 """The partition's record: create, groups, claim, yield."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -89,6 +90,28 @@ async def test_claim_returns_a_snapshot(partitions, partition, broker_epoch, ten
     record = await partitions.read(partition)
     assert (record.owner, record.owner_incarnation) == ("b-1", "i-1")
     assert record.append_number == -1
+
+
+async def test_an_owner_that_affirms_refuses_claims_by_what_was_seen_before(
+    partitions, log, partition, broker_epoch, ten_messages
+):
+    seen = await partitions.read(partition)
+    assert await partitions.affirm({partition: broker_epoch}) == set()
+    with pytest.raises(FencedError):
+        await partitions.claim(
+            partition, BrokerId("b-1"), "i-1", expected=broker_epoch, affirmed=seen.affirmed
+        )
+    record = await partitions.read(partition)
+    assert record == replace(seen, affirmed=record.affirmed)
+    assert record.affirmed > seen.affirmed
+    await partitions.claim(
+        partition, BrokerId("b-1"), "i-1", expected=broker_epoch, affirmed=record.affirmed
+    )
+    unknown = PartitionId(1, 4711)
+    held = {partition: broker_epoch, unknown: broker_epoch}
+    assert await partitions.affirm(held) == held.keys()
+    assert (await partitions.read(partition)).affirmed == record.affirmed
+    assert await partitions.read_many([unknown]) == {}
 
 
 async def test_claim_fences_every_older_epoch(

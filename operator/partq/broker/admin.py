@@ -4,7 +4,8 @@ A call names many partitions and is answered for each on its own. How it came is
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from partq.broker.broker import Broker
@@ -18,6 +19,7 @@ from partq.errors import (
     NotOwnerError,
     PartqError,
     UnknownGroupError,
+    UnknownPartitionError,
 )
 from partq.wire.bodies import (
     MAX_DRAIN_WAIT_MS,
@@ -175,19 +177,28 @@ async def cancel(broker: Broker, group: str, body: Cancels) -> Body:
 
 
 async def claim(broker: Broker, body: PartitionNames) -> Body:
-    """Own partitions that nobody owns."""
+    """Own partitions that nobody owns.
+
+    Raises:
+        BatchTooLargeError: there are too many of them.
+    """
+    _check_count(body.partitions)
+    # The records before the leases: `Ownership.claim` says why.
+    records = await broker.partitions.read_many(_parsable(body.partitions))
     await broker.claims.refresh()
     living = broker.claims.observer.living(broker.clock())
 
     async def claim_one(item: PartitionName) -> dict[str, Any]:
         partition = _parse(item.partition)
         if partition not in broker.owned:
-            record = await broker.partitions.read(partition)
+            record = records.get(partition)
+            if record is None:
+                raise UnknownPartitionError(f"partition {partition}: the store has no record of it")
             if record.owner in living and record.owner != broker.id:
                 raise ConflictError(
                     f"partition {partition}: {record.owner} owns it and lives; let it yield first"
                 )
-            await broker.ownership.claim(partition, record.broker_epoch)
+            await broker.ownership.claim(partition, record)
         return {"broker_epoch": broker.find(partition).broker_epoch}
 
     return await _each([PartitionName(name) for name in body.partitions], claim_one)
@@ -209,8 +220,7 @@ async def _each(items: Sequence[Item], work: Callable[[Item], Awaitable[dict[str
     Raises:
         BatchTooLargeError: there are too many of them.
     """
-    if len(items) > MAX_ITEMS:
-        raise BatchTooLargeError(f"body: {len(items)} partitions; at most {MAX_ITEMS} in a call")
+    _check_count(items)
 
     async def one(item: Any) -> dict[str, Any]:
         try:
@@ -222,6 +232,17 @@ async def _each(items: Sequence[Item], work: Callable[[Item], Awaitable[dict[str
             return {"partition": item.partition, "error": error_body(late)}
 
     return {"results": await asyncio.gather(*map(one, items))}
+
+
+def _check_count(items: Sequence[Any]) -> None:
+    if len(items) > MAX_ITEMS:
+        raise BatchTooLargeError(f"body: {len(items)} partitions; at most {MAX_ITEMS} in a call")
+
+
+def _parsable(names: Iterable[str]) -> Iterator[PartitionId]:
+    for name in names:
+        with suppress(ValueError):
+            yield PartitionId.parse(name)
 
 
 def _parse(name: str) -> PartitionId:

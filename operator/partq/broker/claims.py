@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
 from partq.core.hashing import rendezvous
-from partq.core.model import BrokerEpoch, BrokerId, PartitionId
+from partq.core.model import BrokerId, PartitionId
 from partq.errors import PartqError
 from partq.store.leases import Lease, Leases
 from partq.store.partitions import Partitions, Record
@@ -60,7 +60,7 @@ class Claims:
         clock: Callable[[], float],
         owned: Callable[[], Collection[PartitionId]],
         all_partitions: Callable[[], Collection[PartitionId]],
-        claim: Callable[[PartitionId, BrokerEpoch], Awaitable[None]],
+        claim: Callable[[PartitionId, Record], Awaitable[None]],
         is_valid: Callable[[], bool],
     ) -> None:
         self._leases = leases
@@ -123,18 +123,23 @@ class Claims:
         records = await self._partitions.read_many(free)
         elsewhere = {p: r.owner for p, r in records.items() if r.owner in others}
         due = {
-            p: record.broker_epoch
+            p: record
             for p, record in records.items()
             if p not in elsewhere and now - self._free_since[p] >= self._wait_s(p, record, living)
         }
+        if any(record.owner not in (None, self._broker) for record in due.values()):
+            # An owner that came back before its record was read has renewed its lease by now; one
+            # that comes back later affirms the record, and the claim is refused.
+            await self.refresh()
+        others = self._others()
         await asyncio.gather(
             *(self._leases.record_owner(p, owner) for p, owner in elsewhere.items()),
-            *(self._claim_one(p, broker_epoch) for p, broker_epoch in due.items()),
+            *(self._claim_one(p, r) for p, r in due.items() if r.owner not in others),
         )
 
-    async def _claim_one(self, partition: PartitionId, broker_epoch: BrokerEpoch) -> None:
+    async def _claim_one(self, partition: PartitionId, seen: Record) -> None:
         try:
-            await self._claim(partition, broker_epoch)
+            await self._claim(partition, seen)
         except PartqError as error:
             _log.info("partition %s not claimed: %s", partition, error)
 

@@ -79,7 +79,9 @@ class LeaseKeeper:
                     await self._leases.renew(
                         self._broker, self._incarnation, self._ttl_s, self._url
                     )
-                    if began >= self._valid_until:
+                    if not self.is_valid:
+                        # Looked at now, not as the renewal was sent: it may have arrived so late
+                        # that others have thought the lease over meanwhile.
                         await self._on_lapsed()
             except FencedError:
                 raise

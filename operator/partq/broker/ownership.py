@@ -7,7 +7,7 @@ from typing import Any
 
 from partq.broker.partition import OwnedPartition
 from partq.broker.subscription import Subscription
-from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
+from partq.core.model import BrokerId, Cause, PartitionId
 from partq.errors import (
     BrokerClosingError,
     ConflictError,
@@ -16,7 +16,7 @@ from partq.errors import (
     UnknownGroupError,
 )
 from partq.store.log import Log
-from partq.store.partitions import Claim, Partitions
+from partq.store.partitions import Claim, Partitions, Record
 
 SETTLE_TIMEOUT_S = 5.0
 """How long giving up a partition waits for the store."""
@@ -59,14 +59,15 @@ class Ownership:
         self._claiming: dict[PartitionId, asyncio.Event] = {}
         self._is_closed = False
 
-    async def claim(self, partition: PartitionId, expected: BrokerEpoch) -> None:
-        """Become the owner of a partition whose record names `expected` as its broker epoch.
+    async def claim(self, partition: PartitionId, seen: Record) -> None:
+        """Become the owner of a partition whose record was `seen`, as long as it says the same.
 
+        Whether another owner's lease is over is to be judged by what was read *after* the record.
         While a claim of it is under way here, this waits for that one instead; what is held here
-        under `expected` already stays as it is.
+        under that record's broker epoch already stays as it is.
 
         Raises:
-            FencedError: another broker was faster.
+            FencedError: another broker was faster, or the owner is back.
             BrokerClosingError: this broker gives everything up.
         """
         under_way = self._claiming.get(partition)
@@ -77,10 +78,15 @@ class Ownership:
         try:
             self._check_open()
             held = self.owned.get(partition)
-            if held is not None and held.broker_epoch == expected and not held.is_yielding:
+            is_current = held is not None and held.broker_epoch == seen.broker_epoch
+            if held is not None and is_current and not held.is_yielding:
                 return  # the caller read the record that a claim from here has just written
             claim = await self._partitions.claim(
-                partition, self._broker, self._incarnation, expected=expected
+                partition,
+                self._broker,
+                self._incarnation,
+                expected=seen.broker_epoch,
+                affirmed=seen.affirmed,
             )
             self._check_open()
             self._hold(partition, claim)
@@ -182,14 +188,16 @@ class Ownership:
     async def verify(self) -> None:
         """Keep only what is still on record here: the lease was over, others may have claimed.
 
+        What is kept nobody can claim any more by what they saw before. The lease must be renewed
+        already: who looks from now on sees that.
+
         Raises:
             StoreUnavailableError: no answer; nothing was dropped.
         """
         held = list(self.owned.values())
-        records = await self._partitions.read_many(owned.id for owned in held)
+        lost = await self._partitions.affirm({owned.id: owned.broker_epoch for owned in held})
         for owned in held:
-            record = records.get(owned.id)
-            if record is None or record.broker_epoch != owned.broker_epoch:
+            if owned.id in lost:
                 self.lose(owned, ConflictError("another broker epoch, or none, is on record"))
 
     async def _claim_again(self, held: list[PartitionId]) -> None:
@@ -201,7 +209,7 @@ class Ownership:
         try:
             record = await self._partitions.read(partition)
             if record.owner == self._broker and partition not in self.owned:
-                await self.claim(partition, record.broker_epoch)
+                await self.claim(partition, record)
         except PartqError as error:
             # The watch finds it without an owner, and claims it.
             _log.warning("partition %s not claimed again: %s", partition, error)

@@ -46,6 +46,8 @@ class Record:
     """The first offset still in the log."""
     successor: BrokerId | None
     """Who shall claim a partition that was yielded."""
+    affirmed: int
+    """Changes when an owner goes on whose lease had been over; 0: that has never been."""
     groups: frozenset[str]
 
 
@@ -130,15 +132,23 @@ class Partitions:
         return _cursor_record(_pairs(flat))
 
     async def claim(
-        self, partition: PartitionId, broker: BrokerId, incarnation: str, *, expected: BrokerEpoch
+        self,
+        partition: PartitionId,
+        broker: BrokerId,
+        incarnation: str,
+        *,
+        expected: BrokerEpoch,
+        affirmed: int = 0,
     ) -> Claim:
         """Make `broker` the owner, under a new broker epoch; every older one is over.
 
-        `expected` is the broker epoch that the caller saw when it found the partition to be free.
-        After an unknown outcome the record says whether the claim went through.
+        `expected` and `affirmed` are of the record that the caller read *before* it found, by the
+        leases, that the partition is free. After an unknown outcome the record says whether the
+        claim went through.
 
         Raises:
-            FencedError: another broker epoch is on record by now; nothing is written.
+            FencedError: another broker epoch is on record by now, or its owner has affirmed it
+                since; nothing is written.
             UnknownPartitionError: it was never created, or is deleted.
             ConflictError: groups came and went during every try.
         """
@@ -150,7 +160,7 @@ class Partitions:
                     self._keys.meta(partition),
                     *[self._keys.cursor(partition, group) for group in groups],
                 ],
-                [broker, incarnation, expected, *groups],
+                [broker, incarnation, expected, affirmed, *groups],
             )
             if answer == 0:
                 raise _fenced(partition, expected)
@@ -168,6 +178,32 @@ class Partitions:
                     },
                 )
         raise ConflictError(f"partition {partition}: its groups change all the time; claim again")
+
+    async def affirm(self, held: Mapping[PartitionId, BrokerEpoch]) -> set[PartitionId]:
+        """Go on as the owner of partitions, and return those that are the caller's no more.
+
+        A claim by a broker that read the record before this is refused from now on: one that is
+        still on its way, decided while the caller's lease was over, cannot overtake it.
+
+        Raises:
+            StoreUnavailableError: no answer; affirming again is harmless.
+        """
+        lost: set[PartitionId] = set()
+        wanted = list(held.items())
+        for start in range(0, len(wanted), _READ_COUNT):
+            chunk = wanted[start : start + _READ_COUNT]
+            answers = await asyncio.gather(
+                *[
+                    self._store.run("affirm_partition", [self._keys.meta(partition)], [epoch])
+                    for partition, epoch in chunk
+                ]
+            )
+            lost.update(
+                partition
+                for (partition, _), answer in zip(chunk, answers, strict=True)
+                if answer == 0
+            )
+        return lost
 
     async def yield_(
         self, partition: PartitionId, *, broker_epoch: BrokerEpoch, successor: BrokerId | None
@@ -371,6 +407,7 @@ def _record(fields: Mapping[bytes, bytes]) -> Record:
         bytes=int(fields[b"total_bytes"]) - int(fields[b"freed_bytes"]),
         trimmed=Offset(int(fields[b"trimmed"])),
         successor=cast(BrokerId, fields[b"successor"].decode()) or None,
+        affirmed=int(fields.get(b"affirmed", b"0")),
         groups=frozenset(
             field.removeprefix(_MARK).decode() for field in fields if field.startswith(_MARK)
         ),

@@ -2,17 +2,20 @@
 --
 -- when full: passes
 --
--- KEYS[1]  meta      KEYS[2...]  cursors of the groups, in the order of ARGV[4...]
+-- KEYS[1]  meta      KEYS[2...]  cursors of the groups, in the order of ARGV[5...]
 -- ARGV[1]  broker    ARGV[2]  its incarnation    ARGV[3]  broker epoch that it saw on record
--- ARGV[4...]         names of all groups of the partition
+-- ARGV[4]  when its owner affirmed it last, as seen with that; 0: never
+-- ARGV[5...]         names of all groups of the partition
 -- returns  {new broker epoch, next, trimmed, {field, value, ...} of each cursor}
---          0: another broker epoch is on record; -1: other groups are; -2: no such partition
+--          0: another broker epoch is on record, or the owner has affirmed it since;
+--          -1: other groups are on record; -2: no such partition
 local meta = KEYS[1]
-local epoch = redis.call("HGET", meta, "broker_epoch")
+local seen = redis.call("HMGET", meta, "broker_epoch", "affirmed")
+local epoch = seen[1]
 if not epoch then
   return -2
 end
-if epoch ~= ARGV[3] then
+if epoch ~= ARGV[3] or (seen[2] or "0") ~= ARGV[4] then
   return 0
 end
 
@@ -22,10 +25,10 @@ for _, field in ipairs(redis.call("HKEYS", meta)) do
     mark_count = mark_count + 1
   end
 end
-if mark_count ~= #ARGV - 3 then
+if mark_count ~= #ARGV - 4 then
   return -1
 end
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   if redis.call("HEXISTS", meta, "mark:" .. ARGV[i]) == 0 then
     return -1
   end

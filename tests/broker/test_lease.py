@@ -1,0 +1,49 @@
+"""The lease of a broker, on a clock that the test moves."""
+
+import asyncio
+
+from partq.broker.lease import LeaseKeeper
+
+TTL_S = 30.0
+"""So long that nothing is renewed by itself during a test."""
+
+
+async def test_who_may_have_been_thought_dead_looks_at_the_records_before_it_goes_on():
+    now = 0.0
+    takes_s = 0.0
+    looked_at = []
+
+    class Leases:
+        async def renew(self, *_):
+            nonlocal now, takes_s
+            await asyncio.sleep(0)
+            now, takes_s = now + takes_s, 0.0
+
+    async def look():
+        looked_at.append(now)
+
+    keeper = LeaseKeeper(
+        Leases(),
+        broker="b-0",
+        incarnation="i",
+        ttl_s=TTL_S,
+        url="http://b-0",
+        clock=lambda: now,
+        on_lapsed=look,
+        on_valid=lambda: None,
+    )
+    running = asyncio.create_task(keeper.run())
+    await keeper.renewed()
+    assert looked_at == [0.0]  # a new life
+    now = 20.0
+    await keeper.renewed()
+    assert looked_at == [0.0]  # in time
+    now, takes_s = 45.0, 10.0
+    await keeper.renewed()
+    assert looked_at == [0.0, 55.0]  # sent in time, and done when the lease was over
+    assert keeper.is_valid
+    now = 80.0
+    await keeper.renewed()
+    assert looked_at == [0.0, 55.0, 80.0]  # sent too late
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
