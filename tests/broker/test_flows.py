@@ -109,6 +109,7 @@ async def test_a_flow_with_nothing_to_acknowledge_is_not_held_up(running, peers,
     assert not [text for text in caplog.messages if text.startswith("flow of m in workers")]
 
 
+@pytest.mark.req("PUL-72", "PUL-73", "PUL-74", "PUL-75")
 async def test_the_acknowledged_are_skipped_and_cost_no_credit(scene, peers):
     """A redelivery holds the rest of the window, and says what to pass over."""
     await scene.producer.publish(*map(str, range(3, 9)))
@@ -149,6 +150,7 @@ async def test_an_ack_is_confirmed_after_it_is_stored(scene, peers):
     assert (await record(scene, peers)).cursor == 2
 
 
+@pytest.mark.req("PUL-20", "PUL-21")
 @pytest.mark.parametrize(
     ("acks", "cursor", "acked"),
     [

@@ -42,6 +42,7 @@ def metric(running, cause):
 # ---- in order -----------------------------------------------------------------------------------
 
 
+@pytest.mark.req("HND-28", "PUL-20", "PUL-21", "PUL-23")
 async def test_a_nack_steps_back_and_says_so(scene):
     """In hand: a, b, c; b is given back."""
     source, held = scene.source, scene.held
@@ -144,6 +145,7 @@ async def test_a_nack_during_a_commit_comes_too_late(scene):
 # ---- in free order ------------------------------------------------------------------------------
 
 
+@pytest.mark.req("PUL-22", "PUL-25")
 async def test_in_free_order_only_that_message_comes_again(scene):
     await in_free_order(scene)
     source, held = scene.source, scene.held
@@ -178,6 +180,7 @@ async def test_in_free_order_the_others_go_on(scene):
 # ---- in hand for too long -----------------------------------------------------------------------
 
 
+@pytest.mark.req("PUL-32", "PUL-35", "PUL-36")
 async def test_what_was_begun_too_long_ago_comes_again(scene):
     """The time runs from the member's word; without it there is no end."""
     rules = {"timeoutSeconds": 0.3, "tickSeconds": 0.25, "backoff": None}
@@ -196,6 +199,7 @@ async def test_what_was_begun_too_long_ago_comes_again(scene):
     assert (await scene.running.state())["in_flight"] == 1
 
 
+@pytest.mark.req("PUL-31")
 async def test_a_group_without_a_timeout_has_all_the_time(scene, clock):
     """Nothing is watched by default, however long a message is in hand."""
     await scene.source.begin(scene.held)
@@ -274,6 +278,7 @@ async def test_what_was_pulled_is_in_hand(puller):
     assert {(m["cause"], m["redeliveries"]) for m in again} == {("ack_timeout", 1)}
 
 
+@pytest.mark.req("PUL-28", "PUL-29")
 async def test_the_rules_of_a_group_are_followed(running):
     assert running.broker.config.redelivery["workers"].nack_delay_s == 60
     backoff = {"minSeconds": 2.0, "maxSeconds": 30.0, "multiplier": 3.0}

@@ -17,13 +17,17 @@ def deliver(start, stop, *, first=None, delivery=0, skip=(), cause=0, counts=())
     )  # fmt: skip
 
 
+def rewound(start, *, delivery):
+    return frames.Rewound(1, 0, *TOKEN, delivery, start, 6)
+
+
 @pytest.fixture
 def holding(partition):
     return Holding(None, partition, TOKEN, 0)
 
 
 def test_a_window_hands_out_its_part_of_the_stored_batch(holding, stored_batch):
-    window, _ = holding.accept(deliver(11, 13, first=10), stored_batch(b"a", b"b", b"c", b"d"))
+    window = holding.accept(deliver(11, 13, first=10), stored_batch(b"a", b"b", b"c", b"d"))
     batch = window.take_all()
     assert [m.value for m in batch] == [b"b", b"c"]
     assert list(batch.offsets) == [11, 12]
@@ -32,14 +36,14 @@ def test_a_window_hands_out_its_part_of_the_stored_batch(holding, stored_batch):
 
 def test_skipped_messages_are_not_handed_out(holding, stored_batch):
     frame = deliver(10, 14, skip=[(11, 13)], counts=[(13, 2)])
-    window, _ = holding.accept(frame, stored_batch(b"a", b"b", b"c", b"d"))
+    window = holding.accept(frame, stored_batch(b"a", b"b", b"c", b"d"))
     first, last = window.take_all().deliveries()
     assert (first.value, first.offset, first.redeliveries) == (b"a", 10, 0)
     assert (last.value, last.offset, last.redeliveries) == (b"d", 13, 2)
 
 
 def test_a_batch_after_single_messages_is_the_rest(holding, stored_batch):
-    window, _ = holding.accept(deliver(0, 3), stored_batch(b"a", b"b", b"c"))
+    window = holding.accept(deliver(0, 3), stored_batch(b"a", b"b", b"c"))
     assert window.take_one().value == b"a"
     rest = window.take_all()
     assert ([m.value for m in rest], list(rest.offsets)) == ([b"b", b"c"], [1, 2])
@@ -47,8 +51,8 @@ def test_a_batch_after_single_messages_is_the_rest(holding, stored_batch):
 
 
 def test_a_release_starts_at_the_first_message_that_has_not_begun(holding, stored_batch):
-    first, _ = holding.accept(deliver(0, 3), stored_batch(b"a", b"b", b"c"))
-    second, _ = holding.accept(deliver(3, 5), stored_batch(b"d", b"e"))
+    first = holding.accept(deliver(0, 3), stored_batch(b"a", b"b", b"c"))
+    second = holding.accept(deliver(3, 5), stored_batch(b"d", b"e"))
     first.take_one()
     release, freed = holding.release()
     assert (release.start, release.delivery, freed) == (1, 0, 4)
@@ -58,19 +62,19 @@ def test_a_release_starts_at_the_first_message_that_has_not_begun(holding, store
 
 def test_what_was_on_its_way_at_a_release_comes_again_in_its_turn(holding, stored_batch):
     """A pause that ends at once: more of the same delivery may come behind it."""
-    first, _ = holding.accept(deliver(0, 2), stored_batch(b"a", b"b"))
+    first = holding.accept(deliver(0, 2), stored_batch(b"a", b"b"))
     first.take_one()
     release, _ = holding.release()
     assert (release.start, release.delivery) == (1, 0)
-    assert holding.accept(deliver(2, 4), stored_batch(b"c", b"d")) == (None, 2)
+    assert holding.accept(deliver(2, 4), stored_batch(b"c", b"d")) is None
     assert holding.release() == (None, 0)
-    again, _ = holding.accept(deliver(1, 2, first=0, delivery=1), stored_batch(b"a", b"b"))
-    behind, _ = holding.accept(deliver(2, 4, delivery=1), stored_batch(b"c", b"d"))
+    again = holding.accept(deliver(1, 2, first=0, delivery=1), stored_batch(b"a", b"b"))
+    behind = holding.accept(deliver(2, 4, delivery=1), stored_batch(b"c", b"d"))
     assert [*again.take_all().offsets, *behind.take_all().offsets] == [1, 2, 3]
 
 
 def test_nothing_is_released_when_everything_has_begun(holding, stored_batch):
-    window, _ = holding.accept(deliver(0, 2), stored_batch(b"a", b"b"))
+    window = holding.accept(deliver(0, 2), stored_batch(b"a", b"b"))
     window.take_all()
     assert holding.release() == (None, 0)
 
@@ -78,34 +82,78 @@ def test_nothing_is_released_when_everything_has_begun(holding, stored_batch):
 def test_what_was_released_comes_again_under_a_higher_number(holding, stored_batch):
     holding.accept(deliver(0, 2), stored_batch(b"a", b"b"))
     holding.release()
-    window, freed = holding.accept(deliver(0, 2, delivery=1), stored_batch(b"a", b"b"))
-    assert (len(window.take_all()), freed) == (2, 0)
+    window = holding.accept(deliver(0, 2, delivery=1), stored_batch(b"a", b"b"))
+    assert len(window.take_all()) == 2
 
 
 def test_a_rewind_drops_what_is_buffered_from_there_on(holding, stored_batch):
-    before, _ = holding.accept(deliver(0, 4), stored_batch(b"a", b"b", b"c", b"d"))
+    before = holding.accept(deliver(0, 4), stored_batch(b"a", b"b", b"c", b"d"))
     before.take_one()
-    window, freed = holding.accept(deliver(2, 3, delivery=1), stored_batch(b"c"))
-    assert freed == 2
+    assert holding.rewind(rewound(2, delivery=1)) == 2
+    assert holding.accept(deliver(4, 5), stored_batch(b"e")) is None, "it was on its way"
+    window = holding.accept(deliver(2, 3, delivery=1), stored_batch(b"c"))
     assert [m.value for m in before.take_all()] == [b"b"]
     assert [m.value for m in window.take_all()] == [b"c"]
 
 
 def test_an_older_delivery_number_is_dropped(holding, stored_batch):
     holding.accept(deliver(0, 1, delivery=2), stored_batch(b"a"))
-    assert holding.accept(deliver(0, 1, delivery=1), stored_batch(b"a")) == (None, 1)
+    assert holding.accept(deliver(0, 1, delivery=1), stored_batch(b"a")) is None
 
 
-def test_nothing_comes_after_a_batch_that_does_not_decode(holding, stored_batch):
-    broken = stored_batch(b"a")[:-1] + b"\xc1"
-    window, _ = holding.accept(deliver(0, 1), broken)
-    holding.accept(deliver(1, 2), stored_batch(b"b"))
+def test_a_batch_that_does_not_decode_is_passed_over_as_a_whole(holding, stored_batch):
+    broken = stored_batch(b"a", b"b", b"c")[:-1] + b"\xc1"
+    window = holding.accept(deliver(10, 13, skip=[(10, 11)]), broken)
     with pytest.raises(UndecodableError):
         window.take_one()
-    assert holding.stop_at(window) == 2
-    assert holding.accept(deliver(2, 3), stored_batch(b"c")) == (None, 1)
-    release, _ = holding.release()
-    assert release.start == 0, "the broken message and all behind it go back"
+    assert window.pass_over() == ((11, 13), 2)
+    assert window.is_done
+    assert holding.release() == (None, 0), "the broker has it back already, by a nack"
+
+
+def test_what_was_handed_out_is_told_once(holding, stored_batch):
+    assert holding.begun() == []
+    first = holding.accept(deliver(0, 3), stored_batch(b"a", b"b", b"c"))
+    assert holding.begun() == [], "it is ready, and nobody has it"
+    first.take_one()
+    holding.accept(deliver(3, 5), stored_batch(b"d", b"e"))
+    assert (holding.begun(), holding.begun()) == ([(0, 1)], [])
+    first.take_all()
+    assert holding.begun() == [(1, 3)]
+    holding.release()
+    assert holding.begun() == []
+
+
+def test_what_comes_again_begins_again(holding, stored_batch):
+    holding.accept(deliver(0, 3), stored_batch(b"a", b"b", b"c")).take_all()
+    assert holding.begun() == [(0, 3)]
+    holding.rewind(rewound(1, delivery=1))
+    assert holding.begun() == []
+    holding.accept(deliver(1, 3, first=0, delivery=1), stored_batch(b"a", b"b", b"c")).take_one()
+    assert holding.begun() == [(1, 2)]
+
+
+def test_what_comes_out_of_turn_is_handed_out_beside_the_rest(holding, stored_batch):
+    """A group of free order: offset 1 was given back, and comes again alone."""
+    batch = stored_batch(b"a", b"b", b"c", b"d")
+    first = holding.accept(deliver(0, 3, first=0), batch)
+    first.take_one()
+    first.take_one()
+    assert holding.begun() == [(0, 2)]
+    again = holding.accept(deliver(1, 2, first=0, cause=6), batch)
+    release, freed = holding.release()
+    assert (release.start, freed) == (2, 1), "what has not begun in turn"
+    assert not again.is_done
+    late = holding.accept(deliver(0, 1, first=0, cause=6), batch)
+    assert late is not None, "below what was given back: the broker counts it as delivered"
+    assert holding.accept(deliver(3, 4, first=0), batch) is None
+    assert again.take_one().value == b"b"
+    assert holding.begun() == [(1, 2)]
+    assert late.take_one().value == b"a"
+    assert holding.begun() == [(0, 1)]
+    behind = holding.accept(deliver(2, 4, first=0, delivery=1), batch)
+    assert [m.value for m in behind.take_all()] == [b"c", b"d"]
+    assert holding.begun() == [(2, 4)]
 
 
 @pytest.mark.parametrize(

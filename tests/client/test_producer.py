@@ -220,6 +220,33 @@ async def test_send_waits_when_too_much_is_pending(peer):
         assert (await future).offset == 1
 
 
+@pytest.mark.req("PUL-67", "PUL-68", "PUL-70")
+@pytest.mark.parametrize(
+    ("linger_ms", "max_batch_count", "sizes"),
+    [
+        pytest.param(10_000, 2, [2, 2], id="full, long before the delay is over"),
+        pytest.param(20, 100, [5], id="the delay is over, long before it is full"),
+    ],
+)
+async def test_a_batch_leaves_when_it_is_full_or_has_waited_enough(
+    peer, values, linger_ms, max_batch_count, sizes
+):
+    async with Producer(
+        peer.url, queue="orders", linger_ms=linger_ms, max_batch_count=max_batch_count,
+        delivery_timeout_s=5,
+    ) as producer:  # fmt: skip
+        future = await producer.send_many([Message(KEYS[0], b"v") for _ in range(5)])
+        broker = await peer.producer()
+        taken = await take(broker, len(sizes))
+        assert [len(values(payload)) for *_, payload in taken] == sizes
+        closing = asyncio.create_task(producer.close())
+        taken += await take(broker, int(sum(sizes) < 5))
+        for request, first, *_ in taken:
+            await broker.send(frames.Published(request, first))
+        await closing
+        assert [position.offset for position in await future] == list(range(5))
+
+
 async def test_closing_flushes(peer):
     producer = await Producer(peer.url, queue="orders", linger_ms=10_000).__aenter__()
     (future,) = await send(producer, b"a")

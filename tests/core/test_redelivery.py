@@ -1,5 +1,7 @@
 """How long messages wait that come again, and which were in hand for too long."""
 
+import pytest
+
 from partq.core.delivery import Delivery
 from partq.core.model import Cause
 from partq.core.redelivery import Backoff, Redelivery
@@ -24,11 +26,13 @@ def time_out(book, since, *, now=100.0, is_free=False):
     return book.time_out(since, now=now, delay_s=at_once, is_free=is_free)
 
 
+@pytest.mark.req("PUL-29")
 def test_nacks_back_off_as_the_table_says():
     rules = Redelivery(nack_backoff=DOUBLING)
     assert [rules.after_nack_s(n) for n in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
+@pytest.mark.req("PUL-34")
 def test_ack_timeouts_back_off_as_the_table_says():
     rules = Redelivery(ack_timeout_s=10, ack_backoff=DOUBLING)
     waits = [rules.ack_timeout_s + rules.after_timeout_s(n) for n in range(1, 9)]
@@ -39,6 +43,7 @@ def test_a_backoff_does_not_outgrow_what_can_be_counted():
     assert Backoff(1, 60, 100).delay_s(100_000) == 60
 
 
+@pytest.mark.req("PUL-28", "PUL-31")
 def test_the_defaults():
     rules = Redelivery()
     assert [rules.after_nack_s(n) for n in (1, 5)] == [60, 60]

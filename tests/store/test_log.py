@@ -156,6 +156,7 @@ async def test_without_a_group_nothing_is_trimmed(partitions, log, partition, br
     assert len(await log.read(partition, 0, max_bytes=1000, max_entries=100)) == 3
 
 
+@pytest.mark.req("PUL-76")
 async def test_the_log_goes_on_after_all_of_it_was_trimmed(
     partitions, log, partition, broker_epoch, fill
 ):

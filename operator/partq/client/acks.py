@@ -1,4 +1,4 @@
-"""Acks of one flow: gathered for a turn of the event loop, confirmed when they are stored."""
+"""Acks and nacks of one flow; acks are gathered for a turn of the event loop."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -27,7 +27,10 @@ class _Gathering:
 
 
 class AckBook:
-    """Joins acks to frames and matches the answers. One future stands for all acks of a frame."""
+    """Joins acks to frames and matches the answers, also those to nacks.
+
+    One future stands for all acks of a frame, and is done when they are stored.
+    """
 
     def __init__(self, send: Callable[[Frame], bool]) -> None:
         self._send = send
@@ -67,6 +70,19 @@ class AckBook:
         gathering.ranges.extend(ranges)
         return gathering.future
 
+    def nack(
+        self, holding: Holding, delivery: int, ranges: list[Range], delay_ms: int, reason: str
+    ) -> asyncio.Future[None]:
+        """Send a nack, behind the acks so far; the future is done when its count is stored."""
+        future = _quiet_future()
+        self.send_all()
+        self._ask(
+            future,
+            holding,
+            lambda request: holding.nack(request, delivery, ranges, delay_ms, reason),
+        )
+        return future
+
     def send_all(self) -> None:
         """Send what was gathered."""
         self._is_armed = False
@@ -101,18 +117,26 @@ class AckBook:
                 future.set_exception(error)
 
     def _send_one(self, gathering: _Gathering) -> None:
-        if gathering.holding.is_ended:
-            gathering.future.set_exception(fenced(gathering.holding))
-            return
-        request = self._next_request
-        self._next_request += 1
-        frame = gathering.holding.ack(
-            request, gathering.delivery, gathering.upto, join_ranges(gathering.ranges)
+        ranges = join_ranges(gathering.ranges)
+        self._ask(
+            gathering.future,
+            gathering.holding,
+            lambda request: gathering.holding.ack(
+                request, gathering.delivery, gathering.upto, ranges
+            ),
         )
-        self._unconfirmed[request] = gathering.future
-        if not self._send(frame):
+
+    def _ask(
+        self, future: asyncio.Future[None], holding: Holding, frame: Callable[[int], Frame]
+    ) -> None:
+        if not holding.is_ended:
+            request = self._next_request
+            self._next_request += 1
+            self._unconfirmed[request] = future
+            if self._send(frame(request)):
+                return
             del self._unconfirmed[request]
-            gathering.future.set_exception(fenced(gathering.holding))
+        future.set_exception(fenced(holding))
 
 
 def fenced(holding: Holding) -> FencedError:

@@ -3,9 +3,7 @@
 import asyncio
 import inspect
 import logging
-import os
 import secrets
-import socket
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -13,21 +11,23 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from partq.client import sigterm, tasks
+from partq.client.confirmations import Confirmations
 from partq.client.deliveries import Batch, Delivery
-from partq.client.flow import Flow
+from partq.client.flow import GROUP_DELAY_MS, Flow
 from partq.client.holding import Window
 from partq.client.layout import QueueView
 from partq.client.liveness import Clock, boot_time
 from partq.client.membership import Membership, OnAssigned, OnError, OnRevoked
+from partq.client.naming import member_name
 from partq.client.session import Session
 from partq.client.watch import LayoutWatch
 from partq.core.model import PartitionId
-from partq.errors import SettingsError, UndecodableError
+from partq.errors import BadRequestError, SettingsError, UndecodableError
 
 log = logging.getLogger("partq.client")
 
-MAX_MEMBER_CHARS = 253
 MAX_CREDIT = 1_000_000
+MAX_NACK_DELAY_S = 86_400
 LAST_ACKS_S = 1.0
 """How long closing waits for the answers to acks that are under way."""
 
@@ -93,14 +93,9 @@ class Consumer:
         connect_timeout_s: float = 30.0,
         clock: Clock = boot_time,
     ) -> None:
-        member = member or os.environ.get("PARTQ_MEMBER") or _made_up_name()
-        if len(member) > MAX_MEMBER_CHARS or not member.isprintable():
-            raise SettingsError(
-                f"member {member[:40]!r}: expected 1 to {MAX_MEMBER_CHARS} printable characters"
-            )
         if not 1 <= credit <= MAX_CREDIT:
             raise SettingsError(f"credit: got {credit}, expected 1 to {MAX_CREDIT}")
-        self.member = member
+        self.member = member = member_name(member)
         self._queue = queue
         self._group = group
         self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
@@ -127,8 +122,7 @@ class Consumer:
         self._is_closed = False
         self._closing: set[asyncio.Task[None]] = set()
         self._leave_timer: asyncio.TimerHandle | None = None
-        self._unconfirmed: set[asyncio.Future[None]] = set()
-        self._ack_error: BaseException | None = None
+        self._confirmations = Confirmations()
 
     # ---- open and close ----
 
@@ -183,8 +177,7 @@ class Consumer:
             self.leave()
             while not self._has_ended:
                 await self._changed()
-            if self._unconfirmed:
-                await asyncio.wait(tuple(self._unconfirmed), timeout=LAST_ACKS_S)
+            await self._confirmations.wait(LAST_ACKS_S)
         finally:
             self._is_closed = True
             self._wake.set()
@@ -269,7 +262,7 @@ class Consumer:
                 comes again, here or elsewhere: undo or ignore what was done.
             NotDeliveredError: it was given back before.
         """
-        await asyncio.shield(_ack(done))
+        await asyncio.shield(done.ack())
 
     async def ack_cumulative(self, done: Delivery | Batch) -> None:
         """Acknowledge everything of the partition up to and with a message or batch.
@@ -285,21 +278,39 @@ class Consumer:
 
         Acks of one turn of the event loop travel together, so many can be given in a loop.
         """
-        future = _ack(done)
-        if future not in self._unconfirmed:
-            self._unconfirmed.add(future)
-            future.add_done_callback(self._confirmed)
+        self._confirmations.add(done.ack())
 
     async def flush(self) -> None:
         """Wait until every ack given so far is stored.
 
         Raises: as `ack`, the first refusal since the last flush; the other acks are stored.
         """
-        if self._unconfirmed:
-            await asyncio.wait(tuple(self._unconfirmed))
-        error, self._ack_error = self._ack_error, None
-        if error is not None:
-            raise error
+        await self._confirmations.wait()
+        self._confirmations.raise_error()
+
+    async def nack(self, failed: Delivery | Batch, *, delay_s: float | None = None) -> None:
+        """Give back a message, or all of a batch, that could not be processed.
+
+        It comes again after the delay. Until then the consumer gets nothing of what is behind it in
+        its partition, and what it has got of that comes again, too, unless it is acknowledged; in
+        a group of free order the others go on. `auto_ack` leaves it out.
+
+        Args:
+            failed: as it was handed out.
+            delay_s: from 0 to 86,400; None: as the group's `nack` says, 60 if it says nothing.
+
+        Raises:
+            BadRequestError: the delay is out of range.
+            FencedError: the partition is not this member's any more: it comes again in any case.
+        """
+        if delay_s is not None and not 0 <= delay_s <= MAX_NACK_DELAY_S:
+            raise BadRequestError(
+                f"nack: delay_s {delay_s}; expected 0 to {MAX_NACK_DELAY_S}, or None"
+            )
+        if self._current is failed:
+            self._current = None
+        delay_ms = GROUP_DELAY_MS if delay_s is None else round(delay_s * 1000)
+        await asyncio.shield(failed.nack(delay_ms))
 
     # ---- inside ----
 
@@ -331,7 +342,7 @@ class Consumer:
                 try:
                     taken = take(window)
                 except UndecodableError as error:
-                    flow.stop_partition(window, error)
+                    flow.reject(window, error)
                     break
                 flow.taken(len(taken) if isinstance(taken, Batch) else 1)
                 if window.is_done:
@@ -348,13 +359,6 @@ class Consumer:
         """Wait for news. Whoever waits looks at everything again, so one event serves all."""
         self._wake.clear()
         await self._wake.wait()
-
-    def _confirmed(self, future: asyncio.Future[None]) -> None:
-        self._unconfirmed.discard(future)
-        if not future.cancelled() and (error := future.exception()) is not None:
-            if self._ack_error is None:
-                self._ack_error = error
-            log.info("ack not stored: %s", error)
 
     def _take_view(self, view: QueueView) -> None:
         """Open flows to new brokers; forget brokers that are gone."""
@@ -390,11 +394,3 @@ class Consumer:
             )
         self._is_closed = True
         self._wake.set()
-
-
-def _ack(done: Delivery | Batch) -> asyncio.Future[None]:
-    return done.batch.ack_one(done.offset) if isinstance(done, Delivery) else done.ack()
-
-
-def _made_up_name() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"[-MAX_MEMBER_CHARS:]

@@ -18,6 +18,7 @@ class Batch(Sequence[Message]):
     __slots__ = (
         "_frame",
         "_holding",
+        "_nacked",
         "_redeliveries",
         "cause",
         "messages",
@@ -41,6 +42,8 @@ class Batch(Sequence[Message]):
         self.cause = cause_of(frame.cause)
         """Why these messages come again; `Cause.NONE` for a first delivery."""
         self._redeliveries = dict(frame.redeliveries)
+        self._nacked: set[int] = set()
+        """Offsets that were given back: an ack of the whole leaves them out."""
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -89,10 +92,14 @@ class Batch(Sequence[Message]):
         return [Delivery(self, index) for index in range(len(self.messages))]
 
     def ack(self) -> asyncio.Future[None]:
-        """Acknowledge all messages; for applications there is `Consumer.ack`."""
-        if isinstance(self.offsets, range):
+        """Acknowledge all messages but those that were given back.
+
+        For applications there is `Consumer.ack`.
+        """
+        if isinstance(self.offsets, range) and not self._nacked:
             return self._ack(-1, [(self.offsets.start, self.offsets.stop)])
-        return self._ack(-1, join_ranges([(offset, offset + 1) for offset in self.offsets]))
+        rest = [(offset, offset + 1) for offset in self.offsets if offset not in self._nacked]
+        return self._ack(-1, join_ranges(rest))
 
     def ack_one(self, offset: int) -> asyncio.Future[None]:
         """Acknowledge the message at one offset."""
@@ -101,6 +108,20 @@ class Batch(Sequence[Message]):
     def ack_upto(self, offset: int) -> asyncio.Future[None]:
         """Acknowledge everything of the partition up to and with one offset."""
         return self._ack(offset + 1, [])
+
+    def nack(self, delay_ms: int) -> asyncio.Future[None]:
+        """Give all messages back; for applications there is `Consumer.nack`."""
+        return self._nack(self.offsets, delay_ms)
+
+    def nack_one(self, offset: int, delay_ms: int) -> asyncio.Future[None]:
+        """Give the message at one offset back."""
+        return self._nack([offset], delay_ms)
+
+    def _nack(self, offsets: Sequence[int], delay_ms: int) -> asyncio.Future[None]:
+        self._nacked.update(offsets)
+        ranges = join_ranges([(offset, offset + 1) for offset in offsets])
+        holding = self._holding
+        return holding.holder.nack(holding, self._frame.delivery, ranges, delay_ms, "")
 
     def _ack(self, upto: int, ranges: list[Range]) -> asyncio.Future[None]:
         holding = self._holding
@@ -176,6 +197,14 @@ class Delivery:
     def redeliveries(self) -> int:
         """How often it was delivered again for a reason that counts against it."""
         return self.batch.redeliveries(self._index)
+
+    def ack(self) -> asyncio.Future[None]:
+        """Acknowledge it; for applications there is `Consumer.ack`."""
+        return self.batch.ack_one(self.offset)
+
+    def nack(self, delay_ms: int) -> asyncio.Future[None]:
+        """Give it back; for applications there is `Consumer.nack`."""
+        return self.batch.nack_one(self.offset, delay_ms)
 
     def __repr__(self) -> str:
         return f"Delivery({self.partition}, offset {self.offset}, key {self.key!r})"

@@ -17,6 +17,10 @@ from partq.errors import InternalError, PartqError, UndecodableError, from_code
 from partq.wire import frames
 from partq.wire.frames import Range
 
+GROUP_DELAY_MS = -1
+"""A nack that waits as long as the group's rules say."""
+UNDECODABLE = "undecodable"
+
 
 class Flow:
     """Holds partitions of one broker and hands out their messages in the order of arrival."""
@@ -37,6 +41,7 @@ class Flow:
         self._credit = credit
         self._look_around = look_around
         self._room = 0
+        self._takes_begun = False
         self._holdings: dict[PartitionId, Holding] = {}
         self._ready: deque[Window] = deque()
         self.link = Link(session, url, f"/groups/{quote(group, safe='')}/flow", self, clock)
@@ -47,8 +52,10 @@ class Flow:
     def next_window(self) -> Window | None:
         """Return the first window that has messages left, if the broker is proven to be alive."""
         ready = self._ready
-        while ready and ready[0].is_done:
-            ready.popleft()
+        while ready and (ready[0].is_done or ready[0].holding.open_nacks):
+            window = ready.popleft()
+            if not window.is_done:
+                window.holding.parked.append(window)
         if not ready:
             return None
         if self.link.is_valid():
@@ -66,15 +73,16 @@ class Flow:
             self.link.send(frames.Credit(self._room))
             self._room = 0
 
-    def stop_partition(self, window: Window, error: UndecodableError) -> None:
-        """Hand out nothing more of a partition whose next batch cannot be read."""
-        holding = window.holding
-        offset = window.next_offset
-        self.taken(holding.stop_at(window))
+    def reject(self, window: Window, error: UndecodableError) -> None:
+        """Give back what is left of a window, because it cannot be read; tell of it."""
+        holding, number = window.holding, window.delivery
+        (start, stop), count = window.pass_over()
+        self.taken(count)
+        self.nack(holding, number, [(start, stop)], GROUP_DELAY_MS, UNDECODABLE)
         self._membership.report(
             UndecodableError(
-                f"{holding}: cannot be read from offset {offset} on ({error.message}); the "
-                "partition stops here, the others go on; nothing was acknowledged"
+                f"{holding}: cannot be read from offset {start} to {stop - 1} ({error.message}); "
+                "given back, it comes again by the rules of the group; the others go on"
             )
         )
 
@@ -89,6 +97,18 @@ class Flow:
         """Send an ack with the others of this turn of the event loop."""
         return self._acks.add(holding, delivery, upto, ranges)
 
+    def nack(
+        self, holding: Holding, delivery: int, ranges: list[Range], delay_ms: int, reason: str
+    ) -> asyncio.Future[None]:
+        """Give messages back; until the broker has answered, nothing of the partition goes out.
+
+        They may come again before everything that is ready, and the broker decides that.
+        """
+        holding.open_nacks += 1
+        future = self._acks.nack(holding, delivery, ranges, delay_ms, reason)
+        future.add_done_callback(lambda _: self._nack_answered(holding))
+        return future
+
     # ---- what the broker says ----
 
     def hello(self) -> frames.Frame:
@@ -101,6 +121,7 @@ class Flow:
         """Take the binding."""
         if not isinstance(frame, frames.Bound):
             raise InternalError(f"{self.url}: expected Bound, got {type(frame).__name__}")
+        self._takes_begun = frame.takes_begun
         return frame.lease_ms / 1000
 
     def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
@@ -114,6 +135,11 @@ class Flow:
                 self._acks.refused(request, from_code(code, message))
             case frames.Pong():
                 self._membership.wake()  # what came before the first answer may be handed out now
+                self._tell_begun()
+            case frames.Rewound(generation, index, broker_epoch, epoch):
+                holding = self._holding(PartitionId(generation, index), (broker_epoch, epoch))
+                if holding is not None:
+                    self.taken(holding.rewind(frame))
             case frames.Assigned(generation, index, broker_epoch, epoch, cursor):
                 partition = PartitionId(generation, index)
                 token = (broker_epoch, epoch)
@@ -153,16 +179,16 @@ class Flow:
                 raise InternalError(f"{self.url}: partition {partition} came without a token")
             self.taken(window_size(frame))  # of a token that has ended
             return
-        window, freed = holding.accept(frame, payload)
-        if freed:
-            self.taken(freed)
-        if window is not None:
+        window = holding.accept(frame, payload)
+        if window is None:
+            self.taken(window_size(frame))
+        else:
             self._ready.append(window)
             self._membership.wake()
 
     def _pause(self, partition: PartitionId, token: tuple[int, int]) -> None:
-        holding = self._holdings.get(partition)
-        if holding is None or holding.token != token:
+        holding = self._holding(partition, token)
+        if holding is None:
             return
         release, freed = holding.release()
         if release is not None:
@@ -174,6 +200,28 @@ class Flow:
         if holding is not None and token >= holding.token:
             self._membership.forget(partition)
             self.give_up(holding, cause)
+
+    def _holding(self, partition: PartitionId, token: tuple[int, int]) -> Holding | None:
+        """Return what is held under a token."""
+        holding = self._holdings.get(partition)
+        return holding if holding is not None and holding.token == token else None
+
+    def _nack_answered(self, holding: Holding) -> None:
+        holding.open_nacks -= 1
+        if not holding.open_nacks:
+            self._ready.extendleft(reversed(holding.parked))
+            holding.parked.clear()
+            self._membership.wake()
+
+    def _tell_begun(self) -> None:
+        """Tell the broker, about once a second, what the application has begun since."""
+        if not self._takes_begun:
+            return
+        for partition, holding in self._holdings.items():
+            ranges = holding.begun()
+            if ranges:
+                place = (*partition, *holding.token)
+                self.link.send(frames.Begun(*place, holding.delivery, ranges))
 
     def give_up(self, holding: Holding, cause: Cause) -> None:
         """End a holding: nothing more of it is handed out, acks are refused from now on."""

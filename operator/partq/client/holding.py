@@ -13,7 +13,7 @@ from typing import Protocol
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause, PartitionId
 from partq.wire import batch as wire
-from partq.wire.frames import Ack, Deliver, Range, Release
+from partq.wire.frames import Ack, Deliver, Nack, Range, Release, Rewound
 
 
 class Holder(Protocol):
@@ -23,6 +23,11 @@ class Holder(Protocol):
         self, holding: "Holding", delivery: int, upto: int, ranges: Sequence[Range]
     ) -> asyncio.Future[None]:
         """Acknowledge messages below `upto` (unless -1) and in `ranges`."""
+
+    def nack(
+        self, holding: "Holding", delivery: int, ranges: list[Range], delay_ms: int, reason: str
+    ) -> asyncio.Future[None]:
+        """Give messages back that the application has begun."""
 
     def give_up(self, holding: "Holding", cause: Cause) -> None:
         """End the holding: another flow has got the partition under a newer token."""
@@ -41,60 +46,76 @@ class Holding:
         self.delivery = 0
         """Highest delivery number seen."""
         self.is_ended = False
+        self.open_nacks = 0
+        """Nacks without an answer: until it comes, nothing is handed out."""
+        self.parked: list[Window] = []
+        """Windows whose turn came meanwhile."""
         self._void_upto = -1
         """Deliveries up to this number were given back, also those that are still on their way."""
-        self._stopped_from: int | None = None
+        self._void_from = cursor
+        """From this offset on; what comes out of turn is below."""
         self._delivered_end = cursor
+        self._begun_end = cursor
+        """The broker knows that everything below has begun."""
         self._windows: deque[Window] = deque()
+        self._out_of_turn: list[Window] = []
 
-    def accept(self, frame: Deliver, payload: bytes) -> "tuple[Window | None, int]":
-        """Take a delivery; return the window to hand out, and how much room became free.
+    def accept(self, frame: Deliver, payload: bytes) -> "Window | None":
+        """Take a delivery; return the window to hand out.
 
-        No window: the delivery is older than one seen before, or belongs to what was given back
-        (it was on its way then, and comes again in its turn), or the partition is stopped.
+        None: the delivery is older than one seen before, or belongs to what was given back (it was
+        on its way then, and comes again in its turn).
         """
-        size = window_size(frame)
-        if self.is_ended or frame.delivery < self.delivery or frame.delivery <= self._void_upto:
-            return None, size
-        freed = 0
-        if frame.delivery > self.delivery:
-            # A rewind: what is buffered from there on comes again.
-            self.delivery = frame.delivery
-            freed = self.drop_from(frame.start)
+        is_void = frame.delivery <= self._void_upto and frame.start >= self._void_from
+        if self.is_ended or frame.delivery < self.delivery or is_void:
+            return None
+        self.delivery = frame.delivery
+        window = Window(self, frame, payload)
+        if frame.start < self._delivered_end:
+            self._out_of_turn.append(window)
+            return window
         self._delivered_end = frame.stop
-        if self._stopped_from is not None:
-            return None, freed + size
         while self._windows and self._windows[0].is_done:
             self._windows.popleft()
-        window = Window(self, frame, payload)
         self._windows.append(window)
-        return window, freed
+        return window
+
+    def rewind(self, frame: Rewound) -> int:
+        """Step back: forget what has not begun of what comes again; return how many messages."""
+        self.delivery = frame.delivery
+        self._delivered_end = min(self._delivered_end, frame.start)
+        self._begun_end = min(self._begun_end, frame.start)
+        return self.drop_from(frame.start)
 
     def drop_from(self, offset: int = 0) -> int:
-        """Forget what has not begun from `offset` on; return how much room became free."""
-        return sum(window.drop_from(offset) for window in self._windows)
+        """Forget what has not begun from `offset` on; return how many messages."""
+        windows = (*self._windows, *self._out_of_turn)
+        return sum(window.drop_from(offset) for window in windows)
 
-    def stop_at(self, window: "Window") -> int:
-        """Hand out nothing from an unusable window on; return how much room became free."""
-        self._stopped_from = window.next_offset
-        freed = self.drop_from()
-        self._windows.clear()
-        return freed
+    def begun(self) -> list[Range]:
+        """Return what was handed out since this was asked for last."""
+        ranges = [window.begun for window in self._out_of_turn if window.begun is not None]
+        self._out_of_turn = [window for window in self._out_of_turn if not window.is_done]
+        end = self._first_left()
+        if end is None:
+            end = self._delivered_end
+        if end > self._begun_end:
+            ranges.append((self._begun_end, end))
+            self._begun_end = end
+        return ranges
 
     def release(self) -> tuple[Release | None, int]:
         """Give back what has not begun; return the frame to send, and the room that is free.
 
         No frame: everything that came has begun.
         """
-        start = self._stopped_from
-        if start is None:
-            start = next((w.next_offset for w in self._windows if not w.is_done), None)
-        freed = self.drop_from()
+        start = self._first_left()
+        freed = sum(window.drop_from(0) for window in self._windows)
         self._windows.clear()
         if start is None or start >= self._delivered_end:
             return None, freed
         self._delivered_end = start
-        self._void_upto = self.delivery
+        self._void_upto, self._void_from = self.delivery, start
         generation, index = self.partition
         return Release(generation, index, *self.token, self.delivery, start), freed
 
@@ -102,6 +123,17 @@ class Holding:
         """Return the frame of an ack under this token."""
         generation, index = self.partition
         return Ack(request, generation, index, *self.token, delivery, upto, ranges)
+
+    def nack(
+        self, request: int, delivery: int, ranges: list[Range], delay_ms: int, reason: str
+    ) -> Nack:
+        """Return the frame of a nack under this token."""
+        place = (*self.partition, *self.token)
+        return Nack(request, *place, delivery, ranges, delay_ms, reason)
+
+    def _first_left(self) -> int | None:
+        """Return the first offset, in turn, that was not handed out."""
+        return next((w.next_offset for w in self._windows if not w.is_done), None)
 
     def __str__(self) -> str:
         return f"partition {self.partition}, epoch {self.token[1]}"
@@ -130,6 +162,22 @@ class Window:
     def next_offset(self) -> int:
         """The offset of the first message that was not taken."""
         return self._offsets[self._taken]
+
+    @property
+    def begun(self) -> Range | None:
+        """From the first message to the last that was taken; None: none was."""
+        return (self._offsets[0], self._offsets[self._taken - 1] + 1) if self._taken else None
+
+    @property
+    def delivery(self) -> int:
+        """The number of its delivery."""
+        return self._frame.delivery
+
+    def pass_over(self) -> tuple[Range, int]:
+        """Take every message that is left, unread; return from where to where, and how many."""
+        first, self._taken = self._taken, self._end
+        self._payload = b""
+        return (self._offsets[first], self._offsets[self._end - 1] + 1), self._end - first
 
     def take_one(self) -> Delivery:
         """Hand out the next message; raises `UndecodableError`."""
