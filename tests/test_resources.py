@@ -69,12 +69,13 @@ def test_defaults():
             "maxSpoolBytes": None,
             "maxUnackedPerFlow": 10_000,
         },
-        "deadLetter": {"queue": None},
+        "messageTTLSeconds": None,
+        "deadLetter": {"queue": None, "expired": False},
         "groups": ["workers"],
     }
     effective = effective_group(group, queue)
     assert effective["ack"]["maxRedeliveries"] is None
-    assert effective["deadLetter"] == {"queue": "orders-workers-dlq"}
+    assert effective["deadLetter"] == {"queue": "orders-workers-dlq", "expired": False}
     assert (group.spec.type, group.spec.effective_strategy, group.spec.start) == (
         "Partitioned",
         "sticky",

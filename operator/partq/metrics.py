@@ -42,6 +42,14 @@ class BrokerMetrics:
             "Messages that the dead-letter queue has stored.",
             (*scope, "group", "reason"),
         )
+        self._expired = self._counter(
+            "partq_messages_expired", "Messages dropped because of their age.", (*scope, "group")
+        )
+        self._expiry_suspended = self._gauge(
+            "partq_expiry_suspended",
+            "1: no message expires, because the clock of Redis has jumped.",
+            scope,
+        )
         by_partition = (*scope, "partition")
         by_group = (*by_partition, "group")
         self._end = self._gauge("partq_partition_end", "Offset of the next message.", by_partition)
@@ -89,6 +97,14 @@ class BrokerMetrics:
     def dead_lettered(self, group: str, reason: str) -> None:
         """Count a message that the dead-letter queue has stored."""
         self._dead_lettered.labels(*self._names, group, reason).inc()
+
+    def expired(self, group: str, messages: int) -> None:
+        """Count messages that were dropped because of their age."""
+        self._expired.labels(*self._names, group).inc(messages)
+
+    def observe_expiry(self, *, is_suspended: bool) -> None:
+        """Set whether nothing expires, because the clock of Redis has jumped."""
+        self._expiry_suspended.labels(*self._names).set(int(is_suspended))
 
     def observe_certificate(self, *, is_refused: bool) -> None:
         """Set what has become of the last change of the certificate; only with TLS."""

@@ -192,6 +192,30 @@ async def test_a_nack_too_many_moves_a_message_without_its_delay(
     assert not book.waiting
 
 
+async def test_a_message_that_expires_is_a_dead_letter_when_the_group_says_so(
+    running, target, stored, resources, store
+):
+    queue = resources.queues[0]
+    letters = queue.spec.dead_letter.model_copy(update={"expired": True})
+    spec = queue.spec.model_copy(update={"message_ttl_seconds": 1.0, "dead_letter": letters})
+    changed = queue.model_copy(update={"spec": spec})
+    await running.assign("m", [0])
+    flow = await open_flow(running, credit=1)
+    await flow.expect(frames.Assigned)
+    await publish(running, "in flight", "late", "later")
+    await flow.deliver()
+    await provision(store, changed, replace(resources, queues=(changed,)), uid=UID)
+
+    async def has_two():
+        return len(await stored()) == 2
+
+    await eventually(has_two, "two dead letters")
+    dead = await stored()
+    assert [message.value for message in dead] == [b"late", b"later"]
+    assert {message.headers["partq-dead-letter-reason"] for message in dead} == {"expired"}
+    assert (subscription(running).book.cursor, subscription(running).book.in_flight) == (0, 1)
+
+
 def nack_of(header, offset, *, delay_ms=-1):
     """Return a nack of one offset of a delivery."""
     return frames.Nack(

@@ -269,3 +269,15 @@ async def test_pins_are_few_and_fenced(
         with pytest.raises(FencedError):
             await call
     assert await store.read("HGETALL", keys.meta(partition)) == before
+
+
+async def test_without_a_group_what_has_expired_is_freed_and_no_more(
+    partitions, log, partition, broker_epoch, ten_messages
+):
+    await partitions.remove_group(partition, "workers")
+    assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 0
+    assert (await log.trim(partition, broker_epoch=broker_epoch, expired=10)).first == 10
+
+
+async def test_a_group_holds_what_has_expired(log, partition, broker_epoch, ten_messages):
+    assert (await log.trim(partition, broker_epoch=broker_epoch, expired=10)).first == 0

@@ -10,8 +10,9 @@ from partq.broker.binder import Binder
 from partq.broker.chain import Reply
 from partq.broker.claims import Claims
 from partq.broker.clock import boot_time
-from partq.broker.config import NO_DEAD_LETTERS, DeadLetterRules, QueueConfig, read_config
+from partq.broker.config import QueueConfig, dead_letters_of, read_config, redelivery_of
 from partq.broker.dead_letters import DeadLetterOffice
+from partq.broker.expiry import Expiry
 from partq.broker.flusher import Flusher
 from partq.broker.handoff import Handoffs
 from partq.broker.lease import LeaseKeeper
@@ -23,7 +24,6 @@ from partq.broker.reader import LogReader
 from partq.broker.subscription import Subscription
 from partq.broker.trimmer import Trimmer
 from partq.core.model import BrokerId, Cause, PartitionId
-from partq.core.redelivery import Redelivery
 from partq.errors import (
     BatchTooLargeError,
     NotOwnerError,
@@ -147,7 +147,7 @@ class Broker:
             owned=self.owned,
             flusher=self.flusher,
             clock=self.clock,
-            rules=self._redelivery,
+            rules=lambda group: redelivery_of(self._config, group),
             metrics=self.metrics,
             progress=self.progress,
         )
@@ -157,9 +157,19 @@ class Broker:
             keys,
             flusher=self.flusher,
             clock=self.clock,
-            rules=self._dead_letters_of,
+            rules=lambda group: dead_letters_of(self._config, group),
             on_lost=self.ownership.lose_subscription,
             spawn=self._spawn,
+            metrics=self.metrics,
+        )
+        self.expiry = Expiry(
+            self.owned,
+            store,
+            self.log,
+            config=lambda: self.config,
+            clock=self.clock,
+            office=self.dead_letters,
+            flusher=self.flusher,
             metrics=self.metrics,
         )
         self.trimmer = Trimmer(self.owned, self.log, on_lost=self.ownership.lose)
@@ -361,6 +371,7 @@ class Broker:
             try:
                 await self.refresh()
                 self._info = await self.store.info()
+                await self.expiry.expire()
                 await self.trimmer.trim()
             except PartqError as error:
                 _log.warning("queue not refreshed: %s", error)
@@ -371,15 +382,6 @@ class Broker:
             await asyncio.sleep(EXPIRE_GAP_S)
             self.binder.expire()
             self.outcomes.time_out()
-
-    def _redelivery(self, group: str) -> Redelivery:
-        """Return the rules of a group; one that is being made has the defaults."""
-        config = self._config
-        return (config and config.redelivery.get(group)) or Redelivery()
-
-    def _dead_letters_of(self, group: str) -> DeadLetterRules:
-        config = self._config
-        return (config and config.dead_letters.get(group)) or NO_DEAD_LETTERS
 
     def _wake_flows(self) -> None:
         for flow in self.binder.flows:

@@ -19,9 +19,11 @@ class DeadLetterRules:
     """How often one is delivered again through a fault of its own, at most; None: no limit."""
     queue: str
     """Where they go."""
+    takes_expired: bool
+    """Whether messages that outlive their time to live go there, too; else they are dropped."""
 
 
-NO_DEAD_LETTERS = DeadLetterRules(max_redeliveries=None, queue="")
+NO_DEAD_LETTERS = DeadLetterRules(max_redeliveries=None, queue="", takes_expired=False)
 """Of a group whose settings are not on record (any more)."""
 
 
@@ -39,6 +41,8 @@ class QueueConfig:
     max_message_bytes: int
     max_spool_bytes: int | None
     max_unacked_per_flow: int
+    message_ttl_s: float | None
+    """How old a message may become that is not in flight; None: as old as it likes."""
     is_deleted: bool
     """The queue is being deleted: nothing of it is served any more."""
 
@@ -48,6 +52,16 @@ class QueueConfig:
         if self.max_spool_bytes is None:
             return None
         return max(1, self.max_spool_bytes // self.layout.partition_count)
+
+
+def redelivery_of(config: QueueConfig | None, group: str) -> Redelivery:
+    """Return the rules of a group; one that is being made, or goes, has the defaults."""
+    return (config and config.redelivery.get(group)) or Redelivery()
+
+
+def dead_letters_of(config: QueueConfig | None, group: str) -> DeadLetterRules:
+    """Return what a group wants done with dead letters; one that goes wants nothing."""
+    return (config and config.dead_letters.get(group)) or NO_DEAD_LETTERS
 
 
 async def read_config(layouts: Layouts) -> QueueConfig:
@@ -80,6 +94,7 @@ async def read_config(layouts: Layouts) -> QueueConfig:
         max_message_bytes=int(limits["maxMessageBytes"]),
         max_spool_bytes=limits.get("maxSpoolBytes"),
         max_unacked_per_flow=int(limits["maxUnackedPerFlow"]),
+        message_ttl_s=spec.get("messageTTLSeconds"),
         is_deleted=known.tombstone,
     )
 
@@ -88,6 +103,7 @@ def _dead_letters(spec: Mapping[str, Any]) -> DeadLetterRules:
     return DeadLetterRules(
         max_redeliveries=spec["ack"].get("maxRedeliveries"),
         queue=str(spec["deadLetter"]["queue"]),
+        takes_expired=bool(spec["deadLetter"]["expired"]),
     )
 
 

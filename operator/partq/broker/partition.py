@@ -26,6 +26,10 @@ class OwnedPartition:
     chain: AppendChain = field(init=False)
     groups: dict[str, Subscription] = field(default_factory=dict)
     is_yielding: bool = False
+    expired: int = 0
+    """All below has outlived the queue's time to live."""
+    look_at: float = 0.0
+    """When that is looked at again, on the broker's clock."""
 
     @classmethod
     def from_claim(

@@ -42,12 +42,17 @@ class Trimmer:
             StoreUnavailableError: no answer; what is left is trimmed another time.
         """
         for owned in list(self._owned.values()):
-            marks = tuple(s.mark for s in owned.groups.values())
+            # Without a group only the time to live frees anything.
+            marks = tuple(s.mark for s in owned.groups.values()) or (owned.expired,)
             last = self._trimmed.get(owned.id)
-            if not marks or (last is not None and last.marks == marks and last.is_done):
+            if not (owned.groups or owned.expired) or (
+                last is not None and last.marks == marks and last.is_done
+            ):
                 continue
             try:
-                found = await self._log.trim(owned.id, broker_epoch=owned.broker_epoch)
+                found = await self._log.trim(
+                    owned.id, broker_epoch=owned.broker_epoch, expired=owned.expired
+                )
             except ConflictError as error:
                 self._on_lost(owned, error)
             else:

@@ -227,6 +227,10 @@ class PartitionedQueueSpec(Model):
     """When and how partitions move between the members of a group."""
     limits: Limits = Limits()
     """What the brokers refuse or hold back."""
+    message_ttl_seconds: Annotated[float, Field(ge=1, le=315_360_000)] | None = Field(
+        default=None, alias="messageTTLSeconds"
+    )
+    """How long a message may wait to be delivered; left out: for ever."""
     dead_letter: DeadLetter = DeadLetter()
     """Where messages go that a group does not get done; a group may say otherwise."""
     redis: Redis | None = None

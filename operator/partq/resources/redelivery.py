@@ -53,3 +53,5 @@ class DeadLetter(Model):
 
     queue: QueueName | None = None
     """A PartitionedQueue of the same namespace and the same Redis; left out: `QUEUE-GROUP-dlq`."""
+    expired: bool = False
+    """Whether messages that outlive their time to live go there, too; else they are dropped."""

@@ -170,11 +170,14 @@ class Log:
             entries += [_entry(*raw) for raw in raw_entries]
         return entries
 
-    async def trim(self, partition: PartitionId, *, broker_epoch: BrokerEpoch) -> Trim:
+    async def trim(
+        self, partition: PartitionId, *, broker_epoch: BrokerEpoch, expired: int = 0
+    ) -> Trim:
         """Free what every group has behind it, and no pin holds.
 
-        Cuts at the start of the entry that contains the lowest mark. Without any group nothing is
-        freed. One call frees at most about 10,000 entries: call again later.
+        Cuts at the start of the entry that contains the lowest mark. Without any group that is
+        `expired`: all below has outlived its time to live. One call frees at most about
+        10,000 entries: call again later.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is freed.
@@ -182,7 +185,7 @@ class Log:
         answer = await self._store.run(
             "trim_log",
             [self._keys.meta(partition), self._keys.log(partition)],
-            [broker_epoch, MAX_PIN_MS],
+            [broker_epoch, MAX_PIN_MS, expired],
             lane=Lane.BULK,
         )
         if answer == 0:

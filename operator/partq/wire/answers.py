@@ -367,3 +367,10 @@ class DeadLetterAnswer(msgspec.Struct):
     """It was stored under this number by an earlier call."""
     offset: int
     """-1: stored before, and its place is forgotten."""
+
+
+class ExpiryAnswer(msgspec.Struct):
+    """Whether messages expire."""
+
+    is_suspended: bool
+    """They do not, because Redis's clock has jumped."""

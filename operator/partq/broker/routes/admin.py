@@ -11,6 +11,7 @@ from partq.wire.answers import (
     ClaimResults,
     CommitResults,
     DrainResults,
+    ExpiryAnswer,
     PartitionResults,
 )
 from partq.wire.bodies import Cancels, Commits, Drains, PartitionNames, Pauses, decode
@@ -24,6 +25,14 @@ async def state(request: web.Request) -> web.Response:
     """Show what this broker owns and who is bound."""
     broker, _ = enter(request)
     return json_response(admin.state(broker))
+
+
+@calls.add("POST", PREFIX + "/expiry/confirm", roles=ADMINS, answers={200: ExpiryAnswer})
+async def confirm_expiry(request: web.Request) -> web.Response:
+    """Trust Redis's clock as it is: messages expire again after it has jumped."""
+    broker, _ = enter(request)
+    broker.expiry.confirm()
+    return json_response({"is_suspended": broker.expiry.is_suspended})
 
 
 @calls.add(

@@ -5,6 +5,7 @@
 --
 -- KEYS[1]  meta      KEYS[2]  log
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  how long a pin lasts at most, in ms
+-- ARGV[3]  below this offset all has outlived its time to live: the mark where there is no group
 -- returns  {the first offset that is still in the log, the lowest that a group or a pin holds}, as
 --          text; 0: the caller's broker epoch is over
 local LIMIT = 10000
@@ -24,6 +25,9 @@ if record["broker_epoch"] ~= ARGV[1] then
   return 0
 end
 
+if not lowest and tonumber(ARGV[3]) > 0 then
+  lowest = tonumber(ARGV[3])
+end
 local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 for name, pin in pairs(pins) do

@@ -1,0 +1,117 @@
+"""Ends the life of messages that are older than their queue allows, unless they are in flight."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from partq.broker.config import QueueConfig, dead_letters_of
+from partq.broker.dead_letters import MOVES_AT_ONCE, DeadLetterOffice
+from partq.broker.flusher import Flusher
+from partq.broker.partition import OwnedPartition
+from partq.broker.subscription import Subscription
+from partq.core.clock_watch import SUSPENDED_S, ClockWatch
+from partq.core.dead_letters import Reason
+from partq.core.delivery import Delivery
+from partq.core.model import PartitionId
+from partq.metrics import BrokerMetrics
+from partq.store.connection import Store
+from partq.store.log import Log
+
+SHARE = 100
+"""A partition is looked at so many times within a time to live."""
+LONGEST_GAP_S = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Expiry:
+    """Looks at what has outlived the queue's time to live, a partition at a time."""
+
+    def __init__(
+        self,
+        owned: Mapping[PartitionId, OwnedPartition],
+        store: Store,
+        log: Log,
+        *,
+        config: Callable[[], QueueConfig],
+        clock: Callable[[], float],
+        office: DeadLetterOffice,
+        flusher: Flusher,
+        metrics: BrokerMetrics,
+    ) -> None:
+        self._owned = owned
+        self._store = store
+        self._log = log
+        self._config = config
+        self._clock = clock
+        self._office = office
+        self._flusher = flusher
+        self._metrics = metrics
+        self._watch = ClockWatch()
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether nothing expires, because Redis's clock has jumped."""
+        return self._watch.is_suspended(self._clock())
+
+    def confirm(self) -> None:
+        """Trust Redis's clock as it is, after a jump."""
+        self._watch.confirm()
+
+    async def expire(self) -> None:
+        """Look at every partition whose turn it is.
+
+        Raises:
+            StoreUnavailableError: no answer; what is left is looked at another time.
+        """
+        ttl_s = self._config().message_ttl_s
+        if ttl_s is None:
+            return
+        seconds, micros = await self._store.read("TIME")
+        now_ms, now = int(seconds) * 1000 + int(micros) // 1000, self._clock()
+        if jump_s := self._watch.observe(now_ms, now):
+            _log.warning(
+                "the clock of Redis has jumped by %.0f s: no message expires for %.0f s, unless "
+                "it is confirmed",
+                jump_s,
+                SUSPENDED_S,
+            )
+        self._metrics.observe_expiry(is_suspended=self.is_suspended)
+        if self.is_suspended:
+            return
+        oldest_ms = now_ms - int(ttl_s * 1000)
+        gap_s = min(ttl_s / SHARE, LONGEST_GAP_S)
+        for owned in list(self._owned.values()):
+            if now >= owned.look_at and owned.expired < owned.tail.end:
+                # The time was judged before: a jump from here on changes nothing.
+                owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
+                owned.look_at = now + gap_s
+            for subscription in list(owned.groups.values()):
+                self._expire(subscription, owned.expired)
+
+    def _expire(self, subscription: Subscription, stop: int) -> None:
+        book = subscription.book
+        start = book.position
+        if start >= stop or subscription.is_dropped or subscription.is_committing:
+            return
+        if dead_letters_of(self._config(), subscription.group).takes_expired:
+            room = subscription.outbox.room - len(subscription.outbox.doomed)
+            limit = max(0, min(room, MOVES_AT_ONCE))
+            self._office.doom(subscription, _unsent(book, stop, limit), Reason.EXPIRED)
+            return
+        expired = stop - start - book.acked.count(start, stop)
+        book.discard([(start, stop)])
+        if expired:
+            self._metrics.expired(subscription.group, expired)
+            self._flusher.notice(subscription)
+            if subscription.flow is not None:
+                subscription.flow.notice(subscription)
+
+
+def _unsent(book: Delivery, stop: int, limit: int) -> list[int]:
+    """Return the first offsets below `stop` that wait to be sent in their turn."""
+    found: list[int] = []
+    at = book.acked.end_of_run(book.position)
+    while at < stop and len(found) < limit:
+        found.append(at)
+        at = book.acked.end_of_run(at + 1)
+    return found

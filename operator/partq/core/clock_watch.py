@@ -1,0 +1,38 @@
+"""Whether the store's clock can be trusted to judge the age of messages.
+
+Times of the store in milliseconds, of the observer's own steady clock in seconds.
+"""
+
+MAX_JUMP_S = 60.0
+"""A clock may be set right by so much; what is more might expire messages that are young."""
+SUSPENDED_S = 3600.0
+"""For so long nothing expires after a jump, unless somebody confirms the clock."""
+
+
+class ClockWatch:
+    """Compares what passed on the store's clock with what passed on one's own."""
+
+    __slots__ = ("_last", "_suspended_until")
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float] | None = None
+        self._suspended_until = float("-inf")
+
+    def observe(self, store_ms: int, now: float) -> float:
+        """Take note of the store's time; return by how many seconds it has jumped, or 0."""
+        last, self._last = self._last, (store_ms, now)
+        if last is None:
+            return 0.0
+        jump_s = (store_ms - last[0]) / 1000 - (now - last[1])
+        if abs(jump_s) <= MAX_JUMP_S:
+            return 0.0
+        self._suspended_until = now + SUSPENDED_S
+        return jump_s
+
+    def is_suspended(self, now: float) -> bool:
+        """Whether nothing may expire."""
+        return now < self._suspended_until
+
+    def confirm(self) -> None:
+        """Trust the clock as it is."""
+        self._suspended_until = float("-inf")

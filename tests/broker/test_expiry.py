@@ -1,0 +1,96 @@
+"""Time to live: what waits for too long goes, what is in flight stays."""
+
+import pytest
+
+from partq.broker.gauges import render_metrics
+from partq.core.model import PartitionId
+from partq.embedded.provision import provision
+from partq.resources import parse_resources
+from partq.wire import frames
+from tests.broker.conftest import UID, eventually, open_flow, open_producer
+
+P = PartitionId(1, 0)
+YAML = """
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {name: orders}
+spec: {partitions: 4}
+---
+apiVersion: partq.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {name: workers}
+spec: {queue: orders}
+"""
+
+
+@pytest.fixture
+def resources():
+    return parse_resources(YAML)
+
+
+@pytest.fixture
+def set_ttl(store, resources, running):
+    """Change the queue's time to live."""
+
+    async def set_ttl(seconds):
+        queue = resources.queues[0]
+        spec = queue.spec.model_copy(update={"message_ttl_seconds": seconds})
+        await provision(store, queue.model_copy(update={"spec": spec}), resources, uid=UID)
+        await running.broker.refresh()
+
+    return set_ttl
+
+
+async def test_old_messages_are_dropped_but_for_those_in_flight(running, set_ttl):
+    await running.assign("m", [0])
+    flow = await open_flow(running, credit=1)
+    await flow.expect(frames.Assigned)
+    producer = await open_producer(running)
+    await producer.publish("in flight", "late", "later")
+    header, _ = await flow.deliver()
+    await set_ttl(1.0)
+    subscription = running.broker.owned[P].groups["workers"]
+    await eventually(lambda: subscription.book.acked.pairs() == [(1, 3)], "expired")
+    assert (subscription.book.cursor, subscription.book.in_flight) == (0, 1)
+    assert "partq_messages_expired_total{" in render_metrics(running.broker).decode()
+    await set_ttl(3600.0)
+    assert await flow.ack(header, upto=1) == ""
+    await producer.publish("young")
+    await flow.send(frames.Credit(1))
+    header, _ = await flow.deliver()
+    assert (header.start, header.cause) == (3, 0)
+    await producer.close()
+
+
+async def test_an_expiry_is_stored_for_a_group_that_nobody_consumes(running, set_ttl):
+    await set_ttl(1.0)
+    producer = await open_producer(running)
+    await producer.publish("a", "b")
+
+    async def is_stored():
+        return (await running.broker.partitions.read_cursor(P, "workers")).cursor == 2
+
+    await eventually(is_stored, "the cursor is behind them")
+
+    async def is_trimmed():
+        return (await running.broker.partitions.read(P)).trimmed == 2
+
+    await eventually(is_trimmed, "their memory is free")
+    await producer.close()
+
+
+async def test_nothing_expires_after_a_jump_of_the_clock_until_it_is_confirmed(running, set_ttl):
+    await set_ttl(1.0)
+    expiry = running.broker.expiry
+    expiry._watch.observe(0, 0.0)
+    await expiry.expire()
+    assert expiry.is_suspended
+    producer = await open_producer(running)
+    await producer.publish("a")
+    await expiry.expire()
+    assert (running.broker.owned[P].expired, running.broker.owned[P].look_at) == (0, 0.0)
+    assert "partq_expiry_suspended" in render_metrics(running.broker).decode()
+    status, answer = await running.call("POST", "/admin/v1/queues/orders/expiry/confirm")
+    assert (status, answer) == (200, {"is_suspended": False})
+    await eventually(lambda: running.broker.owned[P].expired == 1, "expired")
+    await producer.close()
