@@ -71,7 +71,8 @@ class RunningQueue:
 class EmbeddedRuntime:
     """Everything that serves the queues of one file, in child processes that are kept running.
 
-    Its data stays in `data_dir` and is taken up by the next runtime there. `broker_count` and
+    Its data stays in `data_dir`, or in the Redis of `redis_url` that runs elsewhere, and is taken
+    up by the next runtime there. `broker_count` and
     `lease_ttl_s` (seconds, 1 to 60) hold for every queue. With a `port` the brokers listen on it
     and on those that follow, else on free ones.
     """
@@ -85,6 +86,7 @@ class EmbeddedRuntime:
         port: int = 0,
         lease_ttl_s: float = 3.0,
         log_level: str = "info",
+        redis_url: str | None = None,
     ) -> None:
         if broker_count is not None and not 1 <= broker_count <= MAX_BROKERS:
             raise SettingsError(f"brokers: got {broker_count}, expected 1 to {MAX_BROKERS}")
@@ -97,7 +99,8 @@ class EmbeddedRuntime:
         self._lease_ttl_s = lease_ttl_s
         self._log_level = log_level
         self._redis: Child | None = None
-        self._redis_url = ""
+        self._has_own_redis = redis_url is None
+        self._redis_url = redis_url or ""
 
     @property
     def data_dir(self) -> Path:
@@ -106,9 +109,13 @@ class EmbeddedRuntime:
 
     @property
     def redis(self) -> Child:
-        """The Redis process."""
+        """The Redis process.
+
+        Raises:
+            SettingsError: there is none: not started, or Redis runs elsewhere.
+        """
         if self._redis is None:
-            raise SettingsError("the embedded runtime is not started")
+            raise SettingsError("the embedded runtime is not started, or has no Redis of its own")
         return self._redis
 
     @property
@@ -148,13 +155,15 @@ class EmbeddedRuntime:
         """Start everything and return when messages can be published and consumed.
 
         Raises:
-            SettingsError: the directory is held by another runtime, there is no redis-server, or
-                the resources do not fit the data that is there.
-            UnavailableError: a process does not come up; all are stopped again.
+            SettingsError: the directory is held by another runtime, there is no redis-server, the
+                Redis of `redis_url` cannot be used, or the resources do not fit the data there.
+            UnavailableError: a process does not come up, or Redis does not answer; all are stopped
+                again.
         """
         self._dir.hold()
         try:
-            await self._start_redis()
+            if self._has_own_redis:
+                await self._start_redis()
             await self._start_queues()
         except BaseException:
             await self.stop()

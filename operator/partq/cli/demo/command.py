@@ -34,9 +34,21 @@ MAX_DURATION_S: Final = 3600.0
     help="Seconds over which the events are published, evenly.",
 )
 @click.option(
+    "--redis",
+    "redis_url",
+    metavar="URL",
+    help="Use this Redis, or Redis Cluster, instead of one of its own; nothing is left there.",
+)
+@click.option(
     "--json", "json_file", type=click.File("w", lazy=False), help="Write the verdict to this file."
 )
-def demo(*, source: Path | None, duration_s: float, json_file: IO[str] | None) -> None:
+def demo(
+    *,
+    source: Path | None,
+    duration_s: float,
+    redis_url: str | None,
+    json_file: IO[str] | None,
+) -> None:
     """Publish real events while everything changes, and judge what the consumers saw.
 
     Consumers go 2 -> 4 -> 6 -> 3, one is killed, one restarts, a broker is killed: all of it under
@@ -65,6 +77,7 @@ def demo(*, source: Path | None, duration_s: float, json_file: IO[str] | None) -
                 event_count=event_count,
                 duration_s=duration_s,
                 directory=directory.path,
+                redis_url=redis_url,
             )
         )
         if not outcome.is_good:

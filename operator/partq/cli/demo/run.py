@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,10 +29,12 @@ from partq.cli.verdict.timeline import Change, Rebalance, RecordedPause, hit_liv
 from partq.cli.workload.process import WorkerProcess
 from partq.cli.workload.stage import Stage
 from partq.embedded.runtime import BrokerChild, EmbeddedRuntime
-from partq.errors import InternalError, UnavailableError
+from partq.errors import InternalError, PartqError, UnavailableError
 from partq.resources import parse_resources
 from partq.store.connection import Store
+from partq.store.erase import erase_queue
 from partq.store.keys import Keys
+from partq.store.layouts import Layouts
 from partq.store.rebalances import Rebalances
 
 QUEUE: Final = "file-changes"
@@ -102,22 +105,31 @@ def conclude(
 
 
 async def run(
-    console: Console, source: Path, *, event_count: int, duration_s: float, directory: Path
+    console: Console,
+    source: Path,
+    *,
+    event_count: int,
+    duration_s: float,
+    directory: Path,
+    redis_url: str | None = None,
 ) -> Outcome:
     """Run the scenario on the events of `source`, published evenly over `duration_s` seconds.
 
-    Data, journals and logs are left in `directory`.
+    Data, journals and logs are left in `directory`; in the Redis of `redis_url`, if it is given,
+    nothing is left.
 
     Raises:
-        SettingsError: there is no redis-server.
+        SettingsError: there is no redis-server, or the one of `redis_url` cannot be used.
         PartqError: a part that was to run did not.
     """
-    runtime = EmbeddedRuntime(parse_resources(RESOURCES), directory / "data")
+    runtime = EmbeddedRuntime(parse_resources(RESOURCES), directory / "data", redis_url=redis_url)
+    redis = "Redis, " if redis_url is None else ""
     with LiveView(console, event_count) as view:
         view.note(
-            f"starting Redis, {BROKER_COUNT} brokers, a coordinator; all of it in {directory}"
+            f"starting {redis}{BROKER_COUNT} brokers, a coordinator; all of it in {directory}"
         )
         async with (
+            _nothing_left(console, runtime, redis_url),
             runtime,
             Stage(
                 runtime.queue(QUEUE),
@@ -127,6 +139,34 @@ async def run(
             ) as stage,
         ):
             return await _Run(runtime, stage, view, duration_s).go(source, event_count)
+
+
+@asynccontextmanager
+async def _nothing_left(
+    console: Console, runtime: EmbeddedRuntime, redis_url: str | None
+) -> AsyncIterator[None]:
+    """Remove the queue of a runtime, once it has stopped, from a Redis that others use, too."""
+    try:
+        yield
+    finally:
+        if redis_url is not None and runtime.queues:
+            queue = runtime.queue(QUEUE)
+            try:
+                async with asyncio.timeout(END_TIMEOUT_S):
+                    await _remove(redis_url, queue.namespace, queue.uid)
+            except (PartqError, TimeoutError) as error:
+                keys = f"partq:{{{queue.namespace}/{QUEUE}*"
+                console.print(f"{keys} may be left in Redis: {error}", markup=False)
+
+
+async def _remove(redis_url: str, namespace: str, uid: str) -> None:
+    store = await Store.open(redis_url)
+    try:
+        keys = Keys(store.prefix, namespace, QUEUE, uid)
+        await erase_queue(store, keys)
+        await Layouts(store, keys).release(uid, keeps_data=False)
+    finally:
+        await store.close()
 
 
 class _Run:
