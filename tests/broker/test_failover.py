@@ -273,7 +273,7 @@ async def test_publishing_goes_on_through_a_restart_of_redis(scene, peers, own_r
     assert [got[offset] for offset in sorted(got)] == ["a", "b", "c", *map(str, range(60))]
 
 
-async def test_a_store_that_lost_writes_loses_those_and_mixes_up_nothing(scene, own_redis):
+async def test_a_store_that_lost_writes_loses_those_and_mixes_up_nothing(scene, own_redis, caplog):
     """Offsets are used again under higher epochs: no ack of before counts for what is there now."""
     assert await scene.source.ack(scene.held, 1) == ""
     own_redis.back_up()
@@ -288,6 +288,7 @@ async def test_a_store_that_lost_writes_loses_those_and_mixes_up_nothing(scene, 
     )
     again, values = await scene.source.deliver()
     assert (values, again.cause) == (["b", "c"], Cause.STORE_ROLLED_BACK)
+    assert "Redis has lost its messages at the offsets 3 to 3" in caplog.text
     assert await publish_stubbornly(scene.producer, 3, 1) == 3
     assert await scene.source.ack(deliver, 4) == "fenced"
     fresh, values = await scene.source.deliver()

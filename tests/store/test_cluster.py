@@ -37,6 +37,11 @@ async def store(cluster, key_prefix):
     await store.close()
 
 
+def master_of(key):
+    """Return the number of the master that a key lies on at the start."""
+    return slot_of(key) * 3 // 16_384
+
+
 @dataclass
 class Owned:
     """A partition as its broker has it: what it knows, and the number of its next append."""
@@ -54,7 +59,7 @@ class Owned:
         keys = next(
             keys
             for keys in (Keys(store.prefix, "ns", name, "0f3a9c1e") for name in names)
-            if slot_of(keys.meta(P)) * 3 // 16_384 == master
+            if master_of(keys.meta(P)) == master
         )
         owned = cls(store, keys)
         await owned.partitions.create(P)
@@ -121,6 +126,19 @@ async def test_a_database_of_a_cluster_is_refused(cluster):
         await Store.open(f"redis://127.0.0.1:{cluster.masters[0].port}/3")
 
 
+async def test_one_node_that_would_evict_messages_is_enough_to_be_refused(cluster, store):
+    port = cluster.masters[2].port
+    command(port, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(SettingsError, match="allkeys-lru"):
+            await Store.open(cluster.url)
+        command(port, "CONFIG", "SET", "maxmemory", "1")
+        assert (await store.info()).is_nearly_full
+    finally:
+        command(port, "CONFIG", "SET", "maxmemory", "0")
+        command(port, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
 async def test_an_append_counts_once_a_replica_has_it(cluster, store):
     owned, replica = await Owned.make(store, 0), cluster.replicas[0]
     await owned.append()
@@ -149,6 +167,9 @@ async def test_what_a_dead_master_took_with_it_is_lost_and_nothing_else(cluster,
     store.on_restart.append(
         lambda is_lost: lost.append([is_lost(each.keys.log(P)) for each in (owned, neighbour)])
     )
+    everywhere = [PartitionId(1, index) for index in range(12)]
+    for partition in everywhere[1:]:
+        await owned.partitions.create(partition)
     await owned.append()
     await neighbour.append()
     cluster.replicas[1].kill()
@@ -158,6 +179,12 @@ async def test_what_a_dead_master_took_with_it_is_lost_and_nothing_else(cluster,
     await owned.append()  # without a replica this counts, and only the master has it
     await owned.flush(15)
     cluster.masters[1].kill()
+    with pytest.raises(StoreUnavailableError):
+        await owned.partitions.read_many(everywhere)
+    reached = await owned.partitions.read_many(everywhere, only_reachable=True)
+    assert set(reached) == {p for p in everywhere if master_of(owned.keys.meta(p)) != 1}
+    with pytest.raises(StoreUnavailableError):
+        await owned.partitions.read_many([P], only_reachable=True)
     cluster.start_node(cluster.replicas[1])
     cluster.await_takeover(1, by_force=True)
 

@@ -120,7 +120,7 @@ class Claims:
         others = living - {self._broker}
         free = [p for p in self._all() if p not in mine and self.owners.get(p) not in others]
         self._free_since = {p: self._free_since.get(p, now) for p in free}
-        records = await self._partitions.read_many(free)
+        records = await self._partitions.read_many(free, only_reachable=True)
         elsewhere = {p: r.owner for p, r in records.items() if r.owner in others}
         due = {
             p: record

@@ -106,7 +106,7 @@ class Ownership:
         is_rolled_back = claim.next < last_end
         if is_rolled_back:
             _log.warning(
-                "partition %s: Redis has lost the messages from %d to %d, both included",
+                "partition %s: Redis has lost its messages at the offsets %d to %d",
                 *(partition, claim.next, last_end - 1),
             )
         owned = OwnedPartition.from_claim(
@@ -189,7 +189,8 @@ class Ownership:
         """Keep only what is still on record here: the lease was over, others may have claimed.
 
         What is kept nobody can claim any more by what they saw before. The lease must be renewed
-        already: who looks from now on sees that.
+        already: who looks from now on sees that. What lies on a node of a Redis Cluster that is
+        silent is not kept: the rest shall go on.
 
         Raises:
             StoreUnavailableError: no answer; nothing was dropped.

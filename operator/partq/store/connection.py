@@ -166,8 +166,8 @@ class Store:
             on_moved=self._moved,
         )
         await self._cluster.look()
-        self._nodes = []
         await node.close()
+        self._nodes = []
 
     async def _first_answer(self) -> tuple[Node, StoreInfo, str]:
         """Return a node that answers, what it says of itself, and its URL."""

@@ -12,6 +12,7 @@ from partq.errors import (
     ConflictError,
     FencedError,
     NotOwnerError,
+    StoreUnavailableError,
     UnknownGroupError,
     UnknownPartitionError,
 )
@@ -106,18 +107,35 @@ class Partitions:
             raise _unknown(partition)
         return _record(fields)
 
-    async def read_many(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, Record]:
-        """Return the records in few round trips, without the partitions that have none."""
+    async def read_many(
+        self, partitions: Iterable[PartitionId], *, only_reachable: bool = False
+    ) -> dict[PartitionId, Record]:
+        """Return the records in few round trips, without the partitions that have none.
+
+        `only_reachable`: those, too, are left out whose node of a Redis Cluster does not answer, as
+        long as another one does.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
         wanted = list(partitions)
         records = {}
+        errors: list[StoreUnavailableError] = []
         for start in range(0, len(wanted), _READ_COUNT):
             chunk = wanted[start : start + _READ_COUNT]
             found = await asyncio.gather(
-                *[self._store.read("HGETALL", self._keys.meta(partition)) for partition in chunk]
+                *[self._store.read("HGETALL", self._keys.meta(partition)) for partition in chunk],
+                return_exceptions=only_reachable,
             )
             for partition, flat in zip(chunk, found, strict=True):
-                if flat:
+                if isinstance(flat, StoreUnavailableError):
+                    errors.append(flat)
+                elif isinstance(flat, BaseException):
+                    raise flat
+                elif flat:
                     records[partition] = _record(_pairs(flat))
+        if errors and len(errors) == len(wanted):
+            raise errors[0]
         return records
 
     async def read_cursor(self, partition: PartitionId, group: str) -> CursorRecord:
