@@ -19,6 +19,8 @@ from partq.store.pump import not_sent
 from partq.store.slots import key_of, slot_of
 
 _READ_BYTES = 1024 * 1024
+_READ_COUNT = 500
+"""Commands that are sent side by side."""
 
 IsLost = Callable[[str], bool]
 """Whether what is remembered of a key can be trusted no more."""
@@ -122,6 +124,26 @@ class Store:
         """
         node = self._node(key_of(commands[0]))
         return await asyncio.gather(*(node.read(each) for each in commands))
+
+    async def read_each(
+        self, commands: Sequence[Sequence[str | bytes | int]], *, only_reachable: bool = False
+    ) -> list[Any]:
+        """Send plain commands that write nothing, each to the server of its key, side by side.
+
+        `only_reachable`: None stands for the answer of a node of a cluster that is silent, as long
+        as another one answers. Errors as in `run`.
+        """
+        answers: list[Any] = []
+        for start in range(0, len(commands), _READ_COUNT):
+            chunk = commands[start : start + _READ_COUNT]
+            answers += await asyncio.gather(
+                *(self.read(*command) for command in chunk), return_exceptions=only_reachable
+            )
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        is_silent = [isinstance(error, StoreUnavailableError) for error in errors]
+        if errors and (len(errors) == len(answers) or not all(is_silent)):
+            raise errors[0]
+        return [None if isinstance(answer, BaseException) else answer for answer in answers]
 
     async def info(self) -> StoreInfo:
         """Ask the servers what they are; of several, the worst counts. Errors as in `run`."""

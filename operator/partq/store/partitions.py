@@ -1,6 +1,5 @@
 """The records of partitions: who owns one, and per group who consumes it and how far it is."""
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -12,7 +11,6 @@ from partq.errors import (
     ConflictError,
     FencedError,
     NotOwnerError,
-    StoreUnavailableError,
     UnknownGroupError,
     UnknownPartitionError,
 )
@@ -26,7 +24,6 @@ Start = Literal["Earliest", "Latest"]
 
 _MARK = b"mark:"
 _MAX_CLAIM_TRIES = 5
-_READ_COUNT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,24 +116,13 @@ class Partitions:
             StoreUnavailableError: no answer.
         """
         wanted = list(partitions)
-        records = {}
-        errors: list[StoreUnavailableError] = []
-        for start in range(0, len(wanted), _READ_COUNT):
-            chunk = wanted[start : start + _READ_COUNT]
-            found = await asyncio.gather(
-                *[self._store.read("HGETALL", self._keys.meta(partition)) for partition in chunk],
-                return_exceptions=only_reachable,
-            )
-            for partition, flat in zip(chunk, found, strict=True):
-                if isinstance(flat, StoreUnavailableError):
-                    errors.append(flat)
-                elif isinstance(flat, BaseException):
-                    raise flat
-                elif flat:
-                    records[partition] = _record(_pairs(flat))
-        if errors and len(errors) == len(wanted):
-            raise errors[0]
-        return records
+        commands = [("HGETALL", self._keys.meta(partition)) for partition in wanted]
+        found = await self._store.read_each(commands, only_reachable=only_reachable)
+        return {
+            partition: _record(_pairs(flat))
+            for partition, flat in zip(wanted, found, strict=True)
+            if flat
+        }
 
     async def read_cursor(self, partition: PartitionId, group: str) -> CursorRecord:
         """Return a group's record.
