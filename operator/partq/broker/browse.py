@@ -13,7 +13,7 @@ from partq.core.browse import Page, Row, Why, merge
 from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, UnavailableError
 from partq.store.log import Entry
-from partq.store.partitions import Record
+from partq.store.partition_records import Record
 from partq.wire import batch
 from partq.wire.browse import BrowseBody, narrowed
 

@@ -9,7 +9,8 @@ from partq.core.hashing import rendezvous
 from partq.core.model import BrokerId, PartitionId
 from partq.errors import PartqError
 from partq.store.leases import Lease, Leases
-from partq.store.partitions import Partitions, Record
+from partq.store.partition_records import Record
+from partq.store.partitions import Partitions
 
 WATCH_GAP_S = 0.5
 """How often the leases are read."""

@@ -16,7 +16,8 @@ from partq.errors import (
     UnknownGroupError,
 )
 from partq.store.log import Log
-from partq.store.partitions import Claim, Partitions, Record
+from partq.store.partition_records import Claim, Record
+from partq.store.partitions import Partitions
 
 SETTLE_TIMEOUT_S = 5.0
 """How long giving up a partition waits for the store."""

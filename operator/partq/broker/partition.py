@@ -11,7 +11,7 @@ from partq.core.delivery import Delivery
 from partq.core.model import BrokerEpoch, Cause, PartitionId
 from partq.errors import AppendGapError, PartqError
 from partq.store.log import Entry, Log
-from partq.store.partitions import Claim, CursorRecord
+from partq.store.partition_records import Claim, CursorRecord
 
 
 @dataclass(eq=False, slots=True)

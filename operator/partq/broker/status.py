@@ -8,7 +8,7 @@ from partq.core.model import MemberId, Offset, PartitionId
 from partq.store.assignments import Assignments
 from partq.store.handoffs import Handoffs
 from partq.store.members import Members
-from partq.store.partitions import Record
+from partq.store.partition_records import Record
 from partq.store.rebalances import Rebalances
 
 

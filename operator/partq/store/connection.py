@@ -1,7 +1,7 @@
 """The connections of one process to one Redis: a single server, or the nodes of a Redis Cluster."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -19,8 +19,8 @@ from partq.store.pump import not_sent
 from partq.store.slots import key_of, slot_of
 
 _READ_BYTES = 1024 * 1024
-_READ_COUNT = 500
-"""Commands that are sent side by side."""
+_AT_ONCE = 500
+"""Calls that are sent side by side."""
 
 IsLost = Callable[[str], bool]
 """Whether what is remembered of a key can be trusted no more."""
@@ -126,19 +126,38 @@ class Store:
         return await asyncio.gather(*(node.read(each) for each in commands))
 
     async def read_each(
-        self, commands: Sequence[Sequence[str | bytes | int]], *, only_reachable: bool = False
+        self, commands: Iterable[Sequence[str | bytes | int]], *, only_reachable: bool = False
     ) -> list[Any]:
         """Send plain commands that write nothing, each to the server of its key, side by side.
 
         `only_reachable`: None stands for the answer of a node of a cluster that is silent, as long
         as another one answers. Errors as in `run`.
         """
+        return await self._each(
+            (partial(self.read, *command) for command in commands), only_reachable
+        )
+
+    async def run_each(
+        self,
+        script: str,
+        calls: Iterable[tuple[Sequence[str], Sequence[str | bytes | int]]],
+        *,
+        only_reachable: bool = False,
+    ) -> list[Any]:
+        """Run a script for several keys and arguments, side by side; as `read_each`."""
+        return await self._each(
+            (partial(self.run, script, *call) for call in calls), only_reachable
+        )
+
+    async def _each(
+        self, works: Iterable[Callable[[], Awaitable[Any]]], only_reachable: bool
+    ) -> list[Any]:
+        waits = list(works)
+        skips = only_reachable and self._cluster is not None
         answers: list[Any] = []
-        for start in range(0, len(commands), _READ_COUNT):
-            chunk = commands[start : start + _READ_COUNT]
-            answers += await asyncio.gather(
-                *(self.read(*command) for command in chunk), return_exceptions=only_reachable
-            )
+        for start in range(0, len(waits), _AT_ONCE):
+            chunk = (work() for work in waits[start : start + _AT_ONCE])
+            answers += await asyncio.gather(*chunk, return_exceptions=skips)
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         is_silent = [isinstance(error, StoreUnavailableError) for error in errors]
         if errors and (len(errors) == len(answers) or not all(is_silent)):

@@ -1,10 +1,8 @@
 """The records of partitions: who owns one, and per group who consumes it and how far it is."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
-from partq.core.dead_letters import DeadLetter
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId
 from partq.errors import (
     AttemptRefusedError,
@@ -14,72 +12,22 @@ from partq.errors import (
     UnknownGroupError,
     UnknownPartitionError,
 )
-from partq.store.codec import Range, decode_counts, decode_ranges, encode_counts, encode_ranges
+from partq.store.codec import Range, encode_counts, encode_ranges
 from partq.store.connection import Store
-from partq.store.dead_letters import decode_outbox
 from partq.store.keys import Keys
 from partq.store.node import Lane
+from partq.store.partition_records import (
+    Claim,
+    CursorRecord,
+    Record,
+    cursor_record,
+    pairs,
+    record_of,
+)
 
 Start = Literal["Earliest", "Latest"]
 
-_MARK = b"mark:"
 _MAX_CLAIM_TRIES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """What is on record for a partition."""
-
-    owner: BrokerId | None
-    owner_incarnation: str
-    broker_epoch: BrokerEpoch
-    """0: never claimed."""
-    next: Offset
-    """The end of the log: the offset of the next message."""
-    append_number: int
-    """Number of the last append call under this broker epoch; -1: none."""
-    bytes: int
-    """Bytes of the batches in the log."""
-    trimmed: Offset
-    """The first offset still in the log."""
-    successor: BrokerId | None
-    """Who shall claim a partition that was yielded."""
-    affirmed: int
-    """Changes when an owner goes on whose lease had been over; 0: that has never been."""
-    groups: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CursorRecord:
-    """What is on record for one group of a partition."""
-
-    member: MemberId | None
-    incarnation: str
-    """Of the flow that bound last under this member; empty: none has."""
-    epoch: Epoch
-    """0: never bound."""
-    attempt: int
-    """The last attempt of a handoff that a commit closed; 0: none."""
-    cursor: Offset
-    """Everything below is acknowledged."""
-    acked: list[Range]
-    """Acknowledged ranges above the cursor, rising."""
-    redeliveries: dict[int, int]
-    """Offset → how often it was delivered again; only where that is not 0."""
-    cause: int
-    """Of the last change of member."""
-    outbox: list[DeadLetter]
-    """Dead letters on their way, by rising numbers: done for the group, and they hold the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a broker gets with a partition: one snapshot."""
-
-    broker_epoch: BrokerEpoch
-    next: Offset
-    trimmed: Offset
-    groups: dict[str, CursorRecord]
 
 
 class Partitions:
@@ -99,10 +47,10 @@ class Partitions:
         Raises:
             UnknownPartitionError: it was never created, or is deleted.
         """
-        fields = _pairs(await self._store.read("HGETALL", self._keys.meta(partition)))
+        fields = pairs(await self._store.read("HGETALL", self._keys.meta(partition)))
         if not fields:
             raise _unknown(partition)
-        return _record(fields)
+        return record_of(fields)
 
     async def read_many(
         self, partitions: Iterable[PartitionId], *, only_reachable: bool = False
@@ -119,7 +67,7 @@ class Partitions:
         commands = [("HGETALL", self._keys.meta(partition)) for partition in wanted]
         found = await self._store.read_each(commands, only_reachable=only_reachable)
         return {
-            partition: _record(_pairs(flat))
+            partition: record_of(pairs(flat))
             for partition, flat in zip(wanted, found, strict=True)
             if flat
         }
@@ -133,7 +81,7 @@ class Partitions:
         flat = await self._store.read("HGETALL", self._keys.cursor(partition, group))
         if not flat:
             raise _unknown_group(partition, group)
-        return _cursor_record(_pairs(flat))
+        return cursor_record(pairs(flat))
 
     async def claim(
         self,
@@ -177,7 +125,7 @@ class Partitions:
                     Offset(int(end)),
                     Offset(int(trimmed)),
                     {
-                        group: _cursor_record(_pairs(flat))
+                        group: cursor_record(pairs(flat))
                         for group, flat in zip(groups, cursors, strict=True)
                     },
                 )
@@ -186,28 +134,20 @@ class Partitions:
     async def affirm(self, held: Mapping[PartitionId, BrokerEpoch]) -> set[PartitionId]:
         """Go on as the owner of partitions, and return those that are the caller's no more.
 
+        Those, too, whose node of a Redis Cluster does not answer, as long as another one does.
+
         A claim by a broker that read the record before this is refused from now on: one that is
         still on its way, decided while the caller's lease was over, cannot overtake it.
 
         Raises:
             StoreUnavailableError: no answer; affirming again is harmless.
         """
-        lost: set[PartitionId] = set()
-        wanted = list(held.items())
-        for start in range(0, len(wanted), _READ_COUNT):
-            chunk = wanted[start : start + _READ_COUNT]
-            answers = await asyncio.gather(
-                *[
-                    self._store.run("affirm_partition", [self._keys.meta(partition)], [epoch])
-                    for partition, epoch in chunk
-                ]
-            )
-            lost.update(
-                partition
-                for (partition, _), answer in zip(chunk, answers, strict=True)
-                if answer == 0
-            )
-        return lost
+        answers = await self._store.run_each(
+            "affirm_partition",
+            [([self._keys.meta(partition)], [epoch]) for partition, epoch in held.items()],
+            only_reachable=True,
+        )
+        return {partition for partition, answer in zip(held, answers, strict=True) if not answer}
 
     async def yield_(
         self, partition: PartitionId, *, broker_epoch: BrokerEpoch, successor: BrokerId | None
@@ -395,38 +335,3 @@ def _unknown(partition: PartitionId) -> UnknownPartitionError:
 
 def _unknown_group(partition: PartitionId, group: str) -> UnknownGroupError:
     return UnknownGroupError(f"partition {partition}: it has no group {group}")
-
-
-def _pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _record(fields: Mapping[bytes, bytes]) -> Record:
-    return Record(
-        owner=cast(BrokerId, fields[b"owner"].decode()) or None,
-        owner_incarnation=fields[b"owner_incarnation"].decode(),
-        broker_epoch=BrokerEpoch(int(fields[b"broker_epoch"])),
-        next=Offset(int(fields[b"next"])),
-        append_number=int(fields[b"append_number"]),
-        bytes=int(fields[b"total_bytes"]) - int(fields[b"freed_bytes"]),
-        trimmed=Offset(int(fields[b"trimmed"])),
-        successor=cast(BrokerId, fields[b"successor"].decode()) or None,
-        affirmed=int(fields.get(b"affirmed", b"0")),
-        groups=frozenset(
-            field.removeprefix(_MARK).decode() for field in fields if field.startswith(_MARK)
-        ),
-    )
-
-
-def _cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
-    return CursorRecord(
-        member=cast(MemberId, fields[b"member"].decode()) or None,
-        incarnation=fields[b"incarnation"].decode(),
-        epoch=Epoch(int(fields[b"epoch"])),
-        attempt=int(fields[b"attempt"]),
-        cursor=Offset(int(fields[b"cursor"])),
-        acked=decode_ranges(fields[b"acked"]),
-        redeliveries=decode_counts(fields[b"redeliveries"]),
-        cause=int(fields[b"cause"]),
-        outbox=decode_outbox(fields.get(b"outbox", b"")),
-    )
