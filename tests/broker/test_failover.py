@@ -133,11 +133,11 @@ async def test_a_claim_is_judged_by_leases_that_were_read_after_the_record(
     claims = peers.Gate(other.partitions, "claim")
     read_many, asked, opened = other.partitions.read_many, [], asyncio.Event()
 
-    async def hold_back(partitions):
+    async def hold_back(partitions, **options):
         asked.append([*partitions])
         if asked[-1]:
             await opened.wait()
-        return await read_many(asked[-1])
+        return await read_many(asked[-1], **options)
 
     other.partitions.read_many = hold_back
     renewals = peers.Gate(owner.leases, "renew")
