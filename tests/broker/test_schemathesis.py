@@ -10,8 +10,8 @@ import pytest
 from partq.testing.local_broker import LocalBroker
 from tests.broker.contract import TABLE
 
-MAX_EXAMPLES = 30
-WAIT_S = 110.0
+MAX_EXAMPLES = 20
+WAIT_S = 180.0
 CONFIGURATION = """
 [parameters]
 "path.queue" = "orders"

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Publish, pull, acknowledge and give back with nothing but curl, at all brokers of a queue.
+#
+#   PARTQ_URL=http://127.0.0.1:7411 PARTQ_QUEUE=orders PARTQ_GROUP=workers \
+#   PARTQ_PRODUCE_TOKEN=... PARTQ_CONSUME_TOKEN=... examples/curl.sh
+#
+# One broker's URL is enough: each pull names the others. Fields are read with grep, so that nothing
+# else is needed; a program of yours reads the JSON.
+set -euo pipefail
+
+first=${PARTQ_URL%%,*}
+queue=v1/queues/${PARTQ_QUEUE:-orders}
+group=$queue/groups/${PARTQ_GROUP:-workers}
+run=curl-$(date +%s)-$$ # as a producer and as a member: nobody else has it
+
+# post TOKEN URL BODY [CURL'S ARGUMENTS...]; the body of an error is printed as well
+post() {
+  curl --silent --show-error --fail-with-body --max-time 30 --header "Authorization: Bearer $1" \
+    --json "$3" "${@:4}" "$2"
+}
+
+# field NAME JSON: a number, or a text without its quotes; empty if there is none
+field() { grep -o "\"$1\":\(-\?[0-9]\+\|\"[^\"]*\"\)" <<<"$2" | head -n 1 | cut -d : -f 2- | tr -d '"' || true; }
+
+# ---- publish: numbered per key, so curl may repeat what it has no answer of
+
+publish() { # KEY NUMBER VALUE
+  post "$PARTQ_PRODUCE_TOKEN" "$first/$queue/messages" "{\"key\": \"$1\", \"value\": \"$3\"}" \
+    --header "Partq-Producer: $run" --header "Partq-Sequence: $2" --retry 5 --retry-connrefused
+}
+
+customers=(ada bob cem dia)
+count=0
+for number in 0 1; do
+  for customer in "${customers[@]}"; do
+    echo "published $customer $number: $(publish "$customer" $number "order $number")"
+    count=$((count + 1))
+  done
+done
+echo "again $customer $number: $(publish "$customer" $number "order $number")"
+
+# ---- consume: each broker delivers the partitions that it owns, so every one of them is asked
+
+urls=("$first")
+declare -A answer flow # by broker: the last answer that was received, and the flow
+processed=0
+while ((processed < count)); do
+  for url in "${urls[@]}"; do
+    # A new member is let in a moment after it has asked; until then this is refused.
+    pulled=$(post "$PARTQ_CONSUME_TOKEN" "$url/$group/pull" "{\"member\": \"$run\", \"incarnation\": \"1\",
+      \"max_messages\": 1, \"wait_ms\": 200, \"last_answer\": ${answer[$url]:-null}}") || {
+      echo "not yet: $pulled"
+      sleep 0.2
+      continue
+    }
+    answer[$url]=$(field answer "$pulled")
+    flow[$url]=$(field flow "$pulled")
+    for other in $(grep -o '"others":\[[^]]*\]' <<<"$pulled" | grep -o 'http[^"]*' || true); do
+      [[ " ${urls[*]} " == *" $other "* ]] || urls+=("$other")
+    done
+    offset=$(field offset "$pulled")
+    [[ -n $offset ]] || continue # nothing new here
+
+    token="\"partition\": \"$(field partition "$pulled")\", \"broker_epoch\": $(field broker_epoch "$pulled"),
+      \"epoch\": $(field epoch "$pulled"), \"delivery\": $(field delivery "$pulled")"
+    key=$(field key "$pulled")
+    value=$(field value "$pulled")
+    if [[ $key == ada && $value == "order 0" && $(field redeliveries "$pulled") == 0 ]]; then
+      post "$PARTQ_CONSUME_TOKEN" "$url/$group/nacks" "{\"member\": \"$run\", \"flow\": ${flow[$url]},
+        \"nacks\": [{$token, \"offsets\": [$offset], \"delay_ms\": 100}]}" >/dev/null
+      echo "gave back $key: $value"
+    else
+      post "$PARTQ_CONSUME_TOKEN" "$url/$group/acks" "{\"member\": \"$run\", \"flow\": ${flow[$url]},
+        \"acks\": [{$token, \"upto\": $((offset + 1))}]}" >/dev/null
+      echo "processed $key: $value, from $url"
+      processed=$((processed + 1))
+    fi
+  done
+done
+
+# ---- leave: what the member holds goes to others at once
+
+for url in "${!flow[@]}"; do
+  curl --silent --show-error --fail-with-body --max-time 30 --request DELETE \
+    --header "Authorization: Bearer $PARTQ_CONSUME_TOKEN" \
+    "$url/$group/members/$run?flow=${flow[$url]}" >/dev/null
+done
+echo "$processed processed at ${#urls[@]} brokers"

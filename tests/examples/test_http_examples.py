@@ -1,0 +1,111 @@
+"""The examples of plain HTTP run as a reader would run them, against two brokers."""
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from partq import Producer
+from partq.testing.local_broker import LocalBroker
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CUSTOMERS = [f"customer-{number}" for number in range(12)]
+WAIT_S = 60.0
+
+
+def needs(program):
+    reason = f"{program} is not installed, and the example is for it"
+    return pytest.mark.skipif(shutil.which(program) is None, reason=reason)
+
+
+@pytest.fixture
+async def broker():
+    """Two brokers that own two partitions each."""
+    async with LocalBroker(broker_count=2, lease_ttl_s=5.0) as local:
+        async with ClientSession() as session, asyncio.timeout(WAIT_S):
+            headers = {"Authorization": f"Bearer {local.tokens.consume}"}
+            url = f"{local.url.split(',')[0]}/v1/queues/orders/layout"
+            while True:
+                async with session.get(url, headers=headers) as response:
+                    owners = list((await response.json())["owners"].values())
+                if sorted(map(owners.count, set(owners))) == [2, 2]:
+                    break
+                await asyncio.sleep(0.05)
+        yield local
+
+
+async def start(broker, *command):
+    environment = os.environ | {
+        "PARTQ_URL": broker.url,
+        "PARTQ_QUEUE": "orders",
+        "PARTQ_GROUP": "workers",
+        "PARTQ_TOKEN": broker.tokens.consume,
+        "PARTQ_CONSUME_TOKEN": broker.tokens.consume,
+        "PARTQ_PRODUCE_TOKEN": broker.tokens.produce,
+    }
+    return await asyncio.create_subprocess_exec(
+        *command,
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+async def output(process):
+    async with asyncio.timeout(WAIT_S):
+        text, _ = await process.communicate()
+    assert process.returncode == 0, text.decode()
+    return text.decode().splitlines()
+
+
+@needs("curl")
+async def test_curl_publishes_pulls_acknowledges_and_gives_back_at_both_brokers(broker):
+    lines = await output(await start(broker, "bash", str(EXAMPLES / "curl.sh")))
+    published = [line for line in lines if line.startswith("published ")]
+    again = [line for line in lines if line.startswith("again ")]
+    place = r'"partition":"([^"]+)","offset":(\d+)'
+    assert len(published) == 8
+    assert '"is_duplicate":true' in again[0]
+    assert re.search(place, again[0]).groups() == re.search(place, published[-1]).groups()
+    done = [re.match(r"processed (\w+): order (\d+), from (\S+)", line) for line in lines]
+    found = [match.groups() for match in done if match]
+    orders = {key: [n for k, n, _ in found if k == key] for key, _, _ in found}
+    assert orders == {key: ["0", "1"] for key in ("ada", "bob", "cem", "dia")}
+    assert lines.count("gave back ada: order 0") == 1
+    assert len({url for _, _, url in found}) == 2
+    assert lines[-1] == "8 processed at 2 brokers"
+
+
+@needs("node")
+async def test_node_consumes_from_both_brokers_in_order(broker):
+    """Each customer's in order; SIGTERM ends it once its partitions are handed over."""
+    stranger = await start(
+        broker, "env", "PARTQ_TOKEN=nobody-knows-this", "node", str(EXAMPLES / "consume.mjs")
+    )
+    async with asyncio.timeout(WAIT_S):
+        text, _ = await stranger.communicate()
+    assert stranger.returncode == 1
+    assert "unauthorized: unknown token" in text.decode()
+    process = await start(broker, "node", str(EXAMPLES / "consume.mjs"))
+    async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
+        for number in range(5):
+            for customer in CUSTOMERS:
+                await producer.send(str(number).encode(), key=customer)
+        await producer.flush()
+    lines: list[str] = []
+    async with asyncio.timeout(WAIT_S):
+        while len(lines) < 5 * len(CUSTOMERS):
+            lines.append((await process.stdout.readline()).decode())
+            assert lines[-1], lines
+    process.send_signal(signal.SIGTERM)
+    rest = await output(process)
+    found = [re.match(r"(\S+): (\d+), partition (\S+)", line).groups() for line in lines]
+    for customer in CUSTOMERS:
+        assert [number for key, number, _ in found if key == customer] == list("01234")
+    assert {partition for _, _, partition in found} == {"1.0", "1.1", "1.2", "1.3"}
+    assert rest[-1] == "60 processed at 2 brokers"
