@@ -1,5 +1,6 @@
 """Who may make which call: every route with every kind of token."""
 
+import asyncio
 import json
 import re
 
@@ -8,11 +9,21 @@ import pytest
 from partq.wire import frames
 from tests.broker.contract import TABLE
 
-WHO = ("none", "wrong", "produce", "consume", "consume another group", "admin", "another queue's")
+WHO = (
+    "none",
+    "wrong",
+    "produce",
+    "consume",
+    "consume another group",
+    "admin",
+    "another queue's",
+    "peer",
+)
 EVERYONE = set(WHO)
 ADMINS = {"admin"}
 PRODUCERS = {"produce", "admin"}
 CONSUMERS = {"consume", "admin"}
+PEERS = {"peer"}
 OF_THE_QUEUE = {"produce", "consume", "consume another group", "admin"}
 QUEUE = "/v1/queues/{queue}"
 GROUP = f"{QUEUE}/groups/{{group}}"
@@ -40,6 +51,8 @@ MAY = {
     f"GET {GROUP}/picture": ADMINS,
     f"POST {GROUP}/reset": ADMINS,
     f"GET {ADMIN}/state": ADMINS,
+    f"POST {QUEUE}/dead-letters": PEERS,
+    f"POST {ADMIN}/expiry/confirm": ADMINS,
     f"POST {ADMIN}/claim": ADMINS,
     f"POST {ADMIN}/yield": ADMINS,
     f"POST {ADMIN}/groups/{{group}}/pause": ADMINS,
@@ -50,6 +63,7 @@ MAY = {
 """Beside the declarations on purpose: what a route lets through is said twice, and compared."""
 
 OTHER_QUEUE = "other-queue-token-01"
+WAIT_S = 10.0
 
 
 @pytest.fixture
@@ -59,7 +73,7 @@ def token_of(tokens_file, peers):
     rows.append({"token": OTHER_QUEUE, "queue": "invoices", "role": "admin"})
     tokens_file.write_text(json.dumps(rows))
     tokens = (None, "nobody-knows-this", peers.PRODUCE, peers.CONSUME, peers.OTHER_GROUP)
-    return dict(zip(WHO, (*tokens, peers.ADMIN, OTHER_QUEUE), strict=True))
+    return dict(zip(WHO, (*tokens, peers.ADMIN, OTHER_QUEUE, None), strict=True))
 
 
 def expected(who, may):
@@ -75,6 +89,8 @@ def test_of_every_call_it_is_known_who_may_make_it():
 
 async def test_every_call_lets_through_who_may_make_it_and_nobody_else(token_of, running):
     """No body, no WebSocket: what is let through fails later, or shows something."""
+    token_of["peer"] = running.broker.peer_token  # drawn by the broker, for those of other queues
+    assert token_of["peer"]
     names = {"queue": "orders", "group": "workers", "member": "m", "producer": "p", "pin": "x"}
     for call in TABLE:
         path = re.sub(r"{(\w+)}", lambda match: names[match[1]], call.path)
@@ -155,3 +171,32 @@ async def test_a_pull_under_a_token_that_was_removed_is_refused(running, peers, 
         return await pull() == 401
 
     await peers.eventually(is_refused, "refused")
+
+
+# ---- headers that are no text -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "code"),
+    [
+        ("Authorization", b"Bearer \xff\xfe", "unauthorized"),
+        ("PartitionKey", b"\xff", "bad_request"),
+        ("Partq-Producer", b"\xff", "bad_request"),
+    ],
+)
+async def test_a_header_that_is_no_text_is_refused(running, peers, header, value, code):
+    """Bytes that are no UTF-8 reach the broker as they are."""
+    body = json.dumps({"value": "a"}).encode()
+    lines = [b"POST /v1/queues/orders/messages HTTP/1.1", b"Host: x", b"Connection: close"]
+    lines.append(b"Content-Length: %d" % len(body))
+    if header != "Authorization":
+        lines.append(b"Authorization: Bearer " + peers.PRODUCE.encode())
+    lines.append(header.encode() + b": " + value)
+    port = int(running.url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+    async with asyncio.timeout(WAIT_S):
+        answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == code

@@ -81,7 +81,7 @@ class Tokens:
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise UnauthorizedError("no token: send the header 'Authorization: Bearer TOKEN'")
-        given = token.strip().encode()
+        given = token.strip().encode(errors="surrogateescape")  # bytes that are no text, too
         # Every token is compared, in constant time: how long it takes tells nothing.
         peer = self.peer_token()
         grants = [*self._grants, *([Grant(peer, queue, Role.PEER, None)] if peer else [])]
