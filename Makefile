@@ -73,8 +73,9 @@ simulate: ## 10,000 seeds of faults in simulated time
 	@scripts/setup.sh simulate
 	@$(BIN)/partq simulate --seeds 10000 $(ARGS)
 
-simulate-nightly: ## a million seeds that nobody has run yet, longer ones
-	@scripts/setup.sh simulate
+simulate-nightly: ## a million new seeds, longer ones; before them 10,000 beside a real Redis
+	@scripts/setup.sh simulate,embedded
+	@$(BIN)/partq simulate --real-redis --seed $$(( $$(date +%s) * 1000 )) --seeds 10000
 	@$(BIN)/partq simulate --seed $$(( $$(date +%s) * 1000 )) --seeds 1000000 --events 30 $(ARGS)
 
 bench: ## the speed, beside the limit of the same Redis

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
-from partq.simulate.many import Result, run_many
+from partq.simulate.many import Result, memories, run_many
 from partq.simulate.rollout import CASES, cost
 from partq.simulate.trial import DEFAULT_EVENTS, run_seed
 
@@ -46,6 +46,11 @@ MAX_FAILURES: Final = 20
     help="Show instead what rolling updates cost, beside a simple sticky and modulo.",
 )
 @click.option(
+    "--real-redis",
+    is_flag=True,
+    help="Ask a redis-server whatever the simulated one is asked; both must answer alike.",
+)
+@click.option(
     "--max-seconds",
     type=click.IntRange(1, MAX_SECONDS),
     help="End after this time, whatever is left to do. Default: no limit.",
@@ -60,6 +65,7 @@ def simulate(
     events: int,
     workers: int | None,
     rollout: bool,
+    real_redis: bool,
     max_seconds: int | None,
     json_file: IO[str] | None,
 ) -> None:
@@ -77,15 +83,19 @@ def simulate(
     seeds = range(seed, seed + count)
     workers = workers or min(count, os.cpu_count() or 1)
     began = time.monotonic()
-    results = _run(console, run_many(seeds, events, workers), count, max_seconds)
+    results = _run(
+        console, run_many(seeds, events, workers, is_compared=real_redis), count, max_seconds
+    )
     lasted_s = time.monotonic() - began
     failed = [result for result in results if result.failure]
     for result in failed[1:]:
         console.print(f"seed {result.seed}: {result.failure}", markup=False, soft_wrap=True)
     if failed:
-        outcome = run_seed(failed[0].seed, events)
+        with memories(is_compared=real_redis) as make_memory:
+            outcome = run_seed(failed[0].seed, events, make_memory)
         console.print("\n".join(outcome.lines()), markup=False, soft_wrap=True, highlight=False)
         again = f"partq simulate --seed {failed[0].seed} --events {events}"
+        again += " --real-redis" if real_redis else ""
         console.print(f"again: {again}", markup=False, highlight=False)
     console.print(
         f"{len(results)} of {count} seeds of {events} events in {lasted_s:.0f} s, "

@@ -2,14 +2,20 @@
 
 import gc
 import multiprocessing
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Final, cast
 
+from partq.embedded.redis_process import find_redis_server
 from partq.errors import InternalError
-from partq.simulate.trial import run_seed
+from partq.simulate.memory_redis import MemoryRedis
+from partq.simulate.real_redis import ComparedRedis, RealRedis
+from partq.simulate.stored import MakeMemory
+from partq.simulate.trial import Outcome, run_seed
 
 CHUNK_EVENTS: Final = 1000
 """A process ends after seeds of so many events in all: that is when their memory is freed."""
@@ -30,16 +36,23 @@ class Result:
     commits: int
 
 
-def run_many(seeds: Sequence[int], event_count: int, workers: int) -> Generator[Result, None, None]:
+def run_many(
+    seeds: Sequence[int], event_count: int, workers: int, *, is_compared: bool = False
+) -> Generator[Result, None, None]:
     """Run seeds on `workers` processes, and return each result as it comes; closing it ends them.
+
+    With `is_compared` every process has a real redis-server, which is asked whatever the simulated
+    one is asked and must answer alike.
 
     Raises:
         InternalError: a process ended before its seeds were done.
+        SettingsError: there is no redis-server, or it does not start.
     """
     if workers == 1:
-        for seed in seeds:
-            yield run_one(seed, event_count)
+        yield from _run(seeds, event_count, is_compared=is_compared)
         return
+    if is_compared:
+        find_redis_server()  # who asked hears at once that there is none
     size = max(1, min(CHUNK_EVENTS // event_count, len(seeds) // workers))
     chunks = iter([seeds[at : at + size] for at in range(0, len(seeds), size)])
     # Each process does one chunk, and is made from one that has everything loaded.
@@ -51,7 +64,9 @@ def run_many(seeds: Sequence[int], event_count: int, workers: int) -> Generator[
         while True:
             while len(running) < workers and (chunk := next(chunks, None)) is not None:
                 results, sender = context.Pipe(duplex=False)
-                worker = context.Process(target=_run_chunk, args=(chunk, event_count, sender))
+                worker = context.Process(
+                    target=_run_chunk, args=(chunk, event_count, is_compared, sender)
+                )
                 worker.start()
                 sender.close()
                 running[results] = worker
@@ -74,12 +89,31 @@ def run_many(seeds: Sequence[int], event_count: int, workers: int) -> Generator[
             process.join()
 
 
-def run_one(seed: int, event_count: int) -> Result:
-    """Run a seed in this process."""
-    outcome = run_seed(seed, event_count)
+def _run(seeds: Sequence[int], event_count: int, *, is_compared: bool) -> Iterator[Result]:
+    """Run seeds in this process."""
+    with memories(is_compared=is_compared) as make_memory:
+        for seed in seeds:
+            yield _result(run_seed(seed, event_count, make_memory))
+
+
+@contextmanager
+def memories(*, is_compared: bool) -> Iterator[MakeMemory]:
+    """Return what makes the keys of the simulated Redis, compared with a real one or not.
+
+    Raises:
+        SettingsError: there is no redis-server, or it does not start.
+    """
+    if not is_compared:
+        yield MemoryRedis
+        return
+    with RealRedis() as real:
+        yield partial(ComparedRedis, real)
+
+
+def _result(outcome: Outcome) -> Result:
     violation = outcome.violation
     return Result(
-        seed=seed,
+        seed=outcome.schedule.seed,
         digest=outcome.digest,
         failure="" if violation is None else f"{violation.invariant}: {violation.text}",
         simulated_s=outcome.simulated_s,
@@ -90,7 +124,9 @@ def run_one(seed: int, event_count: int) -> Result:
     )
 
 
-def _run_chunk(seeds: Sequence[int], event_count: int, results: Connection) -> None:
+def _run_chunk(
+    seeds: Sequence[int], event_count: int, is_compared: bool, results: Connection
+) -> None:
     gc.disable()  # the process ends before that matters
-    for seed in seeds:
-        results.send(run_one(seed, event_count))
+    for result in _run(seeds, event_count, is_compared=is_compared):
+        results.send(result)

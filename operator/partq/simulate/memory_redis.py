@@ -70,6 +70,10 @@ class MemoryRedis:
             for key, value in self.keys.items()
         }
 
+    def restore(self, kept: dict[bytes, Value]) -> None:
+        """Go back to a copy, which is used up by that."""
+        self.keys = kept
+
     def hash(self, key: bytes) -> dict[bytes, bytes]:
         """Return the fields of a hash; empty when there is none."""
         value = self.keys.get(key)
@@ -157,7 +161,7 @@ class MemoryRedis:
             keep, rest = int(rest[2]), rest[3:]
         stream = self.stream(key)
         if rest[0] == b"*":
-            now_ms = int(self._now() * 1000)
+            now_ms = round(self._now() * 1_000_000) // 1000  # of the TIME that scripts are told
             last = stream.last
             new = (now_ms, 0) if now_ms > last[0] else (last[0], last[1] + 1)
         else:

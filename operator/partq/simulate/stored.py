@@ -29,6 +29,8 @@ OPEN_GAP_S: Final = 0.5
 
 BLOCKED: Final = object()
 
+MakeMemory = Callable[[Callable[[], float]], MemoryRedis]
+"""Makes the server's keys, given what its clock shows."""
 Script = Callable[[Process, str, Sequence[bytes], Sequence[bytes], Any], None]
 
 
@@ -43,14 +45,20 @@ class _Reader:
 class RedisServer:
     """One run after the other of the server: its clock, its keys, what it forgets."""
 
-    def __init__(self, loop: SimLoop, network: Network, rng: random.Random) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        network: Network,
+        rng: random.Random,
+        make_memory: MakeMemory = MemoryRedis,
+    ) -> None:
         self.ahead_s = 0.0
         """How far its clock was set forward, or back."""
         self.is_up = True
         self.stalled_until = 0.0
         self.on_script: Script | None = None
         """Told of each script with its answer."""
-        self.memory = MemoryRedis(self.time)
+        self.memory = make_memory(self.time)
         self._loop = loop
         self._network = network
         self._rng = rng

@@ -10,11 +10,13 @@ from partq.core.model import MemberId
 from partq.simulate.alone import alone
 from partq.simulate.brokers import LEASE_S
 from partq.simulate.health import backlog, unready
+from partq.simulate.memory_redis import MemoryRedis
 from partq.simulate.network import Weather
 from partq.simulate.records import Violation
 from partq.simulate.rolling import Rolling
 from partq.simulate.schedule import Event, Schedule, draw_schedule
 from partq.simulate.stored import NAME as REDIS
+from partq.simulate.stored import MakeMemory
 from partq.simulate.troubles import EVERYBODY, SILENCE_S, road
 from partq.simulate.world import Pod, World, with_loop
 
@@ -54,22 +56,24 @@ class Outcome:
         return lines
 
 
-def run_seed(seed: int, event_count: int = DEFAULT_EVENTS) -> Outcome:
+def run_seed(
+    seed: int, event_count: int = DEFAULT_EVENTS, make_memory: MakeMemory = MemoryRedis
+) -> Outcome:
     """Run one seed; the same arguments give the same outcome, on every machine."""
-    return run_schedule(draw_schedule(seed, event_count))
+    return run_schedule(draw_schedule(seed, event_count), make_memory)
 
 
-def run_schedule(schedule: Schedule) -> Outcome:
+def run_schedule(schedule: Schedule, make_memory: MakeMemory = MemoryRedis) -> Outcome:
     """Run a schedule, which may be one that was shortened."""
     with alone(schedule.seed):
-        return _Trial(schedule).run()
+        return _Trial(schedule, make_memory).run()
 
 
 class _Trial:
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, make_memory: MakeMemory) -> None:
         self._schedule = schedule
         rng = random.Random(schedule.seed ^ 0x5EED)  # noqa: S311  chance that can be repeated
-        self._world = World(schedule.setting, rng)
+        self._world = World(schedule.setting, rng, make_memory)
         self._ends_at = 0.0
         self._kept_keys: dict[float, Any] = {}
         self._rolling: Rolling | None = None
@@ -94,11 +98,12 @@ class _Trial:
         finally:
             watcher.is_over = True
             loop.finish()
-        if watcher.violation is None and loop.trouble:
-            watcher.fail("error", repr(loop.trouble[0]))
+        violation = watcher.violation
+        if violation is None and loop.trouble:
+            violation = Violation("error", repr(loop.trouble[0]), simulated_s)
         return Outcome(
             schedule=self._schedule,
-            violation=watcher.violation,
+            violation=violation,
             digest=self._digest(steps),
             simulated_s=simulated_s,
             steps=steps,
@@ -278,7 +283,7 @@ class _Trial:
         self._hit(args, REDIS)
         redis = self._world.redis
         redis.stop()
-        redis.memory.keys = self._kept_keys.pop(event.at)
+        redis.memory.restore(self._kept_keys.pop(event.at))
         self._world.records.roll_back()
         # What was kept since then is of a past that has not been.
         self._kept_keys = {at: redis.memory.copy() for at in self._kept_keys}

@@ -19,12 +19,13 @@ from partq.simulate.clients import DELIVERY_TIMEOUT_S, Application, connect_by
 from partq.simulate.coordinators import KEYS, CoordinatorProcess, PodFacts
 from partq.simulate.health import is_settled
 from partq.simulate.loop import Process, SimLoop
+from partq.simulate.memory_redis import MemoryRedis
 from partq.simulate.movement import Movement
 from partq.simulate.network import OUTSIDE, Network, Weather
 from partq.simulate.records import Records
 from partq.simulate.schedule import Setting
 from partq.simulate.stored import NAME as REDIS
-from partq.simulate.stored import RedisServer, SimStore
+from partq.simulate.stored import MakeMemory, RedisServer, SimStore
 from partq.simulate.troubles import SILENCE_S
 from partq.simulate.watcher import Watcher
 from partq.store.layouts import Layouts
@@ -53,12 +54,14 @@ class Pod:
 class World:
     """Makes and ends processes; every change of the cluster is one of these methods."""
 
-    def __init__(self, setting: Setting, rng: random.Random) -> None:
+    def __init__(
+        self, setting: Setting, rng: random.Random, make_memory: MakeMemory = MemoryRedis
+    ) -> None:
         self.setting = setting
         self.rng = rng
         self.loop = SimLoop()  # type: ignore[abstract]  # what nothing here uses is missing
         self.network = Network(self.loop, rng)
-        self.redis = RedisServer(self.loop, self.network, rng)
+        self.redis = RedisServer(self.loop, self.network, rng, make_memory)
         self.loop.network, self.loop.redis = self.network, self.redis
         self.layout = Layout.first(setting.partition_count)
         names = {str(p): (KEYS.meta(p), KEYS.cursor(p, GROUP)) for p in self.layout.partitions()}
