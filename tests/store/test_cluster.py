@@ -236,3 +236,25 @@ async def test_a_slot_goes_to_another_node_and_nothing_is_stored_twice(cluster, 
     await until_answered(owned.claim)
     assert (lost, owned.end) == ([True], 10)
     assert (await owned.append()).next == 20
+
+
+async def test_a_frozen_master_is_left_as_soon_as_its_replica_serves(cluster, store):
+    """It says nothing, and its connection stays: only the other nodes can tell."""
+    owned = await Owned.make(store, 0)
+    await owned.append()
+    frozen = cluster.masters[0].pid
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        waiting = asyncio.create_task(owned.send())
+        await asyncio.to_thread(cluster.await_takeover, 0, by_force=True)
+        async with asyncio.timeout(30):
+            while not waiting.done():
+                await store.look()
+        with pytest.raises(StoreUnavailableError) as caught:
+            await waiting
+        assert not caught.value.is_outcome_known
+        await until_answered(owned.claim)
+        assert owned.end == 10
+        assert (await owned.append()).next == 20
+    finally:
+        os.kill(frozen, signal.SIGCONT)
