@@ -1,5 +1,6 @@
 """Partitioned queues: every key in order, handed over without a gap. The public names."""
 
+from partq.client.browser import Browsed, Browser
 from partq.client.consumer import Consumer
 from partq.client.deliveries import Batch, Delivery
 from partq.client.fence import SqlFence
@@ -31,6 +32,8 @@ from partq.wire.batch import Message
 __all__ = [
     "BadRequestError",
     "Batch",
+    "Browsed",
+    "Browser",
     "Cause",
     "ConflictError",
     "Consumer",

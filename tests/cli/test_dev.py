@@ -151,7 +151,7 @@ def test_status(dev):
     assert list(answer["groups"]) == ["workers"]
 
     shown = dev.run("status").stdout
-    assert "default/orders: 16 partitions" in shown
+    assert "default/orders: Available; 16 partitions" in shown
     assert "group workers: lag 0" in shown
 
 

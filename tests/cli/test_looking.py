@@ -57,14 +57,35 @@ def cursors(answer):
 async def test_a_queue_is_looked_at_and_a_group_is_reset(queue):
     await status_sums_up(queue)
     await groups_are_listed(queue)
+    await messages_are_browsed(queue)
     await reset_moves_what_it_has_shown(queue)
+
+
+async def messages_are_browsed(queue):
+    """As often as it is wanted: they stay where they are."""
+    for _ in "twice":
+        lines = (await queue.partq("browse", "--json", "--pin", "me")).splitlines()
+        shown = [json.loads(line) for line in lines]
+        assert sorted(each["key"] for each in shown) == sorted(KEYS)
+        assert all(each["value"] == each["key"] for each in shown)
+        times = [each["publish_time_ms"] for each in shown]
+        assert times == sorted(times)
+    partition = shown[-1]["partition"].removeprefix("1.")
+    last = shown[-1]["offset"]
+    from_there = ("--partition", partition, "--offset", str(last))
+    text = await queue.partq("browse", *from_there)
+    assert f"1.{partition}:{last}  " in text
+    assert f'"{shown[-1]["key"]}"  {shown[-1]["key"]}' in text
+    assert len((await queue.partq("browse", "--count", "7")).splitlines()) == 7
+    assert "give one --partition" in await queue.partq("browse", "--offset", "3", status=2)
+    assert "expected GENERATION.INDEX" in await queue.partq("browse", "--partition", "x", status=2)
 
 
 async def status_sums_up(queue):
     shown = await queue.partq("status")
     assert "default/orders: Available; 4 partitions, 20 messages" in shown
     assert "group workers: lag 20 messages" in shown
-    assert "4 Unassigned; 0 handoffs" in shown
+    assert "; 4 Unassigned\n0 handoffs" in shown
 
 
 async def groups_are_listed(queue):
@@ -167,7 +188,8 @@ def test_a_status_tells_who_holds_what_and_how_fast_it_goes():
     text = shown(seen(end=300, lag=140), rates)
     assert "orders: Limited (no broker serves 1.1); 2 partitions, 300 messages" in text
     assert "100 messages/s published" in text
-    assert "group workers: lag 140 messages, 61 s; 1 Ready, 1 Unassigned; 0 handoffs; 50" in text
+    assert "group workers: lag 140 messages, 61 s; 1 Ready, 1 Unassigned" in text
+    assert "0 handoffs; 50 messages/s acknowledged" in text
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines()]
     assert ["m", "Active", "1", "1", "", "", "140"] in rows
     assert ["", "nobody", "1", "", "", "", "0"] in rows

@@ -3,8 +3,8 @@
 from typing import Any
 
 from partq.cli.connection import Connection
-from partq.client.session import NOT_REACHED, Session, why
-from partq.errors import PartqError, SettingsError, UnavailableError
+from partq.client.session import Session
+from partq.errors import SettingsError
 
 
 def open_session(connection: Connection) -> Session:
@@ -18,39 +18,15 @@ def open_session(connection: Connection) -> Session:
     )
 
 
-async def ask(session: Session, path: str, body: Any = None) -> Any:
-    """Return the answer of the first broker that gives one; with a body it is posted.
-
-    A broker that does not answer may have done what was posted: post what can be repeated.
-
-    Raises:
-        UnavailableError: none does.
-        PartqError: one refuses, and so would the others.
-    """
-    reasons = []
-    for seed in session.seeds:
-        try:
-            if body is None:
-                return await session.get(seed, path)
-            return await session.post(seed, path, body)
-        except NOT_REACHED as error:
-            reasons.append(f"{seed}: {why(seed, error)}")
-        except PartqError as error:
-            if not error.is_retryable:
-                raise
-            reasons.append(f"{seed}: {error.message}")
-    raise UnavailableError("no broker answers: " + "; ".join(reasons))
-
-
 async def ask_for_group(connection: Connection, group: str | None) -> tuple[str, Any]:
     """Return a group's name and its picture; None: the only group that there is.
 
     Raises:
         SettingsError: there are several, or none of this name.
-        PartqError: as `ask`.
+        PartqError: as `Session.ask`.
     """
     async with open_session(connection) as session:
-        groups = (await ask(session, "/layout"))["groups"]
+        groups = (await session.ask("GET", "/layout"))["groups"]
         known = ", ".join(groups) or "none"
         if group is None and len(groups) != 1:
             raise SettingsError(
@@ -59,4 +35,4 @@ async def ask_for_group(connection: Connection, group: str | None) -> tuple[str,
         if group is not None and group not in groups:
             raise SettingsError(f"--group: got {group[:80]!r}, expected one of: {known}")
         name = group or groups[0]
-        return name, await ask(session, f"/groups/{name}/picture")
+        return name, await session.ask("GET", f"/groups/{name}/picture")

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, Entry] = {
         "partq.cli.drained", "drained", "Hand a member's partitions over, and wait: for preStop."
     ),
     "status": Entry("partq.cli.status", "status", "Show partitions, members, lag and handoffs."),
+    "browse": Entry("partq.cli.browse", "browse", "Look at messages without consuming them."),
     "groups": Entry("partq.cli.groups", "groups", "List the consumer groups and their lag."),
     "reset": Entry("partq.cli.reset", "reset", "Move a group's cursors, back or forward."),
     "explain": Entry(

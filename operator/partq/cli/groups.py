@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from partq.cli.asking import ask, open_session
+from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
 from partq.cli.wording import spell_age
 
@@ -49,7 +49,7 @@ def groups(*, connect: Connect, as_json: bool) -> None:
 
 async def _ask(connection: Connection) -> Any:
     async with open_session(connection) as session:
-        return await ask(session, "/status")
+        return await session.ask("GET", "/status")
 
 
 def row(name: str, group: Mapping[str, Any]) -> dict[str, Any]:

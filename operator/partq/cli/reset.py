@@ -4,15 +4,15 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from partq.cli.asking import ask, open_session
+from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options, group_option, known_group
+from partq.cli.wording import full_name, milliseconds
 from partq.client.session import Session
 from partq.errors import ConflictError, SettingsError, UnavailableError
 
@@ -65,7 +65,7 @@ def reset(
     connection = connect("admin")
     body = {
         **place(where, to_time, to_offset),
-        "partitions": [name if "." in name else f"1.{name}" for name in names],
+        "partitions": [full_name(name) for name in names],
         "is_forced": force,
     }
     if not (dry_run or yes or (sys.stdin.isatty() and not as_json)):
@@ -82,23 +82,15 @@ def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict
     Raises:
         SettingsError: not just one place is given, or not a time.
     """
-    given = {"to": where, "at_ms": to_time and _milliseconds(to_time), "offset": to_offset}
+    given = {
+        "to": where,
+        "at_ms": to_time and milliseconds(to_time, "--to-time"),
+        "offset": to_offset,
+    }
     found = {name: value for name, value in given.items() if value is not None}
     if len(found) != 1:
         raise SettingsError("reset: expected one of --to, --to-time and --to-offset")
     return found
-
-
-def _milliseconds(text: str) -> int:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise SettingsError(f"--to-time: {error}; expected 2026-11-20T08:00:00+00:00") from error
-    if at.tzinfo is None:
-        raise SettingsError(
-            f"--to-time: got {text} without a time zone; expected one, such as {text}+00:00"
-        )
-    return max(0, int((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000))
 
 
 async def _reset(
@@ -136,7 +128,7 @@ async def _reset(
 
 
 async def _ask(session: Session, group: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    answer = await ask(session, f"/groups/{group}/reset", body)
+    answer = await session.ask("POST", f"/groups/{group}/reset", body)
     partitions: dict[str, Any] = answer["partitions"]
     return partitions
 

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from partq.cli.asking import ask, open_session
+from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
 from partq.cli.rate import Rate
 from partq.cli.wording import spell_age
@@ -61,7 +61,7 @@ def status(
 
 async def _ask_once(connection: Connection) -> Any:
     async with open_session(connection) as session:
-        return await ask(session, "/status")
+        return await session.ask("GET", "/status")
 
 
 async def _watch(connection: Connection, *, as_json: bool) -> None:
@@ -70,7 +70,7 @@ async def _watch(connection: Connection, *, as_json: bool) -> None:
         with Live(console=Console(), auto_refresh=False, screen=not as_json) as live:
             while True:
                 try:
-                    answer = await ask(session, "/status")
+                    answer = await session.ask("GET", "/status")
                 except UnavailableError as error:
                     # Brokers come back: watching goes on.
                     answer = {"error": {"code": error.code, "message": error.message}}
@@ -147,16 +147,14 @@ def _summary(name: str, group: Mapping[str, Any], acked: float | None) -> Text:
     states = Counter(row["state"] for row in rows)
     by_state = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     waiting = len(group["waiting_moves"])
-    parts = [
-        f"lag {group['lag']:,} messages, {spell_age(group['lag_ms'])}",
-        by_state or "no partitions",
-        f"{len(group['handoffs'])} handoffs",
-    ]
+    lag = f"group {name}: lag {group['lag']:,} messages, {spell_age(group['lag_ms'])}"
+    parts = [f"{len(group['handoffs'])} handoffs"]
     if waiting:
         parts.append(f"{waiting} moves wait for the budget")
     if acked is not None:
         parts.append(f"{acked:,.0f} messages/s acknowledged")
-    return Text(f"group {name}: {'; '.join(parts)}")
+    # Two lines: what is looked for in them is not broken by a narrow terminal.
+    return Text(f"{lag}; {by_state or 'no partitions'}\n{'; '.join(parts)}")
 
 
 def _members(group: Mapping[str, Any]) -> Table:

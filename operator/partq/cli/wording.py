@@ -1,4 +1,8 @@
-"""How commands write lengths of time for people."""
+"""How people write and read times and names on the command line."""
+
+from datetime import UTC, datetime
+
+from partq.errors import SettingsError
 
 
 def spell_ms(length_ms: int) -> str:
@@ -14,3 +18,25 @@ def spell_age(age_ms: int) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def milliseconds(text: str, option: str) -> int:
+    """Return the unix time that a person has given with `option`, as ISO 8601.
+
+    Raises:
+        SettingsError: it is none, or has no time zone.
+    """
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise SettingsError(f"{option}: {error}; expected 2026-11-20T08:00:00+00:00") from error
+    if at.tzinfo is None:
+        raise SettingsError(
+            f"{option}: got {text} without a time zone; expected one, such as {text}+00:00"
+        )
+    return max(0, int((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000))
+
+
+def full_name(partition: str) -> str:
+    """Return a partition's name with its generation; `3` is one of the first."""
+    return partition if "." in partition else f"1.{partition}"

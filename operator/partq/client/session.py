@@ -92,13 +92,35 @@ class Session:
             PartqError: the error that the broker names.
             aiohttp.ClientError, TimeoutError, OSError: no answer.
         """
-        return await self._call("GET", url, path)
+        return await self.call("GET", url, path)
 
-    async def post(self, url: str, path: str, body: Any = None) -> Any:
-        """Ask the broker at `url` to do what `path` and a JSON `body` say; else as `get`."""
-        return await self._call("POST", url, path, body)
+    async def post(self, url: str, path: str) -> Any:
+        """Ask the broker at `url` to do what `path` says; returns and raises as `get`."""
+        return await self.call("POST", url, path)
 
-    async def _call(self, method: str, url: str, path: str, body: Any = None) -> Any:
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the answer of the first broker that gives one; any of them will do.
+
+        One that does not answer may have done what was asked: ask for what can be repeated.
+
+        Raises:
+            UnavailableError: none does.
+            PartqError: one refuses, and so would the others.
+        """
+        reasons = []
+        for url in self.seeds:
+            try:
+                return await self.call(method, url, path, body)
+            except NOT_REACHED as error:
+                reasons.append(f"{url}: {why(url, error)}")
+            except PartqError as error:
+                if not error.is_retryable:
+                    raise
+                reasons.append(f"{url}: {error.message}")
+        raise UnavailableError("no broker answers: " + "; ".join(reasons))
+
+    async def call(self, method: str, url: str, path: str, body: Any = None) -> Any:
+        """Return what the broker at `url` answers to a JSON `body`; raises as `get`."""
         where = url + self._path + path
         async with self._open().request(method, where, params=self._query, json=body) as response:
             answer = await _read(response)

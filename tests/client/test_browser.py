@@ -1,0 +1,123 @@
+"""A reader without a group asks until it has enough, or there is no more."""
+
+import pytest
+
+from partq import BadRequestError, Browser, PartitionId, UnavailableError
+from partq.errors import InternalError
+
+P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
+
+
+def message(offset, **changes):
+    return {
+        "partition": "1.0", "offset": offset, "publish_time_ms": 5, "append_broker_epoch": 1,
+        "key": "k", "value": str(offset), "headers": {}, "event_time_ms": 0, **changes,
+    }  # fmt: skip
+
+
+def page(*offsets, why="size", unavailable=(), trimmed=None):
+    return {
+        "messages": [message(offset) for offset in offsets],
+        "next": {"1.0": offsets[-1] + 1 if offsets else 0, "1.1": 0},
+        "why": why,
+        "trimmed": trimmed or {},
+        "unavailable": {name: {"code": "unavailable", "message": "gone"} for name in unavailable},
+    }
+
+
+@pytest.fixture
+def browser(monkeypatch):
+    """A browser whose brokers answer what a test says, one after the other."""
+
+    def open_browser(*answers, **settings):
+        browser = Browser("http://b", queue="orders", **{"timeout_s": 5.0, **settings})
+        left = list(answers)
+        browser.asked = []
+
+        async def ask(method, path, body=None):
+            browser.asked.append((method, path, body))
+            return left.pop(0) if path == "/browse" else {"partitions": {}}
+
+        monkeypatch.setattr(browser._session, "ask", ask)
+        return browser
+
+    return open_browser
+
+
+async def shown(browser, *args, **kwargs):
+    return [each.offset async for each in browser.messages(*args, **kwargs)]
+
+
+@pytest.mark.req("AZR-63")
+async def test_it_asks_until_there_is_enough(browser):
+    """An answer may hold fewer than were asked for."""
+    reader = browser(page(0, 1), page(), page(2, 3, 4), page(5, why="enough"))
+    async with reader:
+        assert await shown(reader, 6) == [0, 1, 2, 3, 4, 5]
+    bodies = [body for _, _, body in reader.asked]
+    assert [body["max_messages"] for body in bodies] == [6, 4, 4, 1]
+    assert [body["offsets"].get("1.0") for body in bodies] == [None, 2, 0, 5]
+    assert reader.next == {P0: 6, P1: 0}
+
+
+@pytest.mark.req("AZR-63")
+async def test_it_asks_until_there_is_no_more(browser):
+    reader = browser(page(3, trimmed={"1.0": 3}), page(4, why="enough"), page(why="end"))
+    async with reader:
+        assert await shown(reader, partitions=[P0], offsets={P0: 1}, at_ms=9) == [3, 4]
+    first = reader.asked[0][2]
+    assert (first["partitions"], first["offsets"], first["at_ms"]) == (["1.0"], {"1.0": 1}, 9)
+    assert reader.trimmed == {P0: 3}
+
+
+async def test_a_partition_that_nobody_serves_is_waited_for(browser):
+    reader = browser(page(0, unavailable=["1.1"]), page(0, why="end"))
+    async with reader:
+        assert await shown(reader) == [0]
+    assert len(reader.asked) == 2
+
+
+async def test_it_does_not_wait_for_ever(browser):
+    reader = browser(page(0), page(1, unavailable=["1.1"]), timeout_s=0.0)
+    async with reader:
+        messages = reader.messages()
+        assert (await anext(messages)).offset == 0
+        with pytest.raises(UnavailableError, match=r"1 partitions cannot be shown.*1\.1: gone"):
+            await anext(messages)
+    assert reader.next[P0] == 1, "nothing is passed over"
+
+
+async def test_a_pin_keeps_what_lies_ahead_and_goes_with_its_reader(browser):
+    reader = browser(page(0), page(1, why="end"), pin="me")
+    async with reader:
+        assert await shown(reader) == [0, 1]
+    calls = [(method, path, (body or {}).get("offsets")) for method, path, body in reader.asked]
+    assert calls == [
+        ("POST", "/browse", {}),
+        ("PUT", "/pins/me", {"1.0": 1, "1.1": 0}),
+        ("POST", "/browse", {"1.0": 1, "1.1": 0}),
+        ("PUT", "/pins/me", {"1.0": 2, "1.1": 0}),
+        ("DELETE", "/pins/me", None),
+    ]
+
+
+async def test_what_cannot_be_read_says_so_in_its_place(browser):
+    broken = message(1) | {"error": {"code": "undecodable", "message": "cut off"}}
+    answer = page(0, why="end")
+    answer["messages"].append(broken)
+    answer["messages"].append(message(2, value=None, value_base64="/w=="))
+    reader = browser(answer)
+    async with reader:
+        good, bad, binary = [each async for each in reader.messages()]
+    assert (good.message.key, good.message.value, good.error) == ("k", b"0", "")
+    assert (bad.offset, bad.message, bad.error) == (1, None, "cut off")
+    assert binary.message.value == b"\xff"
+
+
+async def test_what_makes_no_sense_is_refused(browser):
+    reader = browser({**page(), "messages": [{"partition": "x"}]})
+    async with reader:
+        with pytest.raises(BadRequestError, match="count 0; expected 1"):
+            await shown(reader, 0)
+        with pytest.raises(InternalError, match="unusable"):
+            await shown(reader)
