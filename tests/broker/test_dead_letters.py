@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
 from partq.broker import dead_letters
 from partq.broker.gauges import render_metrics
 from partq.broker.outbox import Outbox, Trouble
+from partq.cli.commands import cli
 from partq.core.dead_letters import (
     MAX_WAITING,
     DeadLetter,
@@ -22,6 +24,7 @@ from partq.core.dead_letters import (
 )
 from partq.core.model import Offset, PartitionId
 from partq.embedded.provision import provision
+from partq.errors import NotStoredError, StoreUnavailableError
 from partq.resources import Resources, parse_resources
 from partq.store.connection import Store
 from partq.store.keys import Keys
@@ -216,6 +219,85 @@ async def test_a_message_that_expires_is_a_dead_letter_when_the_group_says_so(
     assert (subscription(running).book.cursor, subscription(running).book.in_flight) == (0, 1)
 
 
+async def bury(running, target, count):
+    """Have the broker of the dead-letter queue store dead letters of the origin's partition 1.0."""
+    for number in range(count):
+        origin = Origin("orders", "workers", P, Offset(number), 9)
+        headers = headers_of({"own": "1"}, origin, DeadLetter(1, number, 1, 2))
+        message = batch.Message(key_of(0), f"dead {number}".encode(), headers)
+        await running.broker.dead_letters.target.send(
+            TARGET,
+            0,
+            batch.encode([batch.encode_message(message)], [0]),
+            producer_of(UID, P, "workers"),
+            number,
+        )
+
+
+async def run(target, *arguments):
+    """Run a command of the CLI against the dead-letter queue."""
+    common = ("--url", target.url, "--queue", TARGET, "--token", ADMIN)
+    command = ["dead-letters", arguments[0], *common, *arguments[1:]]
+    return await asyncio.to_thread(CliRunner().invoke, cli, command)
+
+
+async def test_replay_goes_on_where_it_was_stopped_and_repeats_nothing(running, target):
+    await bury(running, target, 5)
+    road = target.broker.dead_letters.target
+    send, sent = road.send, []
+
+    async def die_after_two(*args):
+        if len(sent) == 2:
+            raise NotStoredError("the origin has gone")
+        sent.append(args)
+        return await send(*args)
+
+    road.send = die_after_two
+    trim = target.broker.log.trim
+
+    async def trim_nothing(*_, **__):
+        raise StoreUnavailableError("the broker dies before it frees anything")
+
+    target.broker.log.trim = trim_nothing
+    result = await run(target, "replay", "--yes", "--json")
+    assert result.exit_code == 1
+    road.send, target.broker.log.trim = send, trim
+    result = await run(target, "replay", "--yes", "--json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert (answer["replayed"], answer["repeated"]) == (3, 2)
+    log = running.broker.log
+    entries = await log.read(P, Offset(0), max_bytes=2**20, max_entries=100)
+    messages = [message for entry in entries for message in batch.decode(entry.data)]
+    assert [message.value for message in messages] == [b"dead %d" % at for at in range(5)]
+    assert {json.dumps(message.headers) for message in messages} == {'{"own": "1"}'}
+    again = json.loads((await run(target, "replay", "--yes", "--json")).stdout)
+    assert (again["replayed"], again["repeated"]) == (0, 0)
+
+
+async def test_dead_letters_are_listed_and_dropped(running, target):
+    await bury(running, target, 3)
+    result = await run(target, "list", "--json")
+    assert result.exit_code == 0, result.output
+    assert [each["value"] for each in json.loads(result.stdout)["messages"]] == [
+        "dead 0", "dead 1", "dead 2",
+    ]  # fmt: skip
+    assert "maxRedeliveries" in (await run(target, "list")).stdout
+    assert (await run(target, "drop")).exit_code == 2
+    assert (await run(target, "drop", "--dry-run")).stdout == "3 dead letters would be dropped\n"
+    part = await run(target, "drop", "--yes", "--partition", "0", "--before", "1")
+    assert part.stdout == "1 dead letters are dropped\n"
+    assert (await run(target, "drop", "--yes")).stdout == "2 dead letters are dropped\n"
+    assert json.loads((await run(target, "list", "--json")).stdout)["messages"] == []
+
+
+async def test_a_queue_with_a_group_is_neither_replayed_nor_dropped(running):
+    for call in ("replay", "drop"):
+        path = f"/v1/queues/orders/dead-letters/{call}"
+        _, answer = await running.call("POST", path, json={"partitions": ["1.0"]})
+        assert answer["partitions"]["1.0"]["error"]["code"] == "conflict"
+
+
 def nack_of(header, offset, *, delay_ms=-1):
     """Return a nack of one offset of a delivery."""
     return frames.Nack(
@@ -244,12 +326,13 @@ async def test_another_broker_goes_on_wherever_the_first_one_dies(
     await doom(running)
     await eventually(reached.is_set, f"the first broker is at {step}")
     second = await start_broker("orders-1")
-    await second.broker.ownership.claim(P, subscription(running).broker_epoch)
+    record = await second.broker.partitions.read(P)
+    await second.broker.ownership.claim(P, record)
     await eventually(lambda: not subscription(second).outbox.is_working, "the second is done")
     assert [message.value for message in await stored()] == [b"poison"]
     await second.broker.flusher.settle(subscription(second))
-    record = await second.broker.partitions.read_cursor(P, "workers")
-    assert (record.outbox, record.cursor, record.redeliveries) == ([], 1, {})
+    cursor = await second.broker.partitions.read_cursor(P, "workers")
+    assert (cursor.outbox, cursor.cursor, cursor.redeliveries) == ([], 1, {})
 
 
 def stop_at(owner, name, *, is_done):

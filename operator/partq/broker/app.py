@@ -28,6 +28,7 @@ from partq.broker.routes import (
     pins,
     publish,
     pull,
+    replay,
     reset,
 )
 from partq.broker.routes.revoking import watch_tokens
@@ -43,7 +44,20 @@ from partq.wire.batch import MAX_BATCH_BYTES
 MAX_BODY_BYTES = 2 * MAX_BATCH_BYTES
 OPEN_GAP_S = 0.5
 SHUTDOWN_TIMEOUT_S = 5.0
-_PARTS = (publish, flow, messages, dead_letters, pull, browse, pins, members, info, admin, reset)
+_PARTS = (
+    publish,
+    flow,
+    messages,
+    dead_letters,
+    pull,
+    browse,
+    pins,
+    members,
+    info,
+    admin,
+    replay,
+    reset,
+)
 CALLS_OF_ALL = tuple(part.calls for part in _PARTS)
 
 _log = logging.getLogger(__name__)

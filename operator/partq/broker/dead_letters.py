@@ -49,8 +49,8 @@ _log = logging.getLogger(__name__)
 class Target(Protocol):
     """Where dead letters go."""
 
-    async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> None:
-        """Have a batch of one message stored; a number that is known there is stored already.
+    async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
+        """Have a batch of one message stored; False: its number is known there, so it was before.
 
         Raises:
             PartqError: it is not stored, or that is not known.
@@ -87,6 +87,17 @@ class DeadLetterOffice:
     def connect(self, target: Target) -> None:
         """Say how other queues are reached; before that nothing is sent."""
         self._target = target
+
+    @property
+    def target(self) -> Target:
+        """How other queues are reached.
+
+        Raises:
+            UnavailableError: nobody has said.
+        """
+        if self._target is None:
+            raise UnavailableError("dead letters: the broker has no road to other queues yet")
+        return self._target
 
     def watch(self, owned: OwnedPartition) -> None:
         """Go on with the outboxes of a partition, and look at what its groups exceed."""
@@ -146,13 +157,11 @@ class DeadLetterOffice:
         if outbox.doomed and outbox.room:
             await self._move(subscription)
             return
-        if self._target is None:
-            raise UnavailableError("dead letters: the broker has no road to other queues yet")
         letter = outbox.letters[0]
         queue = self._rules(subscription.group).queue
         slot, data = await self._read(subscription, letter)
         producer = producer_of(self._keys.uid, subscription.partition, subscription.group)
-        await self._target.send(queue, slot, data, producer, letter.number)
+        await self.target.send(queue, slot, data, producer, letter.number)
         # Taken out only once the stored book says that the group has done with it.
         await self._flusher.settle(subscription)
         if await self._in_record(subscription, self._remove(subscription, letter)):

@@ -48,8 +48,10 @@ class Targets:
         self._known: dict[str, _Found] = {}
         """Read again after every failure: whatever it was, the other side may have moved."""
 
-    async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> None:
+    async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
         """Have a batch of one message stored in `queue`, at the partition of its slot.
+
+        Returns whether it was not stored there before, under its number.
 
         Raises:
             UnknownQueueError: this Redis has no such queue.
@@ -58,12 +60,12 @@ class Targets:
             PartqError: the broker's own refusal.
         """
         try:
-            await self._send(queue, slot, data, producer, number)
+            return await self._send(queue, slot, data, producer, number)
         except BaseException:
             self._known.pop(queue, None)
             raise
 
-    async def _send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> None:
+    async def _send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
         found = self._known.get(queue) or await self._find(queue)
         partition = found.layout.partition_of(slot)
         broker = found.index.owners.get(partition)
@@ -91,6 +93,7 @@ class Targets:
         if "error" in answer:
             raise from_code(answer["error"]["code"], f"queue {queue}: {answer['error']['message']}")
         self._known[queue] = found
+        return not answer["is_stored_before"]
 
     async def _find(self, queue: str) -> _Found:
         own = self._keys

@@ -36,6 +36,9 @@ COMMANDS: Mapping[str, Entry] = {
     "browse": Entry("partq.cli.browse", "browse", "Look at messages without consuming them."),
     "groups": Entry("partq.cli.groups", "groups", "List the consumer groups and their lag."),
     "reset": Entry("partq.cli.reset", "reset", "Move a group's cursors, back or forward."),
+    "dead-letters": Entry(
+        "partq.cli.dead_letters", "dead_letters", "Look at dead letters, replay or drop them."
+    ),
     "explain": Entry(
         "partq.cli.explain", "explain", "Say why a partition moved, and what it waits for."
     ),

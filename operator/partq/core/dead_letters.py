@@ -70,6 +70,15 @@ def producer_of(uid: str, partition: PartitionId, group: str) -> str:
     return f"{PRODUCER_PREFIX}{uid}#{partition}/{group}"
 
 
+def replayer_of(uid: str, partition: PartitionId, broker_epoch: BrokerEpoch) -> str:
+    """Return the producer's name under which dead letters of a log are sent back.
+
+    Their offsets are the numbers. With the broker epoch that they were appended under, none is
+    ever used twice, whatever the store forgot.
+    """
+    return f"{PRODUCER_PREFIX}{uid}#{partition}@{broker_epoch}/"
+
+
 def headers_of(
     headers: Mapping[str, str] | None, origin: Origin, letter: DeadLetter
 ) -> dict[str, str]:

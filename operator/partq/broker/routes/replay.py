@@ -1,0 +1,52 @@
+"""Replaying and dropping dead letters over HTTP: token, body, call, answer."""
+
+from functools import partial
+
+from aiohttp import web
+
+from partq.broker.calls import ADMINS, Calls
+from partq.broker.middlewares import json_response
+from partq.broker.replay import drop, replay
+from partq.broker.routes.access import enter
+from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.errors import UnknownPartitionError
+from partq.wire.bodies import decode
+from partq.wire.dead_letters import DropBody, DropResults, ReplayBody, ReplayResults
+
+calls = Calls()
+PREFIX = "/v1/queues/{queue}/dead-letters"
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/replay",
+    roles=ADMINS,
+    body=ReplayBody,
+    answers={200: ReplayResults},
+    errors=(UnknownPartitionError,),
+)
+async def replay_letters(request: web.Request) -> web.Response:
+    """Send dead letters back to where they came from; each partition is judged on its own."""
+    broker, _ = enter(request)
+    body = decode(await request.read(), ReplayBody)
+    partitions = named(broker, body.partitions)
+    named(broker, list(body.offsets))
+    work = partial(replay, broker, body=body)
+    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/drop",
+    roles=ADMINS,
+    body=DropBody,
+    answers={200: DropResults},
+    errors=(UnknownPartitionError,),
+)
+async def drop_letters(request: web.Request) -> web.Response:
+    """Drop dead letters, or show which would be; each partition is judged on its own."""
+    broker, _ = enter(request)
+    body = decode(await request.read(), DropBody)
+    partitions = named(broker, body.partitions)
+    work = partial(drop, broker, body=body)
+    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
