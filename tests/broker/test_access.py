@@ -52,6 +52,8 @@ MAY = {
     f"POST {GROUP}/reset": ADMINS,
     f"GET {ADMIN}/state": ADMINS,
     f"POST {QUEUE}/dead-letters": PEERS,
+    f"POST {QUEUE}/dead-letters/replay": ADMINS,
+    f"POST {QUEUE}/dead-letters/drop": ADMINS,
     f"POST {ADMIN}/expiry/confirm": ADMINS,
     f"POST {ADMIN}/claim": ADMINS,
     f"POST {ADMIN}/yield": ADMINS,

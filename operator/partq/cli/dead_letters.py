@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from partq.cli.asking import ask, open_session
+from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
 from partq.core.dead_letters import HEADER_PREFIX
 from partq.errors import SettingsError, UnavailableError
@@ -114,7 +114,7 @@ def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
 
 async def _ask_once(connection: Connection, path: str, body: Mapping[str, Any]) -> Any:
     async with open_session(connection) as session:
-        return await ask(session, path, body)
+        return await session.ask("POST", path, body)
 
 
 async def _replay(connection: Connection, names: list[str], *, as_json: bool) -> None:
@@ -124,7 +124,7 @@ async def _replay(connection: Connection, names: list[str], *, as_json: bool) ->
     async with open_session(connection) as session:
         while True:
             body = {"partitions": names, "offsets": offsets, "max_messages": PAGE}
-            rows = (await ask(session, "/dead-letters/replay", body))["partitions"]
+            rows = (await session.ask("POST", "/dead-letters/replay", body))["partitions"]
             done |= rows
             replayed += sum(row.get("replayed", 0) for row in rows.values())
             repeated += sum(row.get("repeated", 0) for row in rows.values())
