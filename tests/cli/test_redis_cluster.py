@@ -36,7 +36,7 @@ spec: {{queue: orders}}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with RedisCluster(node_timeout_ms=4000) as cluster:
+    with RedisCluster() as cluster:
         cluster.start(tmp_path_factory.mktemp("cluster"))
         yield cluster
 
@@ -93,6 +93,7 @@ async def test_a_master_dies_under_load_and_nothing_that_was_confirmed_is_lost(c
 def fail_over(cluster, slot):
     """Kill the master of a slot, wait until its replica serves, and return its number."""
     number = slot * 3 // 16_384
+    cluster.set_node_timeout(3000)
     cluster.masters[number].kill()
     cluster.await_takeover(number)
     return number

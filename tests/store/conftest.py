@@ -36,7 +36,7 @@ def redis_server(
 ) -> Iterator[RedisServer | RedisCluster]:
     """As in tests/conftest.py, one of each program, and three masters that share the keys."""
     server = (
-        RedisCluster(has_replicas=False, node_timeout_ms=30_000)
+        RedisCluster(has_replicas=False)
         if request.param == "cluster"
         else RedisServer(PROGRAMS[request.param])
     )

@@ -25,7 +25,7 @@ GROUP = "workers"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Three masters, each with a replica; each test does harm to another one."""
-    with RedisCluster(node_timeout_ms=10_000) as cluster:
+    with RedisCluster() as cluster:
         cluster.start(tmp_path_factory.mktemp("cluster"))
         yield cluster
 

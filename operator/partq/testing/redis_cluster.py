@@ -16,6 +16,7 @@ _SLOT_COUNT = 16_384
 _POLL_S = 0.02
 _COMMAND_TIMEOUT_S = 5.0
 _TIMEOUT_S = 60.0
+_NODE_TIMEOUT_MS = 30_000
 # Each node has a second port, 10,000 above its own; both below the range that Linux takes the
 # ports of outgoing connections from.
 _FREE_PORTS = range(10_000, 20_000)
@@ -28,7 +29,6 @@ class RedisCluster:
     Args:
         master_count: how many masters share the slots, at least 3.
         has_replicas: whether each has a replica, which takes over when its master is gone.
-        node_timeout_ms: for how long a node may be silent before the others call it dead.
         program: the redis-server; None: the one that is found.
     """
 
@@ -37,10 +37,8 @@ class RedisCluster:
         *,
         master_count: int = 3,
         has_replicas: bool = True,
-        node_timeout_ms: int = 3000,
         program: Path | None = None,
     ) -> None:
-        self._node_timeout_ms = node_timeout_ms
         self._data_dir = Path()
         self.masters = [RedisServer(program) for _ in range(master_count)]
         """Who begin as masters; slots are spread over them in equal runs."""
@@ -75,7 +73,7 @@ class RedisCluster:
         """
         config = {
             "cluster-enabled": "yes",
-            "cluster-node-timeout": str(self._node_timeout_ms),
+            "cluster-node-timeout": str(_NODE_TIMEOUT_MS),
             "repl-diskless-sync-delay": "0",
         }
         folder = self._data_dir / str(self._nodes.index(node))
@@ -85,6 +83,14 @@ class RedisCluster:
         """End all processes; a repeat does nothing."""
         for node in self._nodes:
             node.kill()  # nobody reads again what they hold
+
+    def set_node_timeout(self, timeout_ms: int) -> None:
+        """Let a node be silent for this long before the others call it dead and replace it.
+
+        At first 30,000 ms: a busy machine shall not make a failover that nobody has asked for.
+        """
+        for node in self._nodes:
+            command(node.port, "CONFIG", "SET", "cluster-node-timeout", str(timeout_ms))
 
     def await_takeover(self, number: int, *, by_force: bool = False) -> None:
         """Wait until the replica of master `number`, which is dead, serves in its place.
