@@ -42,6 +42,8 @@ class Movement:
         """Commits that could not wait: what was planned before them did not know of them."""
         self._known_urgent: dict[tuple[str, int], int] = {}
         """How many there had been as an attempt began."""
+        self._counted_on: dict[str, dict[str, MemberId | None]] = {}
+        """By the partition of a move: what was under way as it was planned, and where to."""
 
     def plan(
         self,
@@ -55,6 +57,8 @@ class Movement:
         moves = plan(sight, table, rules, under_way, promised)
         for what in superfluous(sight, table, rules.type, under_way, moves):
             self._fail("G5", f"planned: {what}")
+        for move in moves:
+            self._counted_on[str(move.partition)] = {str(p): to for p, to in under_way.items()}
         return moves
 
     def asked_to_pause(self, name: str, attempt: int) -> None:
@@ -68,12 +72,15 @@ class Movement:
         if not is_bound or not self._is_settled(source, target, name):
             self._urgent_count += 1
             return
-        loads = Counter(facts.member for facts in self._records.partitions.values())
-        loads[source] += 1
-        loads[target] -= 1
         if self._known_urgent.get((name, attempt)) != self._urgent_count:
             return
-        if not _is_better(self._type, loads[source], loads[target]):
+        members = {other: facts.member for other, facts in self._records.partitions.items()}
+        members[name] = source
+        # What was under way as this was planned may still be, behind a broker that stands still.
+        coming = {p: to or "" for p, to in self._counted_on.get(name, {}).items() if p != name}
+        views = Counter(members.values()), Counter((members | coming).values())
+        if not any(_is_better(self._type, loads[source], loads[target]) for loads in views):
+            loads = views[0]
             self._fail(
                 "G5",
                 f"{name} moves from {source}, which has {loads[source]}, to "
