@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -13,7 +14,7 @@ from partq.cli.commands import cli
 from partq.simulate.loop import SimLoop
 from partq.simulate.memory_redis import MemoryRedis
 from partq.simulate.records import Records
-from partq.simulate.schedule import draw_schedule
+from partq.simulate.schedule import Event, draw_schedule
 from partq.simulate.trial import run_schedule, run_seed
 from partq.simulate.watcher import Watcher
 from tests.simulate.mutations import MUTATIONS
@@ -68,6 +69,12 @@ def test_only_what_the_store_has_forgotten_may_be_missing():
     watcher.records.forgotten.add(2)
     watcher.confirmed.update({1: 1.0, 2: 1.5, 3: 2.0})
     assert watcher.missing() == [3]
+
+
+def test_two_rollbacks_at_the_same_time():
+    rollbacks = [Event(1.5, "redis_rollback", {"for_s": 0.1, "lost_s": s}) for s in (0.2, 0.4)]
+    outcome = run_schedule(replace(draw_schedule(0, 0), events=tuple(rollbacks)))
+    assert outcome.violation is None, "\n".join(outcome.lines())
 
 
 def test_a_failing_seed_tells_what_was_done_and_what_was_wrong(monkeypatch):

@@ -75,7 +75,8 @@ class _Trial:
         rng = random.Random(schedule.seed ^ 0x5EED)  # noqa: S311  chance that can be repeated
         self._world = World(schedule.setting, rng, make_memory)
         self._ends_at = 0.0
-        self._kept_keys: dict[float, Any] = {}
+        self._kept_keys: dict[int, Any] = {}
+        """By the identity of the rollback that they are for: two may come at the same time."""
         self._rolling: Rolling | None = None
 
     def run(self) -> Outcome:
@@ -156,7 +157,7 @@ class _Trial:
     # ---- what happens ---------------------------------------------------------------------------
 
     def _keep(self, event: Event) -> None:
-        self._kept_keys[event.at] = self._world.redis.memory.copy()
+        self._kept_keys[id(event)] = self._world.redis.memory.copy()
 
     def _strike(self, event: Event) -> None:
         args = dict(event.args)
@@ -283,10 +284,10 @@ class _Trial:
         self._hit(args, REDIS)
         redis = self._world.redis
         redis.stop()
-        redis.memory.restore(self._kept_keys.pop(event.at))
+        redis.memory.restore(self._kept_keys.pop(id(event)))
         self._world.records.roll_back()
         # What was kept since then is of a past that has not been.
-        self._kept_keys = {at: redis.memory.copy() for at in self._kept_keys}
+        self._kept_keys = {event_id: redis.memory.copy() for event_id in self._kept_keys}
         self._world.later(args["for_s"], redis.start)
 
     def _redis_stall(self, event: Event, args: dict[str, Any]) -> None:
