@@ -9,6 +9,7 @@
     ├── ConflictError            fenced, not_delivered, rewound, member_in_use, ...
     ├── NotOwnerError            not_owner
     ├── QuotaExceededError       quota_exceeded
+    │   └── StoreFullError       store_full
     ├── UnavailableError         not_stored, store_unavailable, broker_closing
     ├── OutcomeUnknownError      outcome_unknown
     └── SettingsError            bad_settings
@@ -231,6 +232,12 @@ class QuotaExceededError(PartqError):
 
     code = "quota_exceeded"
     is_retryable = True
+
+
+class StoreFullError(QuotaExceededError):
+    """Redis has no memory left for messages; nothing of the batch is stored."""
+
+    code = "store_full"
 
 
 class UnavailableError(PartqError):

@@ -63,6 +63,8 @@ class BrokerMetrics:
         )
         self._flows = self._gauge("partq_flows", "Bound flows.", (*scope, "group"))
         self._owned = self._gauge("partq_partitions_owned", "Partitions of this broker.", scope)
+        self._quota = self._gauge("partq_quota_bytes", "The most that the queue may store.", scope)
+        self._stored = self._gauge("partq_stored_bytes", "What a queue with a quota stores.", scope)
         self._certificate_refused = self._gauge(
             "partq_certificate_refused",
             "1: the certificate's files hold what cannot be used; the one from before goes on.",
@@ -109,6 +111,15 @@ class BrokerMetrics:
     def observe_certificate(self, *, is_refused: bool) -> None:
         """Set what has become of the last change of the certificate; only with TLS."""
         self._certificate_refused.labels(*self._names).set(int(is_refused))
+
+    def observe_quota(self, limit_bytes: int | None, used_bytes: int) -> None:
+        """Set what the whole queue may store and does, by the last sum; None: no quota."""
+        if limit_bytes is None:
+            self._quota.clear()
+            self._stored.clear()
+            return
+        self._quota.labels(*self._names).set(limit_bytes)
+        self._stored.labels(*self._names).set(used_bytes)
 
     def observe(
         self,

@@ -6,6 +6,7 @@ from io import BytesIO
 import pytest
 
 from partq.core.hashing import slot_of
+from partq.core.quota import Grant
 from partq.testing.redis_server import RedisServer
 from partq.wire import batch, frames
 
@@ -125,8 +126,8 @@ async def test_a_partition_that_a_call_of_the_coordinator_names_wrongly(good):
 @pytest.mark.req("SOL-U12", "SOL-U13")
 async def test_a_quota_that_is_used_up(good, peers, monkeypatch):
     """Nothing of the batch is stored, and it may come again when there is room."""
-    chain = good.running.broker.owned[peers.partition_id(1)].chain
-    monkeypatch.setattr(chain, "_max_bytes", lambda: 200)
+    room = good.running.broker.room
+    monkeypatch.setattr(room, "take", lambda sizes: Grant(100, 0))
     bad = await peers.open_producer(good.running, "bad")
     await bad.publish("x", partition=1)
     await bad.offer(1, "x" * 200, partition=1)
@@ -137,7 +138,7 @@ async def test_a_quota_that_is_used_up(good, peers, monkeypatch):
     status, answer = await good.running.call("POST", SEND, token=peers.PRODUCE, json=body)
     assert (status, answer["error"]["code"]) == (429, "quota_exceeded")
     assert answer["error"]["retry_after_ms"] == 1000
-    monkeypatch.setattr(chain, "_max_bytes", lambda: None)
+    monkeypatch.setattr(room, "take", lambda sizes: Grant(None))
     await bad.offer(1, "x", partition=1)
     await bad.expect(frames.Published)
     await good.flows()

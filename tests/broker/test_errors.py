@@ -16,7 +16,7 @@ def test_every_code_has_a_status():
 def test_what_may_be_repeated_does_not_read_as_a_mistake_of_the_caller(code):
     """A client that only knows HTTP repeats on 403, 409, 421, 429 and 5xx, never on other 4xx."""
     if BY_CODE[code].is_retryable:
-        assert STATUS_BY_CODE[code] in {403, 409, 421, 429, 503, 504}
+        assert STATUS_BY_CODE[code] in {403, 409, 421, 429, 503, 504, 507}
 
 
 def test_an_error_comes_as_json_with_its_status():

@@ -84,7 +84,7 @@ async def ten_messages(log: Log, partition: PartitionId, broker_epoch: BrokerEpo
         number=0,
         expected=Offset(0),
         batches=[AppendBatch("", 0, 10, b"ten")],
-        max_bytes=None,
+        room_bytes=None,
     )
 
 

@@ -24,14 +24,14 @@ class Appender:
         self.number = 0
         self.next = 0
 
-    async def __call__(self, *batches, max_bytes=None):
+    async def __call__(self, *batches, room_bytes=None):
         appended = await self.log.append(
             self.partition,
             broker_epoch=self.broker_epoch,
             number=self.number,
             expected=self.next,
             batches=[AppendBatch(*batch) for batch in batches],
-            max_bytes=max_bytes,
+            room_bytes=room_bytes,
         )
         self.number += 1
         self.next = appended.next
@@ -94,7 +94,7 @@ async def test_offsets_are_exact_up_to_2_to_the_53(store, keys, append, partitio
 
 async def test_a_repeated_call_is_answered_from_memory(log, append, partition, broker_epoch):
     await append(("", 0, 1, b"first"))
-    call = {"broker_epoch": broker_epoch, "number": 1, "expected": 1, "max_bytes": None}
+    call = {"broker_epoch": broker_epoch, "number": 1, "expected": 1, "room_bytes": None}
     batches = [AppendBatch("", 0, 2, b"x"), AppendBatch("p", 7, 1, b"y")]
     first = await log.append(partition, batches=batches, **call)
     assert await log.append(partition, batches=batches, **call) == first
@@ -104,10 +104,10 @@ async def test_a_repeated_call_is_answered_from_memory(log, append, partition, b
 async def test_a_call_that_stored_nothing_is_repeated_too(append, log, partition, broker_epoch):
     call = {"broker_epoch": broker_epoch, "number": 0, "expected": 0}
     refused = await log.append(
-        partition, batches=[AppendBatch("", 0, 1, b"x")], max_bytes=0, **call
+        partition, batches=[AppendBatch("", 0, 1, b"x")], room_bytes=0, **call
     )
     again = await log.append(
-        partition, batches=[AppendBatch("", 0, 1, b"x")], max_bytes=None, **call
+        partition, batches=[AppendBatch("", 0, 1, b"x")], room_bytes=None, **call
     )
     assert again == refused
     assert await append.entries() == []
@@ -131,7 +131,7 @@ async def test_a_gap_stores_nothing(log, append, partition, broker_epoch, number
             number=number,
             expected=expected,
             batches=[AppendBatch("", 0, 1, b"c")],
-            max_bytes=None,
+            room_bytes=None,
         )
     assert [entry.data for entry in await append.entries()] == [b"a", b"b"]
 
@@ -239,10 +239,10 @@ async def test_producers_do_not_know_of_each_other(append):
 # ---- quota --------------------------------------------------------------------------------------
 
 
-async def test_quota_is_judged_per_batch_before_numbering(append, log, partition):
+async def test_room_is_judged_per_batch_before_numbering(append):
     appended = await append(
         ("p", 0, 1, b"1234"), ("p", 1, 1, b"1234567"), ("p", 2, 1, b"1"), ("q", 0, 1, b"123456"),
-        max_bytes=10,
+        room_bytes=10,
     )  # fmt: skip
     assert appended.results == [
         AppendResult(S, 0, 1),
@@ -250,15 +250,15 @@ async def test_quota_is_judged_per_batch_before_numbering(append, log, partition
         AppendResult(O, -1, 1),
         AppendResult(S, 1, 1),
     ]
-    again = await append(("p", 1, 1, b"1"), ("p", 0, 1, b"1234"), max_bytes=10)
+    again = await append(("p", 1, 1, b"1"), ("p", 0, 1, b"1234"), room_bytes=0)
     assert again.results == [AppendResult(Q, -1, 1), AppendResult(D, 0, 1)]
-    assert (await append(("p", 1, 1, b"1234567"), max_bytes=None)).results[0].status == S
+    assert (await append(("p", 1, 1, b"1234567"), room_bytes=None)).results[0].status == S
 
 
 async def test_a_new_producer_that_met_the_quota_is_known_from_then_on(append):
     """What it had sent behind the refused batch is out of sequence, in this call and later."""
-    first = await append(("p", 0, 1, b"x"), ("p", 1, 1, b"x"), max_bytes=0)
-    later = await append(("p", 2, 1, b"x"), ("p", 0, 3, b"x"), max_bytes=None)
+    first = await append(("p", 0, 1, b"x"), ("p", 1, 1, b"x"), room_bytes=0)
+    later = await append(("p", 2, 1, b"x"), ("p", 0, 3, b"x"), room_bytes=None)
     assert first.results == [AppendResult(Q, -1, 0), AppendResult(O, -1, 0)]
     assert later.results == [AppendResult(O, -1, 0), AppendResult(S, 0, 3)]
 
@@ -296,9 +296,10 @@ class Model:
 
     stored: list[tuple[str, int]] = field(default_factory=list)
     due: dict[str, int] = field(default_factory=dict)
-    sizes: int = 0
+    added: int = 0
+    """Bytes of the call under way."""
 
-    def append(self, name, first, count, size, limit):
+    def append(self, name, first, count, size, room):
         """Return (status, due) and store."""
         if name:
             due = self.due.get(name)
@@ -311,11 +312,11 @@ class Model:
                 return D, due
             if first < due:
                 return R, due
-        if self.sizes + size > limit:
+        if self.added + size > room:
             if name:
                 self.due.setdefault(name, 0)
             return Q, self.due.get(name, -1)
-        self.sizes += size
+        self.added += size
         self.stored += [(name, number) for number in range(first, first + count)]
         if name:
             self.due[name] = first + count
@@ -329,7 +330,7 @@ BATCHES = st.tuples(
     st.binary(min_size=1, max_size=4),
 )
 CALLS = st.lists(
-    st.tuples(st.lists(BATCHES, max_size=5), st.sampled_from([8, 30, 1000]), st.booleans()),
+    st.tuples(st.lists(BATCHES, max_size=5), st.sampled_from([0, 3, 8, 1000]), st.booleans()),
     min_size=1,
     max_size=8,
 )
@@ -347,16 +348,17 @@ async def test_appending_follows_the_model(partitions, log, calls):
     claim = await partitions.claim(partition, BrokerId("b"), "i", expected=0)
     append = Appender(log, partition, claim.broker_epoch)
     model = Model()
-    for batches, limit, is_repeated in calls:
+    for batches, room, is_repeated in calls:
+        model.added = 0
         expected = [
-            model.append(name, first, count, len(data), limit)
+            model.append(name, first, count, len(data), room)
             for name, first, count, data in batches
         ]
         number, end = append.number, append.next
-        appended = await append(*batches, max_bytes=limit)
+        appended = await append(*batches, room_bytes=room)
         if is_repeated:
             append.number, append.next = number, end
-            assert await append(*batches, max_bytes=limit) == appended
+            assert await append(*batches, room_bytes=room) == appended
         assert [(result.status, result.due) for result in appended.results] == expected
         for (name, first, count, _), result in zip(batches, appended.results, strict=True):
             if result.offset >= 0:
@@ -366,4 +368,4 @@ async def test_appending_follows_the_model(partitions, log, calls):
     entries = await append.entries()
     assert sum(entry.count for entry in entries) == len(model.stored)
     record = await partitions.read(partition)
-    assert record.bytes == model.sizes == sum(len(entry.data) for entry in entries)
+    assert record.bytes == sum(len(entry.data) for entry in entries)

@@ -85,7 +85,7 @@ class Owned:
             number=self.number,
             expected=Offset(self.end),
             batches=[batch],
-            max_bytes=None,
+            room_bytes=None,
         )
 
     async def append(self):

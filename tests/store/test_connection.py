@@ -279,7 +279,7 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     await partitions.create(partition)
     await partitions.add_group(partition, "g", start="Earliest")
     epoch = (await partitions.claim(partition, BrokerId("b"), "i", expected=0)).broker_epoch
-    call = {"broker_epoch": epoch, "max_bytes": None}
+    call = {"broker_epoch": epoch, "room_bytes": None}
     batch = AppendBatch("p", 0, 10, b"x" * 100)
     await log.append(partition, number=0, expected=0, batches=[batch], **call)
 

@@ -239,7 +239,7 @@ async def test_a_reset_moves_the_cursor_and_ends_every_token(
     for number in range(2):
         await log.append(
             partition, broker_epoch=broker_epoch, number=number, expected=5 * number,
-            batches=[AppendBatch("", 0, 5, b"five")], max_bytes=None,
+            batches=[AppendBatch("", 0, 5, b"five")], room_bytes=None,
         )  # fmt: skip
     book = {"broker_epoch": broker_epoch, "cursor": 8, "acked": [(9, 10)], "redeliveries": {8: 2}}
     await partitions.flush(partition, GROUP, **book)

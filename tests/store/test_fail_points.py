@@ -82,7 +82,7 @@ class Stores:
             number=number,
             expected=5 * number,
             batches=[AppendBatch("p", 5 * number, 5, b"12345")],
-            max_bytes=None,
+            room_bytes=None,
         )
 
     async def flush(self, cursor):

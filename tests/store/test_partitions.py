@@ -133,7 +133,7 @@ async def test_claim_fences_every_older_epoch(
     with pytest.raises(FencedError):
         await log.trim(partition, **old)
     with pytest.raises(FencedError):
-        await log.append(partition, number=1, expected=10, batches=[], max_bytes=None, **old)
+        await log.append(partition, number=1, expected=10, batches=[], room_bytes=None, **old)
     after = await partitions.read(partition), await partitions.read_cursor(partition, GROUP)
     assert after == before
 

@@ -21,6 +21,7 @@ from partq.broker.ownership import Ownership
 from partq.broker.partition import OwnedPartition
 from partq.broker.progress import Progress
 from partq.broker.reader import LogReader
+from partq.broker.room import Room
 from partq.broker.subscription import Subscription
 from partq.broker.trimmer import Trimmer
 from partq.core.model import BrokerId, Cause, PartitionId
@@ -44,7 +45,6 @@ from partq.store.layouts import Layouts
 from partq.store.leases import Leases
 from partq.store.log import AppendBatch, Log
 from partq.store.members import Members
-from partq.store.node import StoreInfo
 from partq.store.partitions import Partitions
 from partq.wire import batch
 
@@ -85,7 +85,6 @@ class Broker:
         self.store = store
         self.keys = keys
         self._config: QueueConfig | None = None
-        self._info: StoreInfo | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
         self._drawn_token = secrets.token_urlsafe(24)
@@ -95,6 +94,15 @@ class Broker:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Ends with the error that the process cannot go on with."""
         self.progress = Progress()
+        self.room = Room(
+            store,
+            self.partitions,
+            self.leases,
+            broker=self.id,
+            config=lambda: self._config,
+            living=lambda: self.claims.observer.living(self.clock()),
+            metrics=self.metrics,
+        )
         self.ownership = Ownership(
             self.partitions,
             self.log,
@@ -102,7 +110,7 @@ class Broker:
             incarnation=self.incarnation,
             clock=self.clock,
             tail_bytes=self._tail_bytes,
-            max_bytes=self._max_bytes,
+            room=self.room,
             on_claimed=self._claimed,
             empty=self._empty,
             spawn=self._spawn,
@@ -232,17 +240,6 @@ class Broker:
         """Whether the broker knows its queue, and its lease is valid."""
         return self._config is not None and self.lease.is_valid and not self._is_closing
 
-    @property
-    def durability(self) -> dict[str, str | bool]:
-        """What Redis promises of what it confirms, as it says itself."""
-        if self._info is None:
-            return {}
-        return {
-            "version": self._info.version,
-            "appendonly": self._info.appendonly,
-            "appendfsync": self._info.appendfsync,
-        }
-
     def next_in_turn(self, choices: Sequence[int]) -> int:
         """Return one of `choices` after the other."""
         self._turn += 1
@@ -312,12 +309,6 @@ class Broker:
     def _tail_bytes(self) -> int:
         return max(MIN_TAIL_BYTES, TAIL_BYTES // self.config.layout.partition_count)
 
-    def _max_bytes(self) -> int | None:
-        """Return what a partition's log may hold; 0 while Redis is nearly full."""
-        if self._info is not None and self._info.is_nearly_full:
-            return 0
-        return self.config.max_partition_bytes
-
     def _store_restarted(self, is_lost: IsLost) -> None:
         self.ownership.store_restarted(lambda partition: is_lost(self.keys.meta(partition)))
 
@@ -370,7 +361,7 @@ class Broker:
         while True:
             try:
                 await self.refresh()
-                self._info = await self.store.info()
+                await self.room.refresh()
                 await self.expiry.expire()
                 await self.trimmer.trim()
             except PartqError as error:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from partq.broker.room import Room
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.errors import (
     AppendGapError,
@@ -52,7 +53,7 @@ class AppendChain:
         *,
         broker_epoch: BrokerEpoch,
         end: int,
-        max_bytes: Callable[[], int | None],
+        room: Room,
         on_stored: Callable[[list[Entry]], None],
         on_lost: Callable[[PartqError], None],
     ) -> None:
@@ -61,7 +62,7 @@ class AppendChain:
         self._broker_epoch = broker_epoch
         self._end = end
         self._number = 0
-        self._max_bytes = max_bytes
+        self._room = room
         self._on_stored = on_stored
         self._on_lost = on_lost
         self._pending: deque[_Pending] = deque()
@@ -148,9 +149,20 @@ class AppendChain:
         return call
 
     async def _store_call(self, call: list[_Pending]) -> None:
+        sizes = [len(pending.batch.data) for pending in call]
+        grant = self._room.take(sizes)
+        stored_bytes = sum(sizes)  # until the outcome is known
         try:
-            appended = await self._append_until_answered([pending.batch for pending in call])
+            appended = await self._append_until_answered(
+                [pending.batch for pending in call], grant.room_bytes
+            )
+            stored_bytes = sum(
+                size
+                for size, result in zip(sizes, appended.results, strict=True)
+                if result.status == "stored"
+            )
         except QuotaExceededError as error:
+            stored_bytes = 0
             for pending in call:
                 pending.reply(error)
             return
@@ -160,6 +172,8 @@ class AppendChain:
             self._is_open = False
             self._on_lost(error)
             return
+        finally:
+            self._room.settle(grant, stored_bytes)
         self._number += 1
         self._end = appended.next
         entries = [
@@ -178,7 +192,9 @@ class AppendChain:
         for pending, result in zip(call, appended.results, strict=True):
             pending.reply(result)
 
-    async def _append_until_answered(self, batches: list[AppendBatch]) -> Appended:
+    async def _append_until_answered(
+        self, batches: list[AppendBatch], room_bytes: int | None
+    ) -> Appended:
         is_in_doubt = is_failing = False
         while True:
             try:
@@ -188,7 +204,7 @@ class AppendChain:
                     number=self._number,
                     expected=Offset(self._end),
                     batches=batches,
-                    max_bytes=self._max_bytes(),
+                    room_bytes=room_bytes,
                 )
             except QuotaExceededError as error:
                 if not is_in_doubt:

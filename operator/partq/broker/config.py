@@ -46,13 +46,6 @@ class QueueConfig:
     is_deleted: bool
     """The queue is being deleted: nothing of it is served any more."""
 
-    @property
-    def max_partition_bytes(self) -> int | None:
-        """Each partition's share of the quota, in bytes; None: no quota."""
-        if self.max_spool_bytes is None:
-            return None
-        return max(1, self.max_spool_bytes // self.layout.partition_count)
-
 
 def redelivery_of(config: QueueConfig | None, group: str) -> Redelivery:
     """Return the rules of a group; one that is being made, or goes, has the defaults."""

@@ -42,6 +42,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "batch_too_large": 413,
     "not_owner": 421,
     "quota_exceeded": 429,
+    "store_full": 507,
     "unavailable": 503,
     "not_stored": 503,
     "store_unavailable": 503,

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from partq.broker.partition import OwnedPartition
+from partq.broker.room import Room
 from partq.broker.subscription import Subscription
 from partq.core.model import BrokerId, Cause, PartitionId
 from partq.errors import (
@@ -39,7 +40,7 @@ class Ownership:
         incarnation: str,
         clock: Callable[[], float],
         tail_bytes: Callable[[], int],
-        max_bytes: Callable[[], int | None],
+        room: Room,
         on_claimed: Callable[[OwnedPartition], None],
         empty: Callable[[Subscription], Awaitable[None]],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
@@ -53,7 +54,7 @@ class Ownership:
         self._incarnation = incarnation
         self._clock = clock
         self._tail_bytes = tail_bytes
-        self._max_bytes = max_bytes
+        self._room = room
         self._on_claimed = on_claimed
         self._empty = empty
         self._spawn = spawn
@@ -117,7 +118,7 @@ class Ownership:
             cause=Cause.STORE_ROLLED_BACK if is_rolled_back else Cause.BROKER_CHANGE,
             log=self._log,
             tail_bytes=self._tail_bytes(),
-            max_bytes=self._max_bytes,
+            room=self._room,
             on_lost=self.lose,
         )
         self.owned[partition] = owned

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from partq.broker.chain import AppendChain
 from partq.broker.outbox import Outbox
+from partq.broker.room import Room
 from partq.broker.subscription import Subscription
 from partq.broker.tail import Tail
 from partq.core.delivery import Delivery
@@ -41,7 +42,7 @@ class OwnedPartition:
         cause: Cause,
         log: Log,
         tail_bytes: int,
-        max_bytes: Callable[[], int | None],
+        room: Room,
         on_lost: Callable[["OwnedPartition", PartqError], None],
     ) -> "OwnedPartition":
         """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
@@ -51,7 +52,7 @@ class OwnedPartition:
             partition,
             broker_epoch=claim.broker_epoch,
             end=claim.next,
-            max_bytes=max_bytes,
+            room=room,
             on_stored=owned.accept,
             on_lost=lambda error: on_lost(owned, error),
         )

@@ -58,7 +58,7 @@ async def read_status(broker: Broker) -> dict[str, Any]:
     return {
         "queue": broker.settings.queue,
         "namespace": broker.settings.namespace,
-        "store": broker.durability,
+        "store": broker.room.durability,
         "availability": _availability(len(partitions), len(unavailable)),
         "unavailable": unavailable,
         "totals": {

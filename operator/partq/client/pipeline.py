@@ -34,7 +34,14 @@ from partq.errors import (
 FINAL = (BadRequestError, UnauthorizedError, ForbiddenError, NotFoundError)
 """Refusals that no repeat changes."""
 NOTHING_STORED = frozenset(
-    {"not_stored", "quota_exceeded", "broker_closing", "unavailable", "stale_generation"}
+    {
+        "not_stored",
+        "quota_exceeded",
+        "store_full",
+        "broker_closing",
+        "unavailable",
+        "stale_generation",
+    }
 )
 """Codes of refusals after which certainly nothing of the batch is stored."""
 

@@ -158,7 +158,7 @@ class Limits(Model):
     max_message_bytes: Annotated[int, Field(ge=_KIB, le=15 * _MIB)] = 5 * _MIB
     """The largest message, encoded, with its key and headers; larger: `message_too_large`."""
     max_spool_bytes: Annotated[int, Field(ge=_MIB, le=1024 * _TIB)] | None = None
-    """The most bytes that the queue stores, an even share per partition; left out: no limit."""
+    """The most bytes that the queue stores, all partitions together; left out: no limit."""
     max_unacked_per_flow: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """How many messages one connection of a consumer may hold that are not acknowledged."""
 

@@ -81,6 +81,18 @@ class Leases:
         found = await self._store.read("HGET", self._key, _PEER)
         return found.decode() if found else None
 
+    async def write_usage(self, number: int, size_bytes: int) -> None:
+        """Write the bytes of all logs of the queue; `number` tells one sum from the next."""
+        await self._store.run("write_fields", [self._key], (1, "usage", f"{number} {size_bytes}"))
+
+    async def read_usage(self) -> tuple[int, int] | None:
+        """Return the number and the bytes that were written last; None: nothing was."""
+        text = await self._store.read("HGET", self._key, "usage")
+        if text is None:
+            return None
+        number, size_bytes = text.split()
+        return int(number), int(size_bytes)
+
     async def read(self) -> BrokerIndex:
         """Return every lease, over or not, and the index of owners."""
         flat = [value.decode() for value in await self._store.read("HGETALL", self._key)]

@@ -102,14 +102,14 @@ class Log:
         number: int,
         expected: Offset,
         batches: Sequence[AppendBatch],
-        max_bytes: int | None,
+        room_bytes: int | None,
     ) -> Appended:
         """Append batches in one step, each judged on its own, in their order.
 
         `number` counts the calls under this broker epoch, from 0; a call whose outcome is unknown
         is repeated unchanged, under the same number, and is never stored twice. `expected` is the
-        offset that the caller believes to be next. `max_bytes` bounds the bytes of all batches in
-        the log; None: no limit; 0: nothing new is stored, only duplicates are answered.
+        offset that the caller believes to be next. `room_bytes` bounds what the call may add;
+        None: no limit; 0: nothing new is stored, only duplicates are answered.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is stored.
@@ -122,7 +122,7 @@ class Log:
             broker_epoch,
             number,
             expected,
-            _NO_LIMIT if max_bytes is None else max_bytes,
+            _NO_LIMIT if room_bytes is None else room_bytes,
         ]
         for batch in batches:
             args += (batch.producer, batch.first, batch.count, batch.data)

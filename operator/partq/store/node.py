@@ -51,7 +51,7 @@ class StoreInfo:
 
     @property
     def is_nearly_full(self) -> bool:
-        """Tell whether appends have to stop: `Log.append(max_bytes=0)` does that."""
+        """Tell whether appends have to stop: `Log.append(room_bytes=0)` does that."""
         return 0 < self.maxmemory_bytes * FULL_SHARE <= self.used_memory_bytes
 
     def check_usable(self) -> None:

@@ -25,7 +25,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from partq.errors import PartqError, QuotaExceededError, SettingsError, StoreUnavailableError
+from partq.errors import PartqError, SettingsError, StoreFullError, StoreUnavailableError
 from partq.store.fail_point import FailPoint
 from partq.store.lua import Script
 
@@ -318,7 +318,7 @@ def _from_reply(operation: str, error: ResponseError) -> PartqError:
     """Translate an error that Redis answered to one call."""
     text = str(error)
     if isinstance(error, OutOfMemoryError) or "OOM command not allowed" in text:
-        return QuotaExceededError(
+        return StoreFullError(
             f"store, {operation}: Redis is at its maxmemory; nothing was written; "
             "consume, delete or raise maxmemory",
             retry_after_s=1.0,

@@ -83,11 +83,7 @@ async def accept(request: web.Request) -> web.Response:
     if isinstance(result, PartqError):
         raise result
     if result.status not in {"stored", "duplicate"}:
-        raise QuotaExceededError(
-            f"partition {partition}: its share of the quota is used up; consume dead letters, or "
-            "drop them",
-            retry_after_s=1.0,
-        )
+        raise broker.room.refusal(partition)
     is_new = result.status == "stored"
     return json_response(
         {"is_stored_before": not is_new, "offset": result.offset}, status=201 if is_new else 200

@@ -172,6 +172,8 @@ class Producing:
             self._answer(
                 frames.Published(frame.request, outcome.offset, outcome.status == "duplicate")
             )
+        elif outcome.status == "quota_exceeded":
+            self._refuse(frame, self._broker.room.refusal(partition), outcome.due)
         else:
             self._broker.metrics.refused(outcome.status)
             self._answer(
@@ -180,11 +182,11 @@ class Producing:
                 )
             )
 
-    def _refuse(self, frame: frames.Publish, error: PartqError) -> None:
+    def _refuse(self, frame: frames.Publish, error: PartqError, due: int = -1) -> None:
         self._broker.metrics.refused(error.code)
         retry_after_ms = int((error.retry_after_s or 0) * 1000)
         self._answer(
-            frames.PublishRefused(frame.request, error.code, error.message, retry_after_ms)
+            frames.PublishRefused(frame.request, error.code, error.message, retry_after_ms, due)
         )
 
     def _answer(self, frame: frames.Frame) -> None:
@@ -212,10 +214,8 @@ def _sentence(result: AppendResult, frame: frames.Publish) -> str:
             return f"{where}: messages below {result.due} are stored; send again from there"
         case "out_of_sequence":
             return f"{where}: got number {frame.first}, {result.due} is due; send again from there"
-        case "unknown_producer":
+        case _:
             return (
                 f"{where}: no record of this producer, got number {frame.first}, expected 0; take "
                 "a new producer id if nothing is in doubt"
             )
-        case _:
-            return f"{where}: the quota is used up; consume, or publish again later"

@@ -27,7 +27,6 @@ from partq.errors import (
     OutcomeUnknownError,
     OutOfSequenceError,
     PartqError,
-    QuotaExceededError,
     ResendFromError,
     UnknownProducerError,
     from_code,
@@ -246,7 +245,7 @@ class Storing:
         if isinstance(result, PartqError):
             raise result
         if result.status not in {"stored", "duplicate"}:
-            raise _refusal(result, partition, rows[0])
+            raise _refusal(self._broker, result, partition, rows[0])
         is_duplicate = result.status == "duplicate"
         return [
             Place(partition, result.offset + at if result.offset >= 0 else None, is_duplicate)
@@ -340,7 +339,7 @@ def _from_json(error: dict[str, Any]) -> PartqError:
     return found
 
 
-def _refusal(result: AppendResult, partition: PartitionId, row: Row) -> PartqError:
+def _refusal(broker: Broker, result: AppendResult, partition: PartitionId, row: Row) -> PartqError:
     """Return the error of a batch that the store has judged and not taken."""
     where = f"partition {partition}, key {(row.message.key or '')[:80]!r}: number {row.number}"
     match result.status:
@@ -360,11 +359,7 @@ def _refusal(result: AppendResult, partition: PartitionId, row: Row) -> PartqErr
                 "stored: look whether it is, or take the risk of a duplicate; begin again at 0"
             )
         case _:
-            return QuotaExceededError(
-                f"partition {partition}: its share of the quota is used up; consume, or publish "
-                "later",
-                retry_after_s=1.0,
-            )
+            return broker.room.refusal(partition)
 
 
 def _after(error: PartqError, partition: PartitionId) -> PartqError:

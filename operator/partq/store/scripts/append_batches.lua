@@ -6,7 +6,7 @@
 -- KEYS[3]  producers: hash NAME → "<due> <at_ms> <first>:<count>:<offset> ..." (the last 5 batches)
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  number of the call under this epoch
 -- ARGV[3]  offset that the first message shall have
--- ARGV[4]  the most bytes that the log may hold, -1: no limit
+-- ARGV[4]  the most bytes that the call may add, -1: no limit
 -- ARGV[5...]  of each batch: producer (empty: not numbered), first number, count, bytes
 -- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
 --          S stored, D duplicate, R resend_from, O out_of_sequence, U unknown_producer,
@@ -21,8 +21,7 @@ local SPARSE = "dlq:"
 
 local meta, log, producers = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call("HMGET", meta,
-  "broker_epoch", "append_number", "next", "total_bytes", "freed_bytes", "at_ms",
-  "largest_bytes")
+  "broker_epoch", "append_number", "next", "total_bytes", "at_ms", "largest_bytes")
 if record[1] ~= ARGV[1] then
   return 0
 end
@@ -34,11 +33,12 @@ if record[3] ~= ARGV[3] or tonumber(ARGV[2]) < tonumber(record[2]) then
 end
 
 local time = redis.call("TIME")
-local at = math.max(time[1] * 1000 + math.floor(time[2] / 1000), tonumber(record[6]))
+local at = math.max(time[1] * 1000 + math.floor(time[2] / 1000), tonumber(record[5]))
 local at_ms = string.format("%.0f", at)
 local next_offset = tonumber(record[3])
-local total, freed, limit = tonumber(record[4]), tonumber(record[5]), tonumber(ARGV[4])
-local largest = tonumber(record[7])
+local total, room = tonumber(record[4]), tonumber(ARGV[4])
+local before = total
+local largest = tonumber(record[6])
 
 -- known[name]: {due, batches = {{first, count, offset}, ...} newest last}; false: no record
 local known, changed, verdicts = {}, {}, {}
@@ -103,7 +103,7 @@ for i = 5, #ARGV, 4 do
     end
   end
   if is_due then
-    if limit >= 0 and total - freed + #bytes > limit then
+    if room >= 0 and total - before + #bytes > room then
       verdict("Q", -1, state and state.due or -1)
     else
       redis.call("XADD", log, string.format("%.0f-1", next_offset), "n", ARGV[i + 2],

@@ -1,0 +1,108 @@
+"""The quota counts the whole queue, whichever partitions and brokers hold it."""
+
+import pytest
+
+from partq.resources import parse_resources
+from partq.wire import frames
+
+MIB = 1024 * 1024
+SEND = "/v1/queues/orders/messages"
+YAML = """
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {name: orders}
+spec:
+  partitions: 4
+  limits: {maxMessageBytes: 131072, maxSpoolBytes: 1048576}
+---
+apiVersion: partq.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {name: workers}
+spec: {queue: orders}
+"""
+
+
+@pytest.fixture
+def resources():
+    """A queue of 1 MiB."""
+    return parse_resources(YAML)
+
+
+async def stored_bytes(running):
+    records = await running.broker.partitions.read_many(running.broker.config.layout.partitions())
+    return sum(record.bytes for record in records.values())
+
+
+async def publish(running, peers, partition, size):
+    body = {"key": peers.key_of(partition), "value": "x" * size}
+    return await running.call("POST", SEND, token=peers.PRODUCE, json=body)
+
+
+async def test_one_partition_may_use_all_of_it_and_then_all_are_refused(running, peers):
+    """A used-up quota is no end: what is consumed makes room, and order is kept."""
+
+    async def is_known():
+        status, _ = await publish(running, peers, 0, 1)
+        return status == 201
+
+    await peers.eventually(is_known, "the sum is read")
+    count = 0
+    producer = await peers.open_producer(running)
+    value = "x" * 100_000
+    while True:
+        await producer.offer(count, value, value, partition=0)
+        answer, _ = await producer.expect((frames.Published, frames.PublishRefused))
+        if isinstance(answer, frames.PublishRefused):
+            break
+        count += 2
+    assert count >= 8, "far above an even share of the partitions"
+    assert (answer.code, answer.retry_after_ms, answer.due) == ("quota_exceeded", 1000, count)
+    assert "maxSpoolBytes" in answer.message
+    assert await stored_bytes(running) <= MIB
+
+    async def is_used_up():
+        status, answer = await publish(running, peers, 1, 100_000)
+        return status == 429 and answer["error"]["retry_after_ms"] == 1000
+
+    await peers.eventually(is_used_up, "the other partitions are refused, too")
+    assert await stored_bytes(running) <= MIB
+    async with running.session.get(f"{running.url}/metrics") as response:
+        text = await response.text()
+    assert 'partq_quota_bytes{namespace="default",queue="orders"} 1.048576e+06' in text
+
+    await running.assign("m", [0, 1, 2, 3])
+    flow = await peers.open_flow(running)
+    await flow.take(count)
+
+    async def has_room():
+        await producer.offer(count, value, value, partition=0)
+        answer, _ = await producer.expect((frames.Published, frames.PublishRefused))
+        return isinstance(answer, frames.Published)
+
+    await peers.eventually(has_room, "what was consumed makes room, and goes on where it was")
+
+
+async def test_brokers_share_what_is_left(running, peers, start_broker):
+    """Each has its share, and they hear of each other: together they stay at the quota."""
+    other = await start_broker("orders-1")
+    await running.admin("/yield", {"partitions": ["1.2", "1.3"]})
+    await other.admin("/claim", {"partitions": ["1.2", "1.3"]})
+    await peers.eventually(
+        lambda: (
+            running.broker.id in other.broker.room.sharers
+            and other.broker.id in running.broker.room.sharers
+        ),
+        "they know of each other",
+    )
+    refused = set()
+
+    async def are_refused():
+        for broker, partition in ((running, 0), (other, 2)):
+            status, _ = await publish(broker, peers, partition, 50_000)
+            if status == 429:
+                refused.add(broker.broker.id)
+        return len(refused) == 2 and await stored_bytes(running) > MIB - 110_000
+
+    await peers.eventually(are_refused, "nearly all of it is used, and both are refused")
+    # What one may hold from an older sum than the other is its half of what was left then.
+    assert await stored_bytes(running) <= MIB + MIB // 2
