@@ -8,7 +8,7 @@ from partq.core.membership import SeatState
 from partq.core.model import PartitionId
 from partq.core.rebalance import GroupType
 from partq.simulate import movement
-from partq.simulate.movement import Movement
+from partq.simulate.movement import Movement, superfluous
 
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
 
@@ -54,3 +54,17 @@ def test_what_is_on_its_way_to_the_source_counts(judge, failed, monkeypatch):
     )
     commit(judge)
     assert failed == []
+
+
+def test_an_exclusive_group_goes_to_whoever_has_as_much_where_nobody_looks():
+    """What a member holds at a broker that is not seen counts as well."""
+    held = {P0: "pod-3", P1: "pod-6"}
+    seats = {p: SimpleNamespace(member=member) for p, member in held.items()}
+    sight = SimpleNamespace(seats=seats)
+    table = SimpleNamespace(seats={P0: SeatState.UNSEEN, P1: SeatState.SETTLED})
+    move = SimpleNamespace(partition=P1, seat=seats[P1], target="pod-3")
+    assert [*superfluous(sight, table, GroupType.EXCLUSIVE, {}, [move])] == []
+    move.target = "pod-7"
+    assert [*superfluous(sight, table, GroupType.EXCLUSIVE, {}, [move])] == [
+        "1.1 leaves pod-6, which has most"
+    ]

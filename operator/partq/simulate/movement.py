@@ -106,7 +106,9 @@ def superfluous(
         if table.seats[move.partition] in _UNTOUCHABLE or move.partition in under_way:
             yield f"{move.partition} moves while nobody knows that it must"
     if group_type is GroupType.EXCLUSIVE:
-        held = Counter(before[p] for p, s in table.seats.items() if s is SeatState.SETTLED)
+        # With what they hold at brokers that nobody sees, and what is under way to them.
+        stays = {SeatState.SETTLED, *_UNTOUCHABLE}
+        held = Counter(before[p] for p, s in table.seats.items() if s in stays or p in under_way)
         for move in settled:
             if held[move.target] < held[move.seat.member]:
                 yield f"{move.partition} leaves {move.seat.member}, which has most"
