@@ -148,6 +148,18 @@ async def test_a_silent_member_is_lost_after_its_lease(member, producer, clock, 
     assert (again["cause"], again["redeliveries"]) == ("flow_lost", 1)
 
 
+async def test_the_last_answer_of_a_flow_that_ended_is_none_of_the_next_one(
+    member, producer, running
+):
+    """Or the first answer of the new flow, when it is lost on its way, would never come again."""
+    await producer.publish("a", "b")
+    old = (await member.pull(max_messages=1))[1]["answer"]
+    running.broker.binder.lose(running.broker.binder.find("workers", "m"))
+    lost = await member.messages(last_answer=old)
+    assert [m["value"] for m in lost] == ["a", "b"]
+    assert await member.messages(last_answer=old, wait_ms=0) == lost
+
+
 async def test_a_leaving_member_goes_on_until_it_is_relieved(member, producer, running):
     await producer.publish("a")
     await member.messages()

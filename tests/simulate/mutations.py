@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from partq.broker import binder, flow, handoff, lease, outcomes, subscription, tail
+from partq.broker import binder, flow, handoff, lease, outcomes, pull, subscription, tail
 from partq.coordinator import coordinator
 from partq.coordinator.sight import World
 from partq.core import membership, rebalance
@@ -156,6 +156,15 @@ def _take_the_first_one_for_leaving(self, seat, standings, departed):
 
 
 _REAL_SEAT_STATE = membership._Judge._seat_state
+
+
+async def _pull_on(self, **fields):
+    state = self._states.get(self._broker.binder.find(fields["group"], fields["member"]))
+    named = {"last_answer": state.answer} if state is not None else {}
+    return await _REAL_PULL(self, **{**fields, **named})
+
+
+_REAL_PULL = pull.Pulls.pull
 
 
 def _judge_without_deadline(self, found, attempt, cause):
@@ -412,6 +421,13 @@ MUTATIONS = (
         frozenset({"G5"}),
         frozenset({"pod_start"}),
         {"group_type": GroupType.EXCLUSIVE},
+    ),
+    Mutation(
+        "an answer to a pull that was lost does not come again",
+        code(pull.Pulls, "pull", _pull_on),
+        frozenset({"G7"}),
+        frozenset({"storm"}),
+        {"pull_share": 1.0, "is_aware": True},
     ),
     Mutation(
         "plans are made before the lists are complete",

@@ -1,6 +1,7 @@
 """Consuming by plain HTTP: a flow whose deliveries wait for the next pull."""
 
 import asyncio
+import random
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,8 +9,8 @@ from partq.broker.broker import Broker
 from partq.broker.contents import contents
 from partq.broker.flow import Flow
 from partq.broker.middlewares import error_body
+from partq.core.delivery import Window
 from partq.core.model import Cause, MemberId
-from partq.core.windows import Window
 from partq.errors import (
     BadRequestError,
     FencedError,
@@ -21,13 +22,17 @@ from partq.wire import batch, frames
 from partq.wire.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
+FIRST_ANSWER_BITS = 48
+"""JSON carries whole numbers of 53 bits everywhere."""
 
 
 @dataclass(slots=True)
 class PullState:
     """What a pulling member got last."""
 
-    answer: int = 0
+    answer: int = field(default_factory=lambda: random.getrandbits(FIRST_ANSWER_BITS))
+    """Its number. The first one is drawn: a member that names an answer of a flow that has ended,
+    here or in an earlier life of the broker, must not name one of this flow by chance."""
     body: dict[str, Any] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Pulls of one member are answered one after another."""

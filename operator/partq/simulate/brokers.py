@@ -10,8 +10,10 @@ from partq.broker import admin
 from partq.broker.broker import Broker
 from partq.broker.frame_socket import FrameSocket
 from partq.broker.middlewares import error_body
+from partq.broker.pull import Pulls, ack_outcome
 from partq.broker.routes.flow import Consuming
 from partq.broker.routes.publish import Producing
+from partq.broker.routes.pull import ack_one
 from partq.broker.status import read_layout
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, FencedError, NotStoredError, PartqError
@@ -77,6 +79,7 @@ class BrokerProcess:
         self.name = name
         self.process = process
         self.broker: Broker | None = None
+        self._pulls: Pulls
         self._watcher = watcher
         self._clock = clock
         self._terminated = asyncio.Event()
@@ -94,7 +97,7 @@ class BrokerProcess:
             lease_ttl_s=LEASE_S,
         )
         broker = Broker(settings, store, url=f"http://{self.name}", clock=self._clock)
-        self.broker = broker
+        self.broker, self._pulls = broker, Pulls(broker)
         broker.start()
         stopping = asyncio.create_task(self._terminated.wait())
         ends: list[asyncio.Future[Any]] = [stopping, broker.failed]
@@ -152,6 +155,13 @@ class BrokerProcess:
                     asked = bodies.decode(body, bodies.PartitionNames)
                     self._watcher.asked_to_yield(asked.partitions)
                     return await admin.yield_(broker, asked)
+                case "/pull":
+                    return await self._pull(body)
+                case "/acks":
+                    return await self._ack(bodies.decode(bodies.encode(body), bodies.AckBody))
+                case "/leave":
+                    broker.binder.leave(self._pulls.find(GROUP, body["member"], body["flow"]))
+                    return {}
                 case "/post":
                     return await _post(broker, *body)
                 case _:
@@ -163,6 +173,21 @@ class BrokerProcess:
                     return answer
         except PartqError as error:
             return {"error": error_body(error)}
+
+    async def _pull(self, body: dict[str, Any]) -> dict[str, Any]:
+        answer = await self._pulls.pull(group=GROUP, address=body["member"], **body)
+        self._watcher.pulled((self, answer["flow"]), answer)
+        return answer
+
+    async def _ack(self, body: bodies.AckBody) -> dict[str, Any]:
+        broker = cast(Broker, self.broker)
+        flow = self._pulls.find(GROUP, body.member, body.flow)
+        outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
+        for item, outcome in zip(body.acks, outcomes, strict=True):
+            if outcome is None:
+                token = (item.broker_epoch, item.epoch)
+                self._watcher.confirmed_ack(self.name, item.partition, token, item.offsets)
+        return {"results": [ack_outcome(outcome) for outcome in outcomes]}
 
 
 async def _post(broker: Broker, partition: PartitionId, data: bytes) -> int:

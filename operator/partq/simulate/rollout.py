@@ -95,6 +95,7 @@ def _rolled_out(case: Case, seed: int) -> World:
         is_aware=True,
         work_s=0.0,
         group_type=GroupType.PARTITIONED,
+        pull_share=0.0,
     )
     world = World(setting, random.Random(seed))  # noqa: S311  chance that can be repeated
     try:

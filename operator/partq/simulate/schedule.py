@@ -47,6 +47,8 @@ class Setting:
     """How long an application works on a message, at the most."""
     group_type: GroupType
     """How the pods share the partitions."""
+    pull_share: float
+    """Of the pods, those that pull by HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,11 @@ def draw_schedule(
         is_aware=rng.random() < 0.7,
         work_s=rng.choice((0.0, 0.03, 0.03, 0.4)),
         group_type=rng.choices(list(GroupType), (4, 1, 1))[0],
+        pull_share=rng.choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0)),
     )
+    if not drawn.is_aware:
+        # Who only sees its flow waits half a minute for one that pulls: it would cost too much.
+        drawn = replace(drawn, pull_share=0.0)
     # Each seed leaves out half of the faults: what all of them at once would hide shows.
     kinds = [kind for kind in _KINDS if kind == "publish" or rng.random() < SHARE]
     if only is not None:

@@ -233,7 +233,8 @@ class _Trial:
     def _pod_vanish(self, event: Event, args: dict[str, Any]) -> MemberId | None:
         if (pod := self._pod(args)) is None:
             return None
-        self._world.remove_pod(pod, is_silent=args["is_silent"], is_known=False)
+        # Of one that pulls nobody would see it for half a minute, which would cost too much.
+        self._world.remove_pod(pod, is_silent=args["is_silent"], is_known=pod.is_pulling)
         return pod.name
 
     def _pod_freeze(self, event: Event, args: dict[str, Any]) -> MemberId | None:

@@ -8,13 +8,13 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from partq.broker.broker import Broker
 from partq.broker.flow import Flow
 from partq.broker.subscription import Subscription
-from partq.client.deliveries import Delivery
 from partq.core.model import Cause, PartitionId
+from partq.simulate import answers
 from partq.simulate.isolation import Isolation
 from partq.simulate.loop import SimLoop
 from partq.simulate.movement import Movement
@@ -29,6 +29,21 @@ MANY: Final = 1_000_000
 HOSTILE: Final = 1 << 40
 """Request ids from here on are those of acks that must not count."""
 MAX_TRACE: Final = 2000
+
+
+class Message(Protocol):
+    """What is judged of a message that an application has got."""
+
+    @property
+    def partition(self) -> PartitionId: ...  # noqa: D102  named by what they are
+    @property
+    def token(self) -> Any: ...  # noqa: D102
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+    @property
+    def value(self) -> bytes | str: ...  # noqa: D102
+    @property
+    def cause(self) -> Cause: ...  # noqa: D102
 
 
 @dataclass(slots=True)
@@ -87,6 +102,7 @@ class Watcher:
         """How often each message was handed out without a cause, as for the first time."""
         self._flows: dict[End, _Flow] = {}
         self.troubles = Troubles(loop.time)
+        self._answers = answers.Answers(self.fail)
         self._isolation = Isolation(self.troubles, self.fail, loop.time)
 
     def follow(self, records: Records, movement: Movement) -> None:
@@ -212,12 +228,21 @@ class Watcher:
         if request >= HOSTILE:
             self.fail("G2", f"{broker} has confirmed an ack that must not count: {request}")
             return
-        name, token, offsets = flow.acks.pop(request)
+        self.confirmed_ack(broker, *flow.acks.pop(request))
+
+    def confirmed_ack(self, broker: str, name: str, token: Token, offsets: Sequence[int]) -> None:
+        """Take the news that a broker has confirmed an ack."""
         facts = self.records.partitions[name]
         if facts.broker_epoch != token[0] or facts.is_torn or self.records.was_rolled_back:
             return
         if not all(offset < facts.cursor or offset in facts.acked for offset in offsets):
             self.fail("S2", f"{name}: {broker} has confirmed an ack that is not stored")
+
+    # ---- answers to members that pull -----------------------------------------------------------
+
+    def pulled(self, flow: answers.Flow, answer: dict[str, Any]) -> None:
+        """Take an answer to a pull, as it leaves a broker."""
+        self._answers.judge(self.records, flow, answer)
 
     # ---- answers to the coordinator -------------------------------------------------------------
 
@@ -307,8 +332,13 @@ class Watcher:
 
     # ---- what applications are handed -----------------------------------------------------------
 
-    def handed(self, member: str, life: object, delivery: Delivery) -> None:
-        """Take a message that an application begins to work on."""
+    def handed(
+        self, member: str, life: object, delivery: Message, *, is_pulled: bool = False
+    ) -> None:
+        """Take a message that an application begins to work on.
+
+        `is_pulled`: nothing tells it that the broker which answered has gone silent since.
+        """
         name = str(delivery.partition)
         token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
         facts = self.records.partitions[name]
@@ -320,7 +350,8 @@ class Watcher:
         elif last is not None and token == last[0] and delivery.offset <= last[1]:
             self.fail("G1", f"{name}: {member} is handed {delivery.offset} after {last[1]}")
         self._seen[member, life, name] = (token, delivery.offset)
-        if token[0] < facts.taken_over and not self.records.was_rolled_back:
+        is_silent = token[0] < facts.taken_over and not is_pulled
+        if is_silent and not self.records.was_rolled_back:
             self.fail("S1", f"{name}: {member} is handed {token}, {facts.taken_over} has begun")
         self.duplicate_count += message in self._handed
         self._handed.add(message)
@@ -337,7 +368,7 @@ class Watcher:
         """Learn that an application waits for its next message."""
         self._isolation.waits(life)
 
-    def finished(self, delivery: Delivery) -> None:
+    def finished(self, delivery: Message) -> None:
         """Take a message that an application has finished."""
         self.records.finished.add(int(delivery.value))
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from partq.broker.binder import PULL_LEASE_S
 from partq.client.producer import Producer
 from partq.coordinator.provision import provision
 from partq.core.hashing import slot_of
@@ -22,6 +23,7 @@ from partq.simulate.loop import Process, SimLoop
 from partq.simulate.memory_redis import MemoryRedis
 from partq.simulate.movement import Movement
 from partq.simulate.network import OUTSIDE, Network, Weather
+from partq.simulate.pulling import PullingApplication
 from partq.simulate.records import Records
 from partq.simulate.schedule import Setting
 from partq.simulate.stored import NAME as REDIS
@@ -38,16 +40,18 @@ WATCH_LAG_S: Final = 0.2
 SIGTERM_S: Final = 0.25
 """How long after a pod was deleted in a rollout its processes are told: the kubelet's share."""
 GONE_S: Final = 3.0
-"""How long after its end a pod is still known."""
+"""How long after its end a pod is still known; one that pulls, for as long as it seems bound."""
 
 
 class Pod:
     """A pod with one container, which may live more than once."""
 
-    def __init__(self, name: MemberId) -> None:
+    def __init__(self, name: MemberId, *, is_pulling: bool) -> None:
         self.name = name
+        self.is_pulling = is_pulling
+        """It consumes by HTTP pull."""
         self.process: Process | None = None
-        self.application: Application | None = None
+        self.application: Application | PullingApplication | None = None
         self.is_leaving = False
 
 
@@ -167,7 +171,8 @@ class World:
     def start_pod(self, fact: MemberFact = MemberFact.EXISTS) -> Pod:
         """Start a pod under a new name; `fact`: what the coordinator hears of it."""
         self._pod_count += 1
-        pod = Pod(MemberId(f"pod-{self._pod_count}"))
+        is_pulling = self.rng.random() < self.setting.pull_share
+        pod = Pod(MemberId(f"pod-{self._pod_count}"), is_pulling=is_pulling)
         self.pods[pod.name] = pod
         self.tell(pod.name, fact)
         self.start_container(pod)
@@ -179,18 +184,17 @@ class World:
             return
         self.troubles.hit(pod.name)
         process = pod.process = self._process(pod.name)
-        pod.application = Application(
-            pod.name,
-            self.urls,
-            self.watcher,
-            self.rng,
-            self.loop.time,
-            lambda: self._pod_has_left(pod),
-            self._work_s,
-        )
+        pod.application = self._application(pod)
         if pod.is_leaving:
             pod.application.leave()
         process.start(pod.application.run())
+
+    def _application(self, pod: Pod) -> Application | PullingApplication:
+        watcher, rng, work_s = self.watcher, self.rng, self._work_s
+        on_exit = partial(self._pod_has_left, pod)
+        if pod.is_pulling:
+            return PullingApplication(pod.name, self.broker_names, watcher, rng, on_exit, work_s)
+        return Application(pod.name, self.urls, watcher, rng, self.loop.time, on_exit, work_s)
 
     def kill_container(self, pod: Pod, *, is_silent: bool = False) -> None:
         """Kill the process of a pod."""
@@ -230,7 +234,8 @@ class World:
         self.kill_container(pod, is_silent=is_silent)
         del self.pods[pod.name]
         self.tell(pod.name, MemberFact.IS_GONE_FOR_GOOD if is_known else None)
-        self.later(GONE_S, lambda: self.tell(pod.name, None))
+        known_s = PULL_LEASE_S if pod.is_pulling else GONE_S
+        self.later(known_s, lambda: self.tell(pod.name, None))
 
     def hurry(self) -> None:
         """Let applications work without a rest: nothing more happens that it could meet."""

@@ -85,7 +85,7 @@ async def ack(request: web.Request) -> web.Response:
     body = decode(await request.read(), AckBody)
     _check_size("acks", [len(item.offsets) for item in body.acks])
     flow = request.app[PULLS].find(group, body.member, body.flow)
-    outcomes = await asyncio.gather(*(_ack_one(broker, flow, item) for item in body.acks))
+    outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
     has_failed = any(outcome is not None for outcome in outcomes)
     return json_response(
         {"results": [ack_outcome(outcome) for outcome in outcomes]},
@@ -131,7 +131,8 @@ async def leave(request: web.Request) -> web.Response:
     return json_response({"held": sorted(str(s.partition) for s in flow.subscriptions)})
 
 
-async def _ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | None:
+async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | None:
+    """Count the acks of one partition; return once they are stored, or why they do not count."""
     try:
         partition = PartitionId.parse(item.partition)
     except ValueError as error:

@@ -1,0 +1,59 @@
+"""What a broker answers to pulls: the same rules as for what it sends over connections."""
+
+from collections.abc import Callable
+from typing import Any
+
+from partq.simulate.records import PartitionFacts, Records, Token
+
+Flow = tuple[object, int]
+"""A life of a broker, and the number of a flow there."""
+
+
+class Answers:
+    """Judges each answer as it leaves a broker; a repeated one must be the same, and counts once.
+
+    An answer may be older than it looks: what is in it was taken before the lease was renewed for
+    it. So nothing is said of a token that has ended meanwhile.
+    """
+
+    def __init__(self, fail: Callable[[str, str], None]) -> None:
+        self._fail = fail
+        self._last: dict[Flow, tuple[int, list[Any]]] = {}
+        """The last answer of each flow: its number and its messages."""
+        self._flows: dict[tuple[str, Token], Flow] = {}
+        self._positions: dict[tuple[str, Token], tuple[int, int]] = {}
+        """(delivery number, next offset) of each token."""
+
+    def judge(self, records: Records, flow: Flow, answer: dict[str, Any]) -> None:
+        """Take an answer."""
+        number, messages = answer["answer"], answer["messages"]
+        known = self._last.get(flow)
+        if known is not None and known[0] == number:
+            if known[1] != messages:
+                self._fail("G2", f"answer {number} of flow {flow[1]} is repeated as another one")
+            return
+        self._last[flow] = number, messages
+        for message in messages:
+            name = message["partition"]
+            token = message["broker_epoch"], message["epoch"]
+            if self._flows.setdefault((name, token), flow) != flow:
+                self._fail("S1", f"{name}: token {token} was given to two flows")
+            facts = records.partitions[name]
+            if not facts.is_torn:
+                self._judge(records, facts, name, token, message)
+
+    def _judge(
+        self, records: Records, facts: PartitionFacts, name: str, token: Token, message: Any
+    ) -> None:
+        offset, number = message["offset"], message["delivery"]
+        # A token begins with what was not acknowledged then; since that nothing of it was.
+        first = number, min(facts.cursor, offset)
+        known, position = self._positions.get((name, token), first)
+        self._positions[name, token] = number, offset + 1
+        if number < known or (number == known and offset < position):
+            self._fail("S3", f"{name}: answers {offset} again without a cause")
+        for skipped in range(position, offset):
+            if facts.ids[skipped] not in records.finished:
+                self._fail("S3", f"{name}: offset {skipped} is skipped, and nobody has done it")
+        if offset >= len(facts.ids) or facts.ids[offset] != int(message["value"]):
+            self._fail("G1", f"{name}: what is answered as {offset} is not in the log there")
