@@ -198,6 +198,9 @@ async def test_a_client_that_forgot_its_numbers_asks_what_is_due(running, peers)
             {"Partq-Producer": "p", "Partq-Sequence": "1.5"}, {}, "Partq-Sequence", id="no integer"
         ),
         pytest.param(
+            {"Partq-Producer": "dlq:p", "Partq-Sequence": "0"}, {}, "dead letters", id="an outbox"
+        ),
+        pytest.param(
             {"Partq-Producer": "p" * 129, "Partq-Sequence": "0"}, {}, "128", id="a long name"
         ),
         pytest.param(

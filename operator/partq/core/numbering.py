@@ -4,6 +4,9 @@ import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
 
+from partq.core.dead_letters import PRODUCER_PREFIX
+from partq.errors import BadRequestError
+
 MAX_NUMBER = 2**53 - 1
 """Within what every language's JSON, and the store's arithmetic, hold exactly."""
 MAX_PRODUCER_CHARS = 128
@@ -12,9 +15,21 @@ _SEPARATOR = "\x1f"
 _DIGEST_BYTES = 16
 
 
-def is_producer_id(name: str) -> bool:
-    """Return whether a producer may call itself so: 1 to 128 printable characters."""
-    return 1 <= len(name) <= MAX_PRODUCER_CHARS and name.isprintable()
+def check_producer_id(name: str, said_in: str) -> None:
+    """See that a client's producer may call itself so; `said_in` names where it does.
+
+    Raises:
+        BadRequestError: not 1 to 128 printable characters, or a name of partq's own producers.
+    """
+    if not (1 <= len(name) <= MAX_PRODUCER_CHARS and name.isprintable()):
+        raise BadRequestError(
+            f"{said_in} {name[:40]!r}; expected 1 to {MAX_PRODUCER_CHARS} printable characters"
+        )
+    if name.startswith(PRODUCER_PREFIX):
+        raise BadRequestError(
+            f"{said_in} {name[:40]!r}; names that begin with {PRODUCER_PREFIX} are those of dead "
+            "letters: choose another one"
+        )
 
 
 def series_name(producer: str, key: str) -> str:

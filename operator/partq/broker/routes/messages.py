@@ -13,7 +13,7 @@ from partq.broker.middlewares import error_body, error_response, json_response
 from partq.broker.routes.access import enter
 from partq.broker.routes.placing import Placing
 from partq.broker.routes.storing import PRODUCER, Outcome, Place, Row, Storing
-from partq.core.numbering import MAX_PRODUCER_CHARS, is_producer_id
+from partq.core.numbering import check_producer_id
 from partq.errors import (
     BadRequestError,
     BatchTooLargeError,
@@ -63,11 +63,7 @@ class Numbers:
             if given.sequence is not None:
                 raise BadRequestError(f"{SEQUENCE} without {PRODUCER}: send both, or neither")
             return cls("", None)
-        if not is_producer_id(given.producer):
-            raise BadRequestError(
-                f"{PRODUCER} {given.producer[:40]!r}; expected 1 to {MAX_PRODUCER_CHARS} printable "
-                "characters"
-            )
+        check_producer_id(given.producer, PRODUCER)
         if given.sequence is not None and len(messages) > 1:
             raise BadRequestError(
                 f"{SEQUENCE} with {len(messages)} messages: each of an array has its number in "

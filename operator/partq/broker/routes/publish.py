@@ -10,9 +10,8 @@ from partq.broker.broker import Broker
 from partq.broker.calls import PRODUCERS, Calls, WebSocket
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter
-from partq.core.dead_letters import PRODUCER_PREFIX
 from partq.core.model import PartitionId
-from partq.core.numbering import MAX_PRODUCER_CHARS, is_producer_id
+from partq.core.numbering import check_producer_id
 from partq.errors import BadFrameError, BadRequestError, NotOwnerError, PartqError
 from partq.store.log import AppendResult
 from partq.wire import frames
@@ -91,16 +90,7 @@ class Producing:
             raise BadRequestError(
                 f"protocol version {hello.version}; this broker speaks {frames.PROTOCOL_VERSION}"
             )
-        if not is_producer_id(hello.producer):
-            raise BadRequestError(
-                f"producer {hello.producer[:40]!r}; expected 1 to {MAX_PRODUCER_CHARS} printable "
-                "characters"
-            )
-        if hello.producer.startswith(PRODUCER_PREFIX):
-            raise BadRequestError(
-                f"producer {hello.producer[:40]!r}; names that begin with {PRODUCER_PREFIX} are "
-                "those of dead letters: choose another one"
-            )
+        check_producer_id(hello.producer, "producer")
         self._producer = hello.producer
         self._answer(
             frames.ProducerWelcome(
