@@ -212,6 +212,25 @@ def test_exclusive_gives_all_to_one_and_keeps_it_there():
     assert exclusive([PartitionId(1, 0)], [], {}) == {}
 
 
+def test_exclusive_stays_with_one_while_a_part_still_waits():
+    """The lost one has the rest, and cannot be who gets all: the others must not share."""
+    seen = group([A] * 6, bound=[B, C, D], lost={A: 5_000})
+    just_claimed = {
+        partition: replace(seat, held_ms=100)
+        for partition, seat in seen.seats.items()
+        if seat.broker == B1
+    }
+    seen = replace(seen, seats={**seen.seats, **just_claimed})
+    rules = GroupRules(type=GroupType.EXCLUSIVE)
+    assert sizes(seen, moves_of(seen, rules)) == {A: 3, B: 3}
+
+    # Who cannot be reached at a broker leaves it to one other, too.
+    seen = group([None] * 4, bound=[A, B, C])
+    only_there = [f for f in seen.flows if (f.member, f.broker) != (A, B1)]
+    seen = replace(seen, flows=only_there)
+    assert sizes(seen, moves_of(seen, rules)) == {A: 2, B: 2}
+
+
 def test_failover_follows_the_order_of_names():
     rules = GroupRules(type=GroupType.FAILOVER, strategy="failover")
     first = group([None] * 2, bound=[A, B, C, D])

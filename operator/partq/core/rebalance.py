@@ -224,7 +224,8 @@ class _Planner:
                 loads[heir] += 1
             else:
                 unplaced.append(partition)
-        moves += self._place(unplaced, loads)
+        is_exclusive = self._rules.type is GroupType.EXCLUSIVE
+        moves += (self._gather if is_exclusive else self._place)(unplaced, loads)
         return sorted(moves, key=lambda move: move.partition)
 
     def _inherit(self) -> list[Move]:
@@ -321,6 +322,19 @@ class _Planner:
                 by_broker[seat.broker] = able
             target = _take_least_loaded(by_broker[seat.broker], counts)
             if target is not None or seat.member is not None:
+                yield self._move(partition, target)
+
+    def _gather(
+        self, partitions: Sequence[PartitionId], loads: Mapping[MemberId, int]
+    ) -> Iterator[Move]:
+        """Give all partitions to one member, as far as it can take them; the rest to the next one.
+
+        Who has most is first: what others get meanwhile is moved once more when it can take it.
+        """
+        ranked = sorted(loads, key=lambda member: (member in self._avoided, -loads[member], member))
+        for partition in partitions:
+            target = next((each for each in ranked if self._is_free(each, partition)), None)
+            if target is not None or self._sight.seats[partition].member is not None:
                 yield self._move(partition, target)
 
     def _is_free(self, member: MemberId, partition: PartitionId) -> bool:
