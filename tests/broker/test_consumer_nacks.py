@@ -45,6 +45,7 @@ async def consume(consumer, is_rejected, total):
     async with asyncio.timeout(WAIT_S):
         async for message in consumer:
             at = (message.partition.index, int(message.value))
+            assert seen[at] or not message.is_redelivered, "nobody has had it"
             seen[at] += 1
             if is_rejected(at, message):
                 await consumer.nack(message, delay_s=0)
@@ -71,7 +72,7 @@ async def test_in_order_nothing_is_done_before_what_was_given_back(consumer):
     for partition in (0, 1):
         assert [number for index, number in done if index == partition] == list(range(COUNT))
     assert all(seen[0, number] == 3 for number in range(0, COUNT, 7))
-    assert set(told) == {(0, Cause.NONE), (0, Cause.NACK), (1, Cause.NACK), (2, Cause.NACK)}
+    assert set(told) == {(0, Cause.NONE), (1, Cause.NACK), (2, Cause.NACK)}
 
 
 @pytest.mark.req("PUL-25")

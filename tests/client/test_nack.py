@@ -32,6 +32,7 @@ async def test_what_is_behind_a_nacked_message_is_not_handed_out_before_it(
     nack = await flow.next(frames.Nack)
     assert (nack.broker_epoch, nack.epoch, nack.delivery) == (5, 9, 0)
     assert (nack.ranges, nack.delay_ms, nack.reason) == ([(0, 1)], 1500, "")
+    assert nack.begun == 1, "b and c are only ready"
     await flow.send(assigned(partition=1))
     await flow.send(deliver(0, 1, partition=1), payload=stored_batch(b"other"))
     assert (await member.next()).value == b"other"

@@ -208,29 +208,37 @@ class Books(RuleBasedStateMachine):
         number=st.integers(-1, 4),
         is_free=st.booleans(),
         delay_s=st.integers(0, 5),
+        begun=st.none() | st.integers(0, 75),
     )
-    def nack(self, ranges, number, is_free, delay_s):
-        self.reject([(start, start + size) for start, size in ranges], number, is_free, delay_s)
+    def nack(self, ranges, number, is_free, delay_s, begun):
+        ranges = [(start, start + size) for start, size in ranges]
+        self.reject(ranges, number, is_free, delay_s, begun)
 
     @precondition(lambda self: self.model.in_flight())
-    @rule(data=st.data(), age=st.integers(0, 2), is_free=st.booleans(), delay_s=st.integers(0, 5))
-    def nack_what_was_sent(self, data, age, is_free, delay_s):
+    @rule(
+        data=st.data(),
+        age=st.integers(0, 2),
+        is_free=st.booleans(),
+        delay_s=st.integers(0, 5),
+        begun=st.none() | st.integers(0, 75),
+    )
+    def nack_what_was_sent(self, data, age, is_free, delay_s, begun):
         model = self.model
         singles = data.draw(st.lists(st.sampled_from(model.in_flight()), min_size=1, max_size=4))
         number = max(0, model.number - age)
-        self.reject([(o, o + 1) for o in singles], number, is_free, delay_s)
+        self.reject([(o, o + 1) for o in singles], number, is_free, delay_s, begun)
 
-    def reject(self, ranges, number, is_free, delay_s):
+    def reject(self, ranges, number, is_free, delay_s, begun):
         model, book = self.model, self.book
 
         def nack():
             return book.nack(
                 ranges, number, now=model.now, delay_s=lambda count: delay_s * count,
-                is_free=is_free,
+                is_free=is_free, begun=begun,
             )  # fmt: skip
 
         error = None
-        if number > model.number:
+        if not 0 <= number <= model.number:
             error = RewoundError
         elif any(start < 0 or stop > model.delivered for start, stop in ranges):
             error = NotDeliveredError
@@ -260,8 +268,11 @@ class Books(RuleBasedStateMachine):
         rewound_from = None
         if not is_free and lowest < model.position:
             rewound_from = lowest
-            for message in model.messages[lowest : model.position]:
+            begun = model.position if begun is None else max(begun, max(offsets) + 1)
+            for message in model.messages[lowest : min(begun, model.position)]:
                 message.cause = Cause.NACK
+            for message in model.messages[begun : model.position]:
+                message.may_have_begun = False
             model.go_back(lowest)
         outcome = nack()
         assert outcome.counted == len(offsets)
@@ -309,7 +320,7 @@ class Books(RuleBasedStateMachine):
         assert book.ack(upto, ranges, number) == model.ack(offsets)
         model.move_to(max(model.position, model.cursor))
 
-    @rule(start=st.integers(0, 75), number=st.integers(0, 4))
+    @rule(start=st.integers(0, 75), number=st.integers(-1, 4))
     def release(self, start, number):
         self.give_back(start, number)
 
@@ -321,7 +332,7 @@ class Books(RuleBasedStateMachine):
         model, book = self.model, self.book
         from_ = max(start, model.cursor)
         expected = None
-        if number < model.number and start >= model.step_back_since(number):
+        if 0 <= number < model.number and start >= model.step_back_since(number):
             assert book.release(start, number) == 0, "all of it was taken back before"
             return
         if number != model.number:

@@ -76,9 +76,9 @@ GOLDEN = [
     (Release(1, 3, EPOCH, EPOCH + 1, 2, 107),
      f"18000000 97 1f 01 03 {EPOCH_HEX} {NEXT_HEX} 02 6b"),
     (Leave(), "02000000 91 20"),
-    (Nack(9, 1, 3, EPOCH, EPOCH + 1, 2, [(104, 106)], 1500, "undecodable"),
-     f"2b000000 9a 21 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192686a cd05dc"
-     " ab756e6465636f6461626c65"),
+    (Nack(9, 1, 3, EPOCH, EPOCH + 1, 2, [(104, 106)], 1500, "undecodable", 107),
+     f"2c000000 9b 21 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192686a cd05dc"
+     " ab756e6465636f6461626c65 6b"),
     (Rewound(1, 3, EPOCH, EPOCH + 1, 3, 104, 6),
      f"19000000 98 22 01 03 {EPOCH_HEX} {NEXT_HEX} 03 68 06"),
     (Begun(1, 3, EPOCH, EPOCH + 1, 2, [(101, 107)]),

@@ -7,8 +7,8 @@ from math import inf
 from typing import Protocol
 
 from partq.broker.subscription import Subscription
-from partq.core.delivery import Window
 from partq.core.model import Cause, MemberId
+from partq.core.windows import Window
 from partq.store.log import Entry
 from partq.wire import frames
 

@@ -7,9 +7,9 @@ from partq.broker.flusher import Flusher
 from partq.broker.partition import OwnedPartition
 from partq.broker.progress import Progress
 from partq.broker.subscription import Answer, Subscription
-from partq.core.delivery import TakenBack
 from partq.core.model import Cause, PartitionId
 from partq.core.redelivery import Redelivery
+from partq.core.windows import TakenBack
 from partq.errors import BadRequestError, FencedError, PartqError
 from partq.metrics import BrokerMetrics
 from partq.wire import frames
@@ -84,6 +84,7 @@ class Outcomes:
                     now=self._clock(),
                     delay_s=rules.after_nack_s if delay_s < 0 else lambda _: delay_s,
                     is_free=rules.is_free,
+                    begun=None if frame.begun < 0 else frame.begun,
                 )
             except PartqError as refusal:
                 answer(refusal)

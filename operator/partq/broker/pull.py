@@ -9,8 +9,8 @@ from partq.broker.broker import Broker
 from partq.broker.contents import contents
 from partq.broker.flow import Flow
 from partq.broker.middlewares import error_body
-from partq.core.delivery import Window
 from partq.core.model import Cause, MemberId
+from partq.core.windows import Window
 from partq.errors import (
     BadRequestError,
     FencedError,

@@ -96,9 +96,7 @@ class Holding:
         """Return what was handed out since this was asked for last."""
         ranges = [window.begun for window in self._out_of_turn if window.begun is not None]
         self._out_of_turn = [window for window in self._out_of_turn if not window.is_done]
-        end = self._first_left()
-        if end is None:
-            end = self._delivered_end
+        end = self._begun_upto()
         if end > self._begun_end:
             ranges.append((self._begun_end, end))
             self._begun_end = end
@@ -129,10 +127,15 @@ class Holding:
     ) -> Nack:
         """Return the frame of a nack under this token."""
         place = (*self.partition, *self.token)
-        return Nack(request, *place, delivery, ranges, delay_ms, reason)
+        return Nack(request, *place, delivery, ranges, delay_ms, reason, self._begun_upto())
+
+    def _begun_upto(self) -> int:
+        """Return where, in turn, that begins which was not handed out, come or to come."""
+        first = self._first_left()
+        return self._delivered_end if first is None else first
 
     def _first_left(self) -> int | None:
-        """Return the first offset, in turn, that was not handed out."""
+        """Return the first offset, in turn, that came and was not handed out; None: all was."""
         return next((w.next_offset for w in self._windows if not w.is_done), None)
 
     def __str__(self) -> str:

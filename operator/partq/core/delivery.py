@@ -6,12 +6,12 @@ offsets are sent again and why. No I/O and no clock; the broker's flows and flus
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from partq.core.begun import Begun, within
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.core.waiting import Wait, Waiting
+from partq.core.windows import TakenBack, Window
 from partq.errors import NotDeliveredError, RewoundError
 
 ACK_SPAN = 100_000
@@ -19,31 +19,6 @@ ACK_SPAN = 100_000
 
 _COUNTED = frozenset({Cause.FLOW_LOST, Cause.FORCED_COMMIT})
 """Causes of a rewind that may be the fault of the message in hand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Offsets `start` to `stop` (excluded) to send, without the acknowledged ones in `skip`."""
-
-    start: int
-    stop: int
-    skip: list[tuple[int, int]]
-    cause: Cause
-    redeliveries: list[tuple[int, int]]
-    messages: int
-    """How many messages the window holds: what it costs in credit."""
-
-
-@dataclass(frozen=True, slots=True)
-class TakenBack:
-    """What a nack or an ack timeout came to."""
-
-    counted: int
-    """How many messages it counted against."""
-    messages: int
-    """How many messages are not in flight any more."""
-    rewound_from: int | None
-    """From where on everything is sent again; None: what is delivered stays so."""
 
 
 class Delivery:
@@ -190,7 +165,8 @@ class Delivery:
         messages = end - begin - sum(b - a for a, b in skip)
         self._move_to(end)
         self.in_flight += messages
-        return Window(begin, end, skip, cause, self._counts(begin, end), messages)
+        counts = self._counts(begin, end) if self._redeliveries else []
+        return Window(begin, end, skip, cause, counts, messages)
 
     def take_again(self, stop: int, credit: int) -> Window | None:
         """Take what is to be sent out of turn from `waiting.next_again` on, below `stop`.
@@ -255,7 +231,7 @@ class Delivery:
             NotDeliveredError: `start` lies beyond what was delivered.
             RewoundError: the delivery number is not the current one.
         """
-        if number < self.number and start >= self._released_from(number):
+        if 0 <= number < self.number and start >= self._released_from(number):
             return 0  # it has crossed a step back that took all of it already
         if number != self.number:
             raise RewoundError(f"release under delivery {number}; the current one is {self.number}")
@@ -276,19 +252,21 @@ class Delivery:
         now: float,
         delay_s: Callable[[int], float],
         is_free: bool,
+        begun: int | None = None,
     ) -> TakenBack:
         """Take back `ranges`, whose messages could not be processed.
 
         Each counts, and waits as long as `delay_s` says of its count. What was acknowledged, waits
         already or was delivered anew since is left alone. Unless `is_free`, all from the lowest on
-        is sent again, and waits for it.
+        is sent again, and waits for it; what nobody has begun of that, because it lies above these
+        and from `begun` on, has no new cause. None: all may have begun.
 
         Raises:
             NotDeliveredError: an offset was not delivered under the current token.
             RewoundError: the delivery number is none of the token.
         """
         ranges = sorted(ranges)
-        if number > self.number:
+        if not 0 <= number <= self.number:
             raise RewoundError(f"nack under delivery {number}; the current one is {self.number}")
         self._check(ranges, "nack")
         anew_from = self._released_from(number) if number < self.number else self.position
@@ -298,7 +276,7 @@ class Delivery:
             for offset in range(max(start, self.cursor), stop)
             if self._is_open(offset) and not anew_from <= offset < self.position
         )
-        return self._take_back(offsets, now, delay_s, Cause.NACK, is_free=is_free)
+        return self._take_back(offsets, now, delay_s, Cause.NACK, is_free=is_free, begun=begun)
 
     def begin(self, ranges: Iterable[tuple[int, int]], number: int, now: float) -> None:
         """Note that the application has begun `ranges`; what was not delivered is left out."""
@@ -325,6 +303,7 @@ class Delivery:
         cause: Cause,
         *,
         is_free: bool,
+        begun: int | None = None,
     ) -> TakenBack:
         before = self.in_flight
         for offset in offsets:
@@ -337,7 +316,8 @@ class Delivery:
         rewound_from = None
         if not is_free and lowest < self.position:
             rewound_from = lowest
-            self.mark(self.position, cause, start=lowest)
+            begun = self.position if begun is None else max(begun, max(offsets) + 1)
+            self.mark(min(begun, self.position), cause, start=lowest)
             self._go_back(lowest)
         return TakenBack(len(offsets), before - self.in_flight, rewound_from)
 
@@ -374,9 +354,9 @@ class Delivery:
         return sorted((offset, counts[offset]) for offset in within(counts, start, stop))
 
     def _check(self, ranges: Sequence[tuple[int, int]], what: str) -> None:
-        highest = max((stop for _, stop in ranges), default=-1)
-        if highest > self._delivered or any(a < 0 or a >= b for a, b in ranges):
-            raise self._not_delivered(what, highest)
+        for start, stop in ranges:
+            if not 0 <= start < stop <= self._delivered:
+                raise self._not_delivered(what, stop)
 
     def _not_delivered(self, what: str, upto: int) -> NotDeliveredError:
         return NotDeliveredError(
@@ -396,5 +376,6 @@ class Delivery:
             self.in_flight -= self._open_in(start, sent)
         if self.waiting:
             self.waiting.discard(start, stop)
-        for offset in within(self._redeliveries, start, stop):
-            del self._redeliveries[offset]
+        if self._redeliveries:
+            for offset in within(self._redeliveries, start, stop):
+                del self._redeliveries[offset]

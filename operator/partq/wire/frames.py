@@ -266,6 +266,8 @@ class Nack(Frame, tag=33):
     """How long they wait; -1: as the group's rules say."""
     reason: str = ""
     """`undecodable`: the client could not read them; empty: the application's."""
+    begun: int = -1
+    """Nothing from this offset on has begun, but for those in `ranges`; -1: that is not known."""
 
 
 class Rewound(Frame, tag=34):

@@ -1,0 +1,30 @@
+"""What the book of a group gives out and takes back."""
+
+from dataclasses import dataclass
+
+from partq.core.model import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Offsets `start` to `stop` (excluded) to send, without the acknowledged ones in `skip`."""
+
+    start: int
+    stop: int
+    skip: list[tuple[int, int]]
+    cause: Cause
+    redeliveries: list[tuple[int, int]]
+    messages: int
+    """How many messages the window holds: what it costs in credit."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack:
+    """What a nack or an ack timeout came to."""
+
+    counted: int
+    """How many messages it counted against."""
+    messages: int
+    """How many messages are not in flight any more."""
+    rewound_from: int | None
+    """From where on everything is sent again; None: what is delivered stays so."""
