@@ -39,7 +39,7 @@ def test_fields_of_a_newer_schema_stop_no_older_operator():
     queue = parse.queue(queue_body(partitions=4, audit=False, limits=limits))
     assert queue.spec.partitions == 4
     assert queue.spec.limits.max_message_bytes == 2048
-    group = parse.group(group_body(nack={"order": "Keep"}))
+    group = parse.group(group_body(nack={"order": "Free", "graceSeconds": 3}))
     assert group.spec.selector.matches({"app": "workers"})
 
 
