@@ -8,7 +8,6 @@ from partq.core.numbering import check_producer_id, runs, series_name
 from partq.errors import BadRequestError
 
 
-
 def may_be_named(name):
     try:
         check_producer_id(name, "producer")

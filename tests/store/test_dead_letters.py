@@ -128,7 +128,7 @@ def send(log, partition, broker_epoch):
                 number=state["call"],
                 expected=Offset(state["end"]),
                 batches=[AppendBatch(producer, number, 1, b"dead")],
-                max_bytes=None,
+                room_bytes=None,
             )
             state["end"], state["call"] = appended.next, state["call"] + 1
             found.append(appended.results[0].status)

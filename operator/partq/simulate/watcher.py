@@ -15,6 +15,7 @@ from partq.broker.flow import Flow
 from partq.broker.subscription import Subscription
 from partq.core.model import Cause, PartitionId
 from partq.simulate import answers
+from partq.simulate.hostile import FIRST_REQUEST, forged
 from partq.simulate.isolation import Isolation
 from partq.simulate.loop import SimLoop
 from partq.simulate.movement import Movement
@@ -26,8 +27,6 @@ from partq.wire import frames
 GROUP: Final = "group"
 MANY: Final = 1_000_000
 """More messages than any partition has."""
-HOSTILE: Final = 1 << 40
-"""Request ids from here on are those of acks that must not count."""
 MAX_TRACE: Final = 2000
 
 
@@ -162,20 +161,10 @@ class Watcher:
         if not self.hostile_count:
             return None
         self.hostile_count -= 1
-        request = HOSTILE + self.hostile_count
-        flow = self._flows[end]
-        match self._rng.randrange(3):
-            case 0:
-                name = _name(frame)
-                token = (frame.broker_epoch, frame.epoch)
-                _, position = flow.position.get((name, token), (0, MANY))
-                log_end = len(self.records.partitions[name].ids)
-                upto = position + 1 if position < log_end else MANY
-                return _like(frame, request=request, ranges=[], upto=upto)
-            case 1:
-                return _like(frame, request=request, broker_epoch=frame.broker_epoch - 1)
-            case _:
-                return _like(frame, request=request, epoch=frame.epoch - 1)
+        name = _name(frame)
+        _, position = self._flows[end].position.get((name, _token(frame)), (0, MANY))
+        beyond = position + 1 if position < len(self.records.partitions[name].ids) else MANY
+        return forged(frame, self.hostile_count, beyond, self._rng)
 
     def _assigned(self, broker: str, end: End, flow: _Flow, frame: frames.Assigned) -> None:
         name, token = _name(frame), _token(frame)
@@ -225,7 +214,7 @@ class Watcher:
             self.fail("G1", f"{name}: {frame.start} to {frame.stop} is not in that batch")
 
     def _confirmed(self, broker: str, flow: _Flow, request: int) -> None:
-        if request >= HOSTILE:
+        if request >= FIRST_REQUEST:
             self.fail("G2", f"{broker} has confirmed an ack that must not count: {request}")
             return
         self.confirmed_ack(broker, *flow.acks.pop(request))
@@ -396,9 +385,3 @@ def _name(frame: Any) -> str:
 
 def _token(frame: Any) -> Token:
     return frame.broker_epoch, frame.epoch
-
-
-def _like(frame: frames.Ack, **changes: Any) -> frames.Ack:
-    """Return an ack with other fields."""
-    fields = {name: getattr(frame, name) for name in frame.__struct_fields__}
-    return frames.Ack(**fields | changes)

@@ -1,0 +1,30 @@
+"""Acks that must not count: a good one, with one thing wrong."""
+
+import random
+from typing import Any, Final
+
+from partq.wire import frames
+
+FIRST_REQUEST: Final = 1 << 40
+"""Request ids from here on are those of acks that must not count."""
+
+
+def forged(good: frames.Ack, number: int, beyond: int, draw: random.Random) -> frames.Ack:
+    """Return an ack under an older token, or of what was not delivered.
+
+    `number`: no two forged acks of a connection have the same. `beyond`: an offset that no flow has
+    been sent under the token of the good one.
+    """
+    request = FIRST_REQUEST + number
+    match draw.randrange(3):
+        case 0:
+            return _like(good, request=request, ranges=[], upto=beyond)
+        case 1:
+            return _like(good, request=request, broker_epoch=good.broker_epoch - 1)
+        case _:
+            return _like(good, request=request, epoch=good.epoch - 1)
+
+
+def _like(frame: frames.Ack, **changes: Any) -> frames.Ack:
+    fields = {name: getattr(frame, name) for name in frame.__struct_fields__}
+    return frames.Ack(**fields | changes)
