@@ -379,6 +379,15 @@ def test_an_outbox_that_is_full_stops_the_partition():
     assert (outbox.room, outbox.blocked, outbox.is_holding) == (1, "", False)
 
 
+def test_a_trouble_is_over_when_nothing_is_left_to_move():
+    """What was to be moved may be done with otherwise: the group was reset, or has acked it."""
+    outbox = Outbox(doomed={4: Reason.MAX_REDELIVERIES})
+    outbox.trouble = Trouble("Redis is away", since=0.0, is_lasting=True)
+    assert (outbox.blocked, outbox.is_holding) == ("Redis is away", True)
+    outbox.doomed.clear()
+    assert (outbox.blocked, outbox.is_holding) == ("", False)
+
+
 async def test_only_brokers_of_other_queues_may_send_dead_letters(running, target):
     producer = producer_of(UID, P, "workers")
     message = batch.encode([batch.encode_message(batch.Message("k", b"v"))], [0])

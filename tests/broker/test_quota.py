@@ -70,6 +70,12 @@ async def test_one_partition_may_use_all_of_it_and_then_all_are_refused(running,
         text = await response.text()
     assert 'partq_quota_bytes{namespace="default",queue="orders"} 1.048576e+06' in text
 
+    async def is_told():
+        _, state = await running.call("GET", "/admin/v1/queues/orders/state")
+        return state["is_quota_used_up"]
+
+    await peers.eventually(is_told, "the coordinator hears of it, with the next sum")
+
     await running.assign("m", [0, 1, 2, 3])
     flow = await peers.open_flow(running)
     await flow.take(count)
@@ -80,6 +86,7 @@ async def test_one_partition_may_use_all_of_it_and_then_all_are_refused(running,
         return isinstance(answer, frames.Published)
 
     await peers.eventually(has_room, "what was consumed makes room, and goes on where it was")
+    assert not running.broker.room.is_quota_used_up
 
 
 async def test_brokers_share_what_is_left(running, peers, start_broker):

@@ -1,4 +1,5 @@
 import asyncio
+from copy import deepcopy
 
 import pytest
 from aiohttp import ClientSession, web
@@ -97,6 +98,17 @@ async def test_a_state_is_read(broker, admin):
     (flow,), (loss,) = state.flows, state.lost_flows
     assert (flow.member, flow.age_ms, flow.is_leaving) == ("m", 250, True)
     assert (loss.member, loss.age_ms, loss.is_leaving) == ("n", 2_000, False)
+
+
+async def test_what_stops_publishes_and_deliveries_is_read(broker, admin):
+    """A broker of an older version says nothing of it."""
+    state = await admin.state(broker.url)
+    assert (state.is_quota_used_up, state.partitions[P].groups["g"].blocked) == (False, "")
+    told = deepcopy(STATE) | {"is_quota_used_up": True}
+    told["partitions"]["1.3"]["groups"]["g"]["blocked"] = "x" * 1000
+    broker.answer = web.json_response(told)
+    state = await admin.state(broker.url)
+    assert (state.is_quota_used_up, state.partitions[P].groups["g"].blocked) == (True, "x" * 500)
 
 
 async def test_a_call_names_epochs_and_attempt(broker, admin):

@@ -40,6 +40,36 @@ def test_room(used, brokers, sizes, stored):
     assert [store(allowance, size) for size in sizes] == stored
 
 
+@pytest.mark.parametrize(("refused", "used_then", "is_used_up"), [
+    pytest.param([], 99, False, id="a byte is left, and nobody wanted more"),
+    pytest.param([], 100, True, id="nothing is left"),
+    pytest.param([], 130, True, id="the quota was lowered"),
+    pytest.param([30], 80, True, id="what was refused does not fit yet"),
+    pytest.param([30], 70, False, id="it fits"),
+    pytest.param([60, 30, 40], 70, False, id="the smallest of them fits"),
+])  # fmt: skip
+def test_a_quota_is_used_up_while_it_has_no_room_for_what_was_refused(
+    refused, used_then, is_used_up
+):
+    allowance = observed(100, 95)
+    assert [store(allowance, size) for size in refused] == [0] * len(refused)
+    for _ in range(2):  # it stays so while nothing changes
+        allowance.observe(max_bytes=100, used_bytes=used_then, brokers=2)
+        assert allowance.is_used_up is is_used_up
+    allowance.observe(max_bytes=100, used_bytes=0, brokers=2)
+    assert not allowance.is_used_up
+
+
+def test_what_is_stored_and_not_in_the_sum_yet_is_not_taken_for_a_quota_that_is_used_up():
+    allowance = observed(100, 0)
+    store(allowance, 60)
+    allowance.observe(max_bytes=100, used_bytes=60, brokers=1)
+    assert store(allowance, 10) == 0, "the 60 are taken off once more"
+    allowance.observe(max_bytes=100, used_bytes=60, brokers=1)
+    assert not allowance.is_used_up
+    assert store(allowance, 10) == 10
+
+
 def test_what_is_under_way_is_not_given_twice():
     allowance = observed(100, 0)
     first = allowance.take(size_bytes=70, first_bytes=70)

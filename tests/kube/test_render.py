@@ -22,8 +22,9 @@ SYNCED = Durability(is_appending=True, sync="always", is_nearly_full=False)
 READY = good(ConditionType.READY)
 
 
-def queue_view(owned=4, brokers=None):
+def queue_view(owned=4, brokers=None, *, is_quota_used_up=False):
     return QueueView(
+        is_quota_used_up=is_quota_used_up,
         partitions=PARTITIONS,
         owners=dict.fromkeys(PARTITIONS[:owned], "b-0"),
         brokers={"b-0": True, "b-1": True} if brokers is None else brokers,
@@ -61,6 +62,7 @@ def group_view(
     members=None,
     unseen=0,
     rebalances=(),
+    blocked=None,
 ):
     names = {"R": "Ready", "P": "Paused", "U": "Unbound", "-": "Unassigned"}
     return GroupView(
@@ -74,6 +76,7 @@ def group_view(
         is_waiting=waiting,
         rebalances=rebalances,
         waiting_count=held,
+        blocked=blocked or {},
     )
 
 
@@ -180,6 +183,60 @@ def test_durability(durability, status, reason):
     assert found.is_true is status
     assert str(found.reason).startswith(reason)
     assert findings[ConditionType.READY].is_true is True, "it is told, and stops nothing"
+
+
+@pytest.mark.parametrize(
+    ("view", "status", "reason"),
+    [
+        pytest.param(None, None, "Pending", id="nobody has looked"),
+        pytest.param(queue_view(0, {"b-0": False}), None, "Pending", id="no broker answers"),
+        pytest.param(queue_view(), True, "AsSpecified", id="there is room"),
+        pytest.param(queue_view(is_quota_used_up=True), False, "QuotaUsedUp", id="there is none"),
+    ],
+)
+def test_quota(view, status, reason):
+    findings = {f.type: f for f in render.queue_findings(queue_facts(view=view))}
+    found = findings[ConditionType.WITHIN_QUOTA]
+    assert (found.is_true, str(found.reason)) == (status, reason)
+    if view is not None and view.owners:
+        assert findings[ConditionType.READY].is_true is True, "it is told, and stops no consumer"
+
+
+GONE = "queue shop/dead: the Redis of orders has none of this name"
+BLOCKED = {PARTITIONS[0]: GONE, PARTITIONS[1]: "did not answer", PARTITIONS[3]: GONE}
+
+
+@pytest.mark.req("PUL-54")
+@pytest.mark.parametrize(
+    ("view", "status", "ready"),
+    [
+        pytest.param(None, None, (None, "Pending"), id="nobody has looked"),
+        pytest.param(group_view(), True, (True, "Stable"), id="nothing waits"),
+        pytest.param(
+            group_view(blocked=BLOCKED), False, (False, "DeadLettersBlocked"), id="deliveries stop"
+        ),
+        pytest.param(
+            group_view("----", members={}, blocked=BLOCKED),
+            False,
+            (False, "DeadLettersBlocked"),
+            id="and nobody is there",
+        ),
+        pytest.param(
+            group_view("RR--", blocked=BLOCKED),
+            False,
+            (False, "PartitionsUnassigned"),
+            id="what nobody has is the greater trouble",
+        ),
+    ],
+)
+def test_dead_letters(view, status, ready):
+    findings = render.group_findings(group_facts(view=view))
+    assert summary(findings)[0] == ready
+    assert summary(findings)[2] == CALM, "the target may be on its way"
+    (found,) = [each for each in findings if each.type is ConditionType.DEAD_LETTERS_STORED]
+    assert found.is_true is status
+    if status is False:
+        assert found.message == f"deliveries of the partitions 0-1,3 wait: {GONE}"
 
 
 @pytest.mark.req("SOL-U09")

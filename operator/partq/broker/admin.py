@@ -84,6 +84,7 @@ def state(broker: Broker) -> Body:
             }
             for lost in binder.lost
         ],
+        "is_quota_used_up": broker.room.is_quota_used_up,
     }
 
 

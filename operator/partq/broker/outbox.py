@@ -35,6 +35,8 @@ class Outbox:
     @property
     def blocked(self) -> str:
         """Why the group's deliveries stop; empty: they do not."""
+        if not self.letters and not self.doomed:
+            return ""  # what was to be moved is done with otherwise, and the trouble with it
         if self.trouble is not None and (self.trouble.is_lasting or not self.room):
             return self.trouble.message
         return "" if self.room else f"{MAX_WAITING} dead letters wait to be sent"

@@ -65,6 +65,13 @@ class Room:
         """Whether what is left of Redis's memory is for acks, claims and records."""
         return self.info is not None and self.info.is_nearly_full
 
+    @property
+    def is_quota_used_up(self) -> bool:
+        """Whether publishes find no room in the queue's quota, as of its last sum."""
+        config = self._config()
+        has_quota = config is not None and config.max_spool_bytes is not None
+        return has_quota and self._allowance.is_used_up
+
     def take(self, sizes: Sequence[int]) -> Grant:
         """Return how much an append of batches of these sizes may store; to be settled."""
         if self.is_store_full:

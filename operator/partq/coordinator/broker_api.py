@@ -25,6 +25,8 @@ CALL_TIMEOUT_S = 2.0
 CLAIM_TIMEOUT_S = 10.0
 """How long a claim or a yield may take: acks are stored and records read for each partition."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_BLOCKED_CHARS = 500
+"""How much is kept of what a broker says of dead letters that are not stored."""
 
 
 class HttpBrokerAdmin:
@@ -217,6 +219,7 @@ def read_state(body: Mapping[str, Any]) -> BrokerState:
         },
         flows=[_flow(flow, "bound_s") for flow in body["flows"]],
         lost_flows=[_flow(flow, "lost_s") for flow in body["lost_flows"]],
+        is_quota_used_up=bool(body.get("is_quota_used_up", False)),
     )
 
 
@@ -228,6 +231,7 @@ def _group(report: Mapping[str, Any]) -> GroupReport:
         closed_attempt=int(report["attempt"]),
         is_bound=bool(report["is_bound"]),
         pause_attempt=int(pause_attempt) if pause_attempt else None,
+        blocked=str(report.get("blocked", ""))[:MAX_BLOCKED_CHARS],
     )
 
 

@@ -186,6 +186,7 @@ class Coordinator:
                 owners={partition: broker for partition, (broker, _) in owners(world).items()},
                 brokers={broker: broker in world.states for broker in living},
                 groups={name: view for name, view in views.items() if view is not None},
+                is_quota_used_up=any(each.is_quota_used_up for each in world.states.values()),
             )
         )
 

@@ -27,7 +27,7 @@ from partq.coordinator.ports import (
 from partq.coordinator.roster import Roster
 from partq.coordinator.rules import at_once
 from partq.coordinator.runner import Ended, HandoffRunner
-from partq.coordinator.sight import Outcome, World, bound, leaving, look
+from partq.coordinator.sight import Outcome, World, blocked, bound, leaving, look
 from partq.coordinator.view import GroupView, as_assigned
 from partq.core import handoff
 from partq.core.evidence import evidence
@@ -174,6 +174,7 @@ class GroupWorker:
             is_waiting=SeatState.WAITING in table.seats.values(),
             rebalances=self._history.last,
             waiting_count=len(self._ledger.waiting),
+            blocked=blocked(world, group),
         )
 
     def rebalance_now(self) -> None:

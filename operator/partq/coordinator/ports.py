@@ -200,6 +200,8 @@ class GroupReport:
     closed_attempt: int
     is_bound: bool
     pause_attempt: int | None
+    blocked: str = ""
+    """Why deliveries wait for dead letters to be stored; empty: they do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +234,8 @@ class BrokerState:
     partitions: Mapping[PartitionId, PartitionReport]
     flows: Sequence[FlowReport]
     lost_flows: Sequence[FlowReport]
+    is_quota_used_up: bool = False
+    """Publishes find no room in the queue's quota."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,15 @@ def leaving(world: World, group: str) -> set[MemberId]:
     return {member for member, _ in said} - stay
 
 
+def blocked(world: World, group: str) -> dict[PartitionId, str]:
+    """Return why partitions of a group wait for its dead letters; only those that do."""
+    return {
+        partition: report.groups[group].blocked
+        for partition, (_, report) in owners(world).items()
+        if group in report.groups and report.groups[group].blocked
+    }
+
+
 def look(
     world: World,
     group: str,

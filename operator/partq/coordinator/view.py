@@ -26,6 +26,8 @@ class GroupView:
     """Those that are over, the newest last."""
     waiting_count: int = 0
     """How many moves for balance wait for the group's budget."""
+    blocked: Mapping[PartitionId, str] = field(default_factory=dict)
+    """The partitions whose deliveries wait for dead letters to be stored, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class QueueView:
     brokers: Mapping[BrokerId, bool]
     """The brokers with a lease; whether each answered."""
     groups: Mapping[str, GroupView] = field(default_factory=dict)
+    is_quota_used_up: bool = False
+    """A broker that answers finds no room in the queue's quota."""
 
 
 def as_assigned(

@@ -29,6 +29,9 @@ class Allowance:
         self._is_fresh = False
         self._under_way_bytes = 0
         self._stored_bytes = 0
+        self._refused_bytes: int | None = None
+        self.is_used_up = False
+        """As of the last sum nothing is left, or less than what was refused."""
 
     def observe(self, *, max_bytes: int, used_bytes: int, brokers: int) -> None:
         """Take a new sum of the queue, of which `brokers` (1 or more) share what is left.
@@ -41,6 +44,11 @@ class Allowance:
         self._left_bytes = (max_bytes - used_bytes) // brokers - unseen_bytes
         self._is_fresh = True
         self._stored_bytes = 0
+        # By the sum alone: what is taken off may be in it, and people would be told of nothing.
+        left_bytes = max_bytes - used_bytes
+        if self._refused_bytes is not None and self._refused_bytes <= left_bytes:
+            self._refused_bytes = None
+        self.is_used_up = left_bytes <= 0 or self._refused_bytes is not None
 
     def take(self, *, size_bytes: int, first_bytes: int) -> Grant:
         """Return how much a call may store of the `size_bytes` of its batches.
@@ -53,6 +61,9 @@ class Allowance:
         if self._is_fresh and room_bytes < first_bytes <= self._whole_bytes:
             room_bytes = first_bytes
         self._is_fresh = False
+        if room_bytes < first_bytes:
+            # The smallest of them: once it fits, the quota is not what stops everything.
+            self._refused_bytes = min(first_bytes, self._refused_bytes or first_bytes)
         reserved_bytes = min(room_bytes, size_bytes)
         self._left_bytes -= reserved_bytes
         self._under_way_bytes += reserved_bytes

@@ -108,9 +108,13 @@ class ConditionType(StrEnum):
     BROKERS_READY = "BrokersReady"
     PARTITIONS_SERVED = "PartitionsServed"
     """Of a queue: every partition has a broker."""
+    WITHIN_QUOTA = "WithinQuota"
+    """Of a queue: its quota has room for what is published."""
     QUEUE_READY = "QueueReady"
     PARTITIONS_ASSIGNED = "PartitionsAssigned"
     """Of a group: every partition has a member that is connected."""
+    DEAD_LETTERS_STORED = "DeadLettersStored"
+    """Of a group: no partition waits for its dead-letter queue to take what it gets."""
     PAUSED = "Paused"
     REBALANCE_PAUSED = "RebalancePaused"
 
@@ -148,6 +152,7 @@ class Reason(StrEnum):
     BROKERS_MISSING = "BrokersMissing"
     BROKER_UNREACHABLE = "BrokerUnreachable"
     PARTITIONS_UNSERVED = "PartitionsUnserved"
+    QUOTA_USED_UP = "QuotaUsedUp"
 
     NO_MEMBER = "NoMember"
     WAITING_FOR_MEMBER = "WaitingForMember"
@@ -155,6 +160,7 @@ class Reason(StrEnum):
     REBALANCING = "Rebalancing"
     STABLE = "Stable"
     PARTITIONS_UNASSIGNED = "PartitionsUnassigned"
+    DEAD_LETTERS_BLOCKED = "DeadLettersBlocked"
     INTERNAL_ERROR = "InternalError"
 
 

@@ -111,7 +111,8 @@ def queue_findings(facts: QueueFacts) -> list[Finding]:
         _served(facts),
     ]
     found = summarize(needed, is_moving=brokers.is_true is not True)
-    return [*found, brokers, _durable(facts.durability), *_pauses(facts)]
+    beside = [brokers, _durable(facts.durability), _within_quota(facts.view)]
+    return [*found, *beside, *_pauses(facts)]
 
 
 def group_status(
@@ -163,12 +164,14 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     elif queue is not None and (facts.view is None or facts.view.unseen_count):
         text = "not every broker serves the group yet"
         needed.append(Finding(ConditionType.QUEUE_READY, None, Reason.PENDING, text))
-    assigned = _assigned(facts.view)
+    assigned, stored = _assigned(facts.view), _dead_letters_stored(facts.view)
     # A group without consumers does what it shall; its reason says so in the first columns.
     is_ready = assigned.is_true is True or assigned.reason is Reason.NO_MEMBER
-    ready = Finding(ConditionType.READY, is_ready, assigned.reason, assigned.message)
-    is_moving = assigned.reason in MOVING
-    return [*summarize(needed, ready=ready, is_moving=is_moving), assigned, *_pauses(facts)]
+    shown = stored if is_ready and stored.is_true is False else assigned
+    is_ready = is_ready and stored.is_true is not False
+    ready = Finding(ConditionType.READY, is_ready, shown.reason, shown.message)
+    summary = summarize(needed, ready=ready, is_moving=assigned.reason in MOVING)
+    return [*summary, assigned, stored, *_pauses(facts)]
 
 
 def ranges(indexes: Collection[int]) -> str:
@@ -248,6 +251,16 @@ def _durable(durability: Durability | None) -> Finding:
     return Finding(type_, None, Reason.PENDING, "Redis does not let us ask for appendfsync")
 
 
+def _within_quota(view: QueueView | None) -> Finding:
+    type_ = ConditionType.WITHIN_QUOTA
+    if view is None or not any(view.brokers.values()):
+        return Finding(type_, None, Reason.PENDING, "no broker says how much is stored")
+    if view.is_quota_used_up:
+        text = "limits.maxSpoolBytes is used up: publishes are refused until consumers make room"
+        return bad(type_, Reason.QUOTA_USED_UP, text)
+    return good(type_)
+
+
 def _pauses(facts: QueueFacts | GroupFacts) -> list[Finding]:
     return [
         Finding(type_, is_on, Reason.ANNOTATION if is_on else Reason.NOT_PAUSED)
@@ -282,6 +295,19 @@ def _assigned(view: GroupView | None) -> Finding:
         text = f"{view.waiting_count} partitions are to move when the budget of spec.rebalance lets"
         return good(type_, Reason.WAITING_FOR_BUDGET, text)
     return good(type_, Reason.STABLE)
+
+
+def _dead_letters_stored(view: GroupView | None) -> Finding:
+    """Say whether the deliveries of a partition wait for its dead letters to be stored."""
+    type_ = ConditionType.DEAD_LETTERS_STORED
+    if view is None:
+        return Finding(type_, None, Reason.PENDING)
+    if not view.blocked:
+        return good(type_)
+    # One answer stands for all: those of others differ by the partition that they name.
+    indexes = {partition.index: why for partition, why in view.blocked.items()}
+    text = f"deliveries of the partitions {ranges(indexes)} wait: {indexes[min(indexes)]}"
+    return bad(type_, Reason.DEAD_LETTERS_BLOCKED, text)
 
 
 def _phase(facts: GroupFacts) -> str:

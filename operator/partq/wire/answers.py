@@ -287,6 +287,7 @@ class BrokerState(msgspec.Struct):
     partitions: dict[str, Any]
     flows: list[dict[str, Any]]
     lost_flows: list[dict[str, Any]]
+    is_quota_used_up: bool
 
 
 class PartitionResult(msgspec.Struct):

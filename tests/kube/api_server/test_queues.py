@@ -64,6 +64,7 @@ def test_status_says_what_there_is(stage, orders):
         "StoreDurable": "True",
         "PartitionsServed": "True",
         "BrokersReady": "True",
+        "WithinQuota": "True",
         "Paused": "False",
         "RebalancePaused": "False",
     }

@@ -1,6 +1,8 @@
 """What goes wrong is told by a condition and an Event, and mended without a restart."""
 
 import json
+import urllib.error
+import urllib.request
 
 import pytest
 import redis
@@ -34,6 +36,62 @@ def wait_for_trouble(stage, kind, name, reason, *, is_stalled, sentence=""):
     expected = "True" if is_stalled else "False"
     assert stage.condition(kind, name, "Stalled")[0] == expected
     stage.wait_for_event(kind, name, reason)
+
+
+def publish(url, queue, token, value):
+    """Store a message; return the status of the answer."""
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(
+        f"{url}/v1/queues/{queue}/messages", json.dumps({"value": value}).encode(), headers
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_quota_that_is_used_up(stage):
+    stage.apply_queue("small", **SMALL, limits={"maxSpoolBytes": 2**20})
+    brokers = stage.serve("small")
+    stage.wait_for("PartitionedQueue", "small", "WithinQuota", "True")
+    url, token = brokers.urls[0], brokers.tokens["produce"]
+    eventually(lambda: publish(url, "small", token, "x" * 400_000) == 429, "it is full")
+    stage.wait_for("PartitionedQueue", "small", "WithinQuota", "False", "QuotaUsedUp")
+    stage.wait_for_event("PartitionedQueue", "small", "QuotaUsedUp")
+    assert stage.condition("PartitionedQueue", "small", "Ready")[0] == "True"
+
+    more = {"spec": {"limits": {"maxSpoolBytes": 2**23}}}
+    stage.kube.patch("PartitionedQueue", stage.namespace, "small", more)
+    stage.wait_for("PartitionedQueue", "small", "WithinQuota", "True")
+    stage.wait_for_event("PartitionedQueue", "small", "Recovered")
+
+
+@pytest.mark.req("PUL-54")
+def test_dead_letters_that_have_nowhere_to_go(stage):
+    """What is not acknowledged in time is one at once; its queue is not there."""
+    stage.apply_queue("mail", **SMALL)
+    brokers = stage.serve("mail")
+    ack = {"timeoutSeconds": 0.5, "tickSeconds": 0.25, "maxRedeliveries": 0}
+    stage.apply_group("postman", "mail", ack=ack)
+    stage.publish("mail", brokers, ["poison"])
+    with stage.consumers():
+        pod = stage.owner("postman", "postman").make_pod()
+        stage.start_consumer(pod, "mail", "postman", brokers, "--no-ack")
+        pod.report(is_ready=True)
+        blocked = stage.wait_for(
+            "ConsumerGroup", "postman", "DeadLettersStored", "False", "DeadLettersBlocked"
+        )
+        target = "mail-postman-dlq"
+        assert f"queue {stage.namespace}/{target}: the Redis of mail has none" in blocked["message"]
+        stage.wait_for("ConsumerGroup", "postman", "Ready", "False", "DeadLettersBlocked")
+        stage.wait_for_event("ConsumerGroup", "postman", "DeadLettersBlocked")
+
+        stage.apply_queue(target, **SMALL)
+        stage.serve(target)
+        stage.wait_for("ConsumerGroup", "postman", "DeadLettersStored", "True")
+        stage.wait_for("ConsumerGroup", "postman", "Ready", "True", "Stable")
+    stage.wait_for_event("ConsumerGroup", "postman", "Recovered")
 
 
 def test_a_group_of_a_queue_that_is_not_there(stage):
