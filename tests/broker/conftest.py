@@ -15,6 +15,7 @@ from partq.broker.app import make_app
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
 from partq.broker.clock import boot_time
+from partq.core.clock_watch import ClockWatch
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.embedded.provision import provision
@@ -73,6 +74,20 @@ class MovableClock:
 
     def __call__(self) -> float:
         return boot_time() + self.ahead_s
+
+
+class AheadWatch(ClockWatch):
+    """Redis's clock as a broker knows it, moved ahead at will for times to live of messages."""
+
+    __slots__ = ("ahead_ms",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead_ms = 0
+
+    def estimate_ms(self, now: float) -> float | None:
+        store_ms = super().estimate_ms(now)
+        return None if store_ms is None else store_ms + self.ahead_ms
 
 
 class RunningBroker:
@@ -330,7 +345,7 @@ async def start_broker(
     queue = resources.queues[0]
     await provision(store, queue, resources, uid=UID)
     members = Members(store, Keys(key_prefix, "default", "orders", UID))
-    for name in ("m", "n"):
+    for name in ("m", "n") if resources.groups else ():
         await members.list_member("workers", MemberId(name), "127.0.0.1")
     running: list[RunningBroker] = []
     stores: list[Store] = []

@@ -7,6 +7,7 @@ import pytest
 
 from partq.core.hashing import slot_of
 from partq.core.quota import Grant
+from partq.core.time_to_live import MAX_TTL_MS
 from partq.testing.redis_server import RedisServer
 from partq.wire import batch, frames
 
@@ -201,6 +202,8 @@ async def test_bad_batches(good, peers, name):
         (frames.Publish(9, 1, 99, 0), "unknown_partition"),
         (frames.Publish(9, 7, 0, 0), "unknown_partition"),
         (frames.Publish(9, 1, 1, -1), "bad_request"),
+        (frames.Publish(9, 1, 1, 0, -1), "bad_request"),
+        (frames.Publish(9, 1, 1, 0, MAX_TTL_MS + 1), "bad_request"),
     ],
 )
 async def test_publish_frames_that_name_what_is_not_there(good, peers, frame, code):

@@ -34,6 +34,7 @@ from tests.broker.conftest import (
     ADMIN,
     PRODUCE,
     UID,
+    AheadWatch,
     RunningBroker,
     connect,
     eventually,
@@ -217,6 +218,38 @@ async def test_a_message_that_expires_is_a_dead_letter_when_the_group_says_so(
     assert [message.value for message in dead] == [b"late", b"later"]
     assert {message.headers["partq-dead-letter-reason"] for message in dead} == {"expired"}
     assert (subscription(running).book.cursor, subscription(running).book.in_flight) == (0, 1)
+
+
+async def test_a_batch_whose_own_time_is_over_becomes_dead_letters(
+    running, target, stored, resources, store, monkeypatch
+):
+    monkeypatch.setattr("partq.broker.expiry.MOVES_AT_ONCE", 3)
+    queue = resources.queues[0]
+    letters = queue.spec.dead_letter.model_copy(update={"expired": True})
+    spec = queue.spec.model_copy(update={"dead_letter": letters})
+    changed = queue.model_copy(update={"spec": spec})
+    await provision(store, changed, replace(resources, queues=(changed,)), uid=UID)
+    await running.broker.refresh()
+    watch = running.broker.expiry._watch = AheadWatch()
+    short = [f"short {number}" for number in range(8)]
+    producer = await open_producer(running)
+    await producer.publish("a")
+    await producer.publish(*short, ttl_ms=60_000)
+    await producer.publish("b", ttl_ms=86_400_000)
+    watch.ahead_ms = 3_600_000
+    await running.assign("m", [0])
+    flow = await open_flow(running)
+    assert await flow.take(2) == ["a", "b"]
+
+    async def has_all():
+        return len(await stored()) == len(short)
+
+    await eventually(has_all, "the dead letters")
+    dead = await stored()
+    assert [message.value.decode() for message in dead] == short
+    assert {message.headers["partq-dead-letter-reason"] for message in dead} == {"expired"}
+    await eventually(lambda: subscription(running).book.cursor == len(short) + 2, "all is done")
+    await producer.close()
 
 
 async def bury(running, target, count):

@@ -46,9 +46,9 @@ class Line:
         self.pipeline.max_in_flight = 5
         self.requests = 0
 
-    def add(self, *contents: bytes, now=0.0):
+    def add(self, *contents: bytes, now=0.0, ttl_ms=0):
         encoded = batch.encode_messages([Message("k", content) for content in contents])
-        self.pipeline.add(encoded, [7] * len(encoded), self.fate, now + TIMEOUT_S)
+        self.pipeline.add(encoded, [7] * len(encoded), self.fate, now + TIMEOUT_S, ttl_ms)
         self.pipeline.make_due()
         return self
 
@@ -97,6 +97,24 @@ def test_what_gathers_behind_a_full_pipeline_makes_one_batch():
     line.add(b"b").add(b"c")
     line.pipeline.stored(1, 0)
     assert line.sent() == [(2, 1, [b"b", b"c"])]
+
+
+def test_a_batch_has_one_time_to_live_also_when_it_is_cut_and_sent_again():
+    line = Line(max_count=3)
+    for content, ttl_ms in ((b"a", 0), (b"b", 50), (b"c", 50), (b"d", 0), (b"e", 70)):
+        line.add(content, ttl_ms=ttl_ms)
+    line.add(b"f", b"g", b"h", ttl_ms=70)
+    taken = [line.pipeline.take(request, 0.0) for request in range(1, 6)]
+    assert [(each.first, each.count, each.ttl_ms) for each in taken] == [
+        (0, 1, 0), (1, 2, 50), (3, 1, 0), (4, 3, 70), (7, 1, 70),
+    ]  # fmt: skip
+    line.refused(1, "resend_from", due=2)
+    for request in range(2, 6):
+        line.refused(request, "out_of_sequence", due=2)
+    again = [line.pipeline.take(request, LATER) for request in range(6, 10)]
+    assert [(each.first, each.count, each.ttl_ms) for each in again] == [
+        (2, 1, 50), (3, 1, 0), (4, 3, 70), (7, 1, 70),
+    ]  # fmt: skip
 
 
 def test_a_lost_connection_repeats_the_same_numbers_and_bytes():

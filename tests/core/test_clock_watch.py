@@ -22,6 +22,13 @@ def test_jumps(passed_s, store_passed_s, jump_s):
     assert watch.is_suspended(5.0 + passed_s) == bool(jump_s)
 
 
+def test_the_time_of_the_store_is_estimated_by_what_has_passed_since():
+    watch = ClockWatch()
+    assert watch.estimate_ms(1.0) is None
+    watch.observe(1_000_000, 5.0)
+    assert watch.estimate_ms(7.5) == 1_002_500
+
+
 def test_a_suspension_ends_after_its_time_or_when_the_clock_is_confirmed():
     watch = ClockWatch()
     watch.observe(0, 0.0)

@@ -50,16 +50,24 @@ async def append(log, partition, broker_epoch):
 
 
 async def test_entries_are_as_documented(store, keys, append, partition, broker_epoch):
-    appended = await append(("", 0, 3, b"abc"), ("p", 0, 2, b"\x00\xff"))
+    appended = await append(
+        ("", 0, 3, b"abc"), ("p", 0, 2, b"\x00\xff"), ("p", 2, 1, b"short", 60_000)
+    )
     raw = await store.read("XRANGE", keys.log(partition), "-", "+")
     at_ms, epoch = str(appended.at_ms).encode(), str(broker_epoch).encode()
     stamp = [b"broker_epoch", epoch, b"at_ms", at_ms]
     assert raw == [
         [b"0-1", [b"n", b"3", *stamp, b"before", b"0", b"batch", b"abc"]],
         [b"3-1", [b"n", b"2", *stamp, b"before", b"3", b"batch", b"\x00\xff"]],
+        [b"5-1", [b"n", b"1", *stamp, b"before", b"5", b"batch", b"short", b"ttl_ms", b"60000"]],
     ]
-    assert appended.results == [AppendResult("stored", 0, -1), AppendResult("stored", 3, 2)]
-    assert appended.next == 5
+    assert [entry.ttl_ms for entry in await append.entries()] == [0, 0, 60_000]
+    assert appended.results == [
+        AppendResult("stored", 0, -1),
+        AppendResult("stored", 3, 2),
+        AppendResult("stored", 5, 3),
+    ]
+    assert appended.next == 6
 
 
 async def test_the_record_follows(partitions, append, partition):

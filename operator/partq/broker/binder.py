@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from partq.broker.flow import Flow, Reader
+from partq.broker.flow import Flow, Judge, Reader
 from partq.broker.flusher import Flusher
 from partq.broker.partition import OwnedPartition
 from partq.broker.subscription import Subscription
@@ -65,6 +65,7 @@ class Binder:
         events: Events,
         flusher: Flusher,
         reader: Reader,
+        judge: Judge,
         clock: Callable[[], float],
         max_unacked: Callable[[], int],
         on_lost: Callable[[Subscription, PartqError], None],
@@ -75,6 +76,7 @@ class Binder:
         self._events = events
         self._flusher = flusher
         self._reader = reader
+        self._judge = judge
         self._clock = clock
         self._max_unacked = max_unacked
         self._on_lost = on_lost
@@ -152,6 +154,7 @@ class Binder:
             credit=credit,
             max_unacked=self._max_unacked,
             reader=self._reader,
+            judge=self._judge,
             now=self._clock(),
         )
         self._flows[group, name] = flow

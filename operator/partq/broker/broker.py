@@ -25,6 +25,7 @@ from partq.broker.room import Room
 from partq.broker.subscription import Subscription
 from partq.broker.trimmer import Trimmer
 from partq.core.model import BrokerId, Cause, PartitionId
+from partq.core.time_to_live import check_ttl_ms
 from partq.errors import (
     BatchTooLargeError,
     NotOwnerError,
@@ -140,17 +141,6 @@ class Broker:
         self.flusher = Flusher(
             self.partitions, on_lost=self.ownership.lose_subscription, progress=self.progress
         )
-        self.binder = Binder(
-            owned=self.owned,
-            partitions=self.partitions,
-            members=Members(store, keys),
-            events=Events(store, keys),
-            flusher=self.flusher,
-            reader=self.reader,
-            clock=self.clock,
-            max_unacked=lambda: self.config.max_unacked_per_flow,
-            on_lost=self.ownership.lose_subscription,
-        )
         self.outcomes = Outcomes(
             owned=self.owned,
             flusher=self.flusher,
@@ -178,7 +168,20 @@ class Broker:
             clock=self.clock,
             office=self.dead_letters,
             flusher=self.flusher,
+            spawn=self._spawn,
             metrics=self.metrics,
+        )
+        self.binder = Binder(
+            owned=self.owned,
+            partitions=self.partitions,
+            members=Members(store, keys),
+            events=Events(store, keys),
+            flusher=self.flusher,
+            reader=self.reader,
+            judge=self.expiry,
+            clock=self.clock,
+            max_unacked=lambda: self.config.max_unacked_per_flow,
+            on_lost=self.ownership.lose_subscription,
         )
         self.trimmer = Trimmer(self.owned, self.log, on_lost=self.ownership.lose)
         self.handoffs = Handoffs(
@@ -267,14 +270,22 @@ class Broker:
         )
 
     def publish(
-        self, partition: PartitionId, data: bytes, *, producer: str, first: int, reply: Reply
+        self,
+        partition: PartitionId,
+        data: bytes,
+        *,
+        producer: str,
+        first: int,
+        reply: Reply,
+        ttl_ms: int = 0,
     ) -> None:
         """Check a batch and queue it for the log; `reply` follows, with its place or an error.
 
         Raises:
-            BadBatchError, BatchTooLargeError, WrongPartitionError, MessageTooLargeError,
-            NotOwnerError, NotStoredError, UnknownPartitionError: it is certainly not stored.
+            BadRequestError, BadBatchError, BatchTooLargeError, WrongPartitionError,
+            MessageTooLargeError, NotOwnerError, NotStoredError, UnknownPartitionError: not stored.
         """
+        check_ttl_ms(ttl_ms)
         owned = self.find(partition)
         config = self.config
         if len(data) > MAX_DATA_BYTES:
@@ -294,9 +305,7 @@ class Broker:
             last_slot=slots.stop - 1,
             max_message_bytes=config.max_message_bytes,
         )
-        owned.chain.submit(
-            AppendBatch(producer=producer, first=first, count=header.count, data=data), reply
-        )
+        owned.chain.submit(AppendBatch(producer, first, header.count, data, ttl_ms), reply)
         self.metrics.accepted(header.count, len(data))
 
     # ---- owning ---------------------------------------------------------------------------------

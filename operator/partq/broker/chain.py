@@ -183,6 +183,7 @@ class AppendChain:
                 broker_epoch=self._broker_epoch,
                 at_ms=appended.at_ms,
                 data=pending.batch.data,
+                ttl_ms=pending.batch.ttl_ms,
             )
             for pending, result in zip(call, appended.results, strict=True)
             if result.status == "stored"

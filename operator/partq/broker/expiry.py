@@ -1,7 +1,9 @@
 """Ends the life of messages that are older than their queue allows, unless they are in flight."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 from partq.broker.config import QueueConfig, dead_letters_of
 from partq.broker.dead_letters import MOVES_AT_ONCE, DeadLetterOffice
@@ -12,19 +14,27 @@ from partq.core.clock_watch import SUSPENDED_S, ClockWatch
 from partq.core.dead_letters import Reason
 from partq.core.delivery import Delivery
 from partq.core.model import PartitionId
+from partq.core.time_to_live import is_over
+from partq.errors import PartqError
 from partq.metrics import BrokerMetrics
 from partq.store.connection import Store
-from partq.store.log import Log
+from partq.store.log import Entry, Log
 
 SHARE = 100
 """A partition is looked at so many times within a time to live."""
 LONGEST_GAP_S = 60.0
+RETRY_GAP_S = 0.1
 
 _log = logging.getLogger(__name__)
 
 
 class Expiry:
-    """Looks at what has outlived the queue's time to live, a partition at a time."""
+    """Looks at what has outlived its time to live.
+
+    The queue's counts for all messages: what is over lies at the front of a partition, and is
+    looked at from time to time. A batch's own time ends anywhere: it is judged when it is about to
+    be delivered.
+    """
 
     def __init__(
         self,
@@ -36,6 +46,7 @@ class Expiry:
         clock: Callable[[], float],
         office: DeadLetterOffice,
         flusher: Flusher,
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
         metrics: BrokerMetrics,
     ) -> None:
         self._owned = owned
@@ -45,8 +56,11 @@ class Expiry:
         self._clock = clock
         self._office = office
         self._flusher = flusher
+        self._spawn = spawn
         self._metrics = metrics
         self._watch = ClockWatch()
+        self._waiting: dict[Subscription, None] = {}
+        """Told when Redis's time is known."""
 
     @property
     def is_suspended(self) -> bool:
@@ -64,8 +78,60 @@ class Expiry:
             StoreUnavailableError: no answer; what is left is looked at another time.
         """
         ttl_s = self._config().message_ttl_s
-        if ttl_s is None:
+        if ttl_s is None and self._watch.estimate_ms(self._clock()) is None:
+            return  # no message has shown a time to live here so far
+        now_ms, now = await self._observe()
+        if ttl_s is None or self.is_suspended:
             return
+        oldest_ms = now_ms - int(ttl_s * 1000)
+        gap_s = min(ttl_s / SHARE, LONGEST_GAP_S)
+        for owned in list(self._owned.values()):
+            if now >= owned.look_at and owned.expired < owned.tail.end:
+                # The time was judged before: a jump from here on changes nothing.
+                owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
+                owned.look_at = now + gap_s
+            for subscription in list(owned.groups.values()):
+                if (
+                    self._expire(subscription, owned.expired)
+                    and (flow := subscription.flow) is not None
+                ):
+                    flow.notice(subscription)
+
+    def must_wait(self, subscription: Subscription, entry: Entry) -> bool:
+        """End the waiting messages of a batch whose own time is over, before it is delivered.
+
+        Returns whether nothing of it may be sent for now: its messages become dead letters first,
+        or Redis's time is not known yet. The flow gets a notice then.
+        """
+        book, stop = subscription.book, entry.first + entry.count
+        now_ms = self._watch.estimate_ms(self._clock())
+        if now_ms is None:
+            if not self._waiting:
+                self._spawn(self._learn_time(), "expiry: time of Redis")
+            self._waiting[subscription] = None
+            return True
+        if self.is_suspended or not is_over(entry.at_ms, entry.ttl_ms, now_ms):
+            return False
+        self._expire(subscription, stop)
+        return book.acked.end_of_run(book.position) < stop
+
+    async def _learn_time(self) -> None:
+        while self._watch.estimate_ms(self._clock()) is None:
+            try:
+                await self._observe()
+            except PartqError as error:
+                _log.warning("time of Redis: %s; asking again", error)
+                await asyncio.sleep(RETRY_GAP_S)
+        waiting, self._waiting = self._waiting, {}
+        for subscription in waiting:
+            if subscription.flow is not None:
+                subscription.flow.notice(subscription)
+
+    async def _observe(self) -> tuple[int, float]:
+        """Return Redis's time in ms, and the broker's in seconds.
+
+        Redis's is the older one by the way of the answer: nothing expires too early for it.
+        """
         seconds, micros = await self._store.read("TIME")
         now_ms, now = int(seconds) * 1000 + int(micros) // 1000, self._clock()
         if jump_s := self._watch.observe(now_ms, now):
@@ -76,35 +142,25 @@ class Expiry:
                 SUSPENDED_S,
             )
         self._metrics.observe_expiry(is_suspended=self.is_suspended)
-        if self.is_suspended:
-            return
-        oldest_ms = now_ms - int(ttl_s * 1000)
-        gap_s = min(ttl_s / SHARE, LONGEST_GAP_S)
-        for owned in list(self._owned.values()):
-            if now >= owned.look_at and owned.expired < owned.tail.end:
-                # The time was judged before: a jump from here on changes nothing.
-                owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
-                owned.look_at = now + gap_s
-            for subscription in list(owned.groups.values()):
-                self._expire(subscription, owned.expired)
+        return now_ms, now
 
-    def _expire(self, subscription: Subscription, stop: int) -> None:
+    def _expire(self, subscription: Subscription, stop: int) -> bool:
+        """End what waits to be sent below `stop`; return whether some of it was dropped."""
         book = subscription.book
         start = book.position
         if start >= stop or subscription.is_dropped or subscription.is_committing:
-            return
+            return False
         if dead_letters_of(self._config(), subscription.group).takes_expired:
             room = subscription.outbox.room - len(subscription.outbox.doomed)
             limit = max(0, min(room, MOVES_AT_ONCE))
             self._office.doom(subscription, _unsent(book, stop, limit), Reason.EXPIRED)
-            return
+            return False
         expired = stop - start - book.acked.count(start, stop)
         book.discard([(start, stop)])
         if expired:
             self._metrics.expired(subscription.group, expired)
             self._flusher.notice(subscription)
-            if subscription.flow is not None:
-                subscription.flow.notice(subscription)
+        return expired > 0
 
 
 def _unsent(book: Delivery, stop: int, limit: int) -> list[int]:

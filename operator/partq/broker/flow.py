@@ -12,6 +12,8 @@ from partq.core.windows import Window
 from partq.store.log import Entry
 from partq.wire import frames
 
+PASSED_AT_ONCE = 1000
+"""Batches of which nothing is left to send are passed over; after so many others get their turn."""
 PARTIAL_WINDOW_WAIT_S = 0.02
 """How long a small rest of credit waits to become more before a batch is cut for it."""
 
@@ -24,6 +26,13 @@ class Reader(Protocol):
 
     def is_behind(self, subscription: Subscription) -> bool:
         """Whether messages wait beyond the book's position."""
+
+
+class Judge(Protocol):
+    """Judges the age of batches that have a time to live."""
+
+    def must_wait(self, subscription: Subscription, entry: Entry) -> bool:
+        """End what is too old of a batch; return whether nothing may be sent until a notice."""
 
 
 class Flow:
@@ -45,6 +54,7 @@ class Flow:
         credit: int,
         max_unacked: Callable[[], int],
         reader: Reader,
+        judge: Judge,
         now: float,
     ) -> None:
         self.number = number
@@ -73,6 +83,7 @@ class Flow:
         self._small_credit = full_credit // 4 if kind == "flow" else 0
         self._max_unacked = max_unacked
         self._reader = reader
+        self._judge = judge
         self._controls: deque[bytes] = deque()
         self._ready: dict[Subscription, None] = {}
         self._delayed: dict[Subscription, None] = {}
@@ -191,6 +202,7 @@ class Flow:
         None: nothing can be sent until something happens; a number: look again at that time.
         """
         look_at = self._settle(now)
+        passed = 0
         for subscription in list(self._ready):
             # Out and in again: the partitions take turns.
             del self._ready[subscription]
@@ -211,10 +223,12 @@ class Flow:
                 if is_small and self.unacked and now < self._partial_at:
                     self._ready[subscription] = None
                     return self._partial_at
-                if again is None:
-                    window = book.take(entry.first, stop, credit)
-                else:
+                if again is not None:
                     window = book.take_again(stop, credit)
+                elif entry.ttl_ms and self._judge.must_wait(subscription, entry):
+                    break
+                else:
+                    window = book.take(entry.first, stop, credit)
                 if window is not None:
                     self._partial_at = now + PARTIAL_WINDOW_WAIT_S
                     if not self.unacked:
@@ -226,6 +240,10 @@ class Flow:
                     return subscription, entry, window
                 if book.position < stop:
                     break  # the span above the cursor is used up, or something holds: they wake it
+                passed += 1
+                if passed >= PASSED_AT_ONCE:
+                    self._ready[subscription] = None
+                    return now
                 offset = book.position
                 entry = self._reader.find(subscription, offset)
         return look_at

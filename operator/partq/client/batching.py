@@ -34,6 +34,7 @@ class SealedBatch:
         "receipts",
         "request",
         "size_bytes",
+        "ttl_ms",
     )
 
     def __init__(
@@ -44,6 +45,7 @@ class SealedBatch:
         first: int,
         size_bytes: int,
         deadline: float,
+        ttl_ms: int,
     ) -> None:
         self.data = data
         self.receipts = receipts
@@ -53,6 +55,8 @@ class SealedBatch:
         self.count = sum(count for _, count in receipts)
         self.size_bytes = size_bytes
         self.deadline = deadline
+        self.ttl_ms = ttl_ms
+        """The time to live of all its messages; 0: none."""
         self.request: int | None = None
         """The request that waits for an answer; None: not sent, or to be sent again."""
         self.may_be_stored = False
@@ -89,6 +93,7 @@ class SealedBatch:
                 first=self.first + start,
                 size_bytes=sum(map(len, encoded[start:stop])),
                 deadline=self.deadline,
+                ttl_ms=self.ttl_ms,
             )
             part.may_be_stored = self.may_be_stored
             parts.append(part)
@@ -108,6 +113,7 @@ class OpenBatch:
         self._receipts: list[tuple[Receipt, int]] = []
         self.size_bytes = 0
         self.deadline = 0.0
+        self.ttl_ms = 0
 
     def __len__(self) -> int:
         return len(self._encoded)
@@ -126,13 +132,20 @@ class OpenBatch:
         slots: Sequence[int],
         receipt: Receipt,
         deadline: float,
+        ttl_ms: int,
     ) -> int:
-        """Take as many of the messages as fit, at least one when empty; return how many."""
+        """Take as many of the messages as fit, at least one when empty; return how many.
+
+        None when those before have another time to live.
+        """
+        if self._encoded and ttl_ms != self.ttl_ms:
+            return 0
         taken = self._fitting(encoded)
         if not taken:
             return 0
         if not self._encoded:
             self.deadline = deadline
+            self.ttl_ms = ttl_ms
         whole = taken == len(encoded)
         self._encoded.extend(encoded if whole else encoded[:taken])
         self._slots.extend(slots if whole else slots[:taken])
@@ -156,6 +169,7 @@ class OpenBatch:
             first=first,
             size_bytes=self.size_bytes,
             deadline=self.deadline,
+            ttl_ms=self.ttl_ms,
         )
         self._clear()
         return sealed

@@ -106,10 +106,11 @@ class Pipeline:
         slots: Sequence[int],
         receipt: Receipt,
         deadline: float,
+        ttl_ms: int = 0,
     ) -> None:
-        """Take messages, to be answered by `deadline`."""
+        """Take messages, to be answered by `deadline`; `ttl_ms` 0: they have no time to live."""
         while encoded:
-            taken = self._open.fill(encoded, slots, receipt, deadline)
+            taken = self._open.fill(encoded, slots, receipt, deadline, ttl_ms)
             if taken == len(encoded) and not self._open.is_full:
                 return
             self._seal()

@@ -18,6 +18,7 @@ from partq.client.receipts import ListReceipt, Position, Positions, SingleReceip
 from partq.client.session import Session
 from partq.client.slots import Slots
 from partq.core.model import PartitionId
+from partq.core.time_to_live import to_ttl_ms
 from partq.errors import NotStoredError, SettingsError, UnavailableError
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
 
@@ -178,8 +179,13 @@ class Producer:
         key: str | None = None,
         headers: dict[str, str] | None = None,
         event_time_ms: int = 0,
+        ttl_s: float | None = None,
     ) -> asyncio.Future[Position]:
         """Take one message, once there is room for it; return the future of its position.
+
+        `ttl_s`: how long it may wait to be delivered, in seconds from when it is stored, 0.001 to
+        315,360,000; None, and where it is longer: as long as the queue says. A batch has one time
+        to live: each change of it begins a new batch.
 
         Awaiting the call applies back-pressure; awaiting the future waits for the answer. A
         future that nobody awaits is fine: `flush` and `close` wait for all.
@@ -189,23 +195,28 @@ class Producer:
             UnauthorizedError and others: why the producer has stopped.
         """
         publisher, slots = self._open()
+        ttl_ms = to_ttl_ms(ttl_s)
         message = Message(key, value, headers, event_time_ms)
         encoded = encode_checked((message,), self._max_message_bytes)
         slot = slots.keyless() if key is None else slots.of_key(key)
         if not self._budget.try_take(1, len(encoded[0])):
             await self._take_budget(publisher, encoded)
         receipt = SingleReceipt()
-        publisher.add(slots.layout.partition_of(slot), encoded, (slot,), receipt)
+        publisher.add(slots.layout.partition_of(slot), encoded, (slot,), receipt, ttl_ms)
         return receipt.future
 
-    async def send_many(self, messages: Sequence[Message]) -> asyncio.Future[Positions]:
+    async def send_many(
+        self, messages: Sequence[Message], *, ttl_s: float | None = None
+    ) -> asyncio.Future[Positions]:
         """Take a list of messages, once there is room; return one future for all of them.
 
         The fast road: no Python object per message beyond its bytes. The positions are in the
         list's order. The future fails when any message does, and says how many are stored.
-        Raises as `send`; then nothing of the list was taken.
+        `ttl_s` is as in `send`, for each of them. Raises as `send`; then nothing of the list was
+        taken.
         """
         publisher, slots = self._open()
+        ttl_ms = to_ttl_ms(ttl_s)
         slots_of_messages = slots.of(messages)
         parts = [
             (partition, encode_checked(part, self._max_message_bytes), part_slots)
@@ -214,7 +225,7 @@ class Producer:
         await self._take_budget(publisher, *(encoded for _, encoded, _ in parts))
         receipt = ListReceipt(slots.layout, slots_of_messages)
         for partition, encoded, part_slots in parts:
-            publisher.add(partition, encoded, part_slots, receipt)
+            publisher.add(partition, encoded, part_slots, receipt, ttl_ms)
         return receipt.future
 
     async def flush(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from partq.client import tasks
-from partq.client.batching import BatchLimits
+from partq.client.batching import BatchLimits, SealedBatch
 from partq.client.budget import Budget
 from partq.client.layout import QueueView
 from partq.client.link import Link
@@ -38,11 +38,14 @@ class PublishLink:
         self._requests: dict[int, Pipeline] = {}
         self.link = Link(session, url, "/publish", self, clock)
 
-    def publish(self, request: int, pipeline: Pipeline, first: int, data: bytes) -> None:
+    def publish(self, request: int, pipeline: Pipeline, batch: SealedBatch) -> None:
         """Send a batch."""
         self._requests[request] = pipeline
         partition = pipeline.partition
-        self.link.send(frames.Publish(request, partition.generation, partition.index, first), data)
+        frame = frames.Publish(
+            request, partition.generation, partition.index, batch.first, batch.ttl_ms
+        )
+        self.link.send(frame, batch.data)
 
     def hello(self) -> frames.Frame:
         """Introduce the producer."""
@@ -147,6 +150,7 @@ class Publisher:
         encoded: Sequence[bytes],
         slots: Sequence[int],
         receipt: Receipt,
+        ttl_ms: int,
     ) -> None:
         """Take messages of one partition, counted in the budget before.
 
@@ -157,7 +161,7 @@ class Publisher:
             self._budget.give_back(len(encoded), sum(map(len, encoded)))
             receipt.failed(partition, pipeline.broken, len(encoded))
             return
-        pipeline.add(encoded, slots, receipt, self._clock() + self._delivery_timeout_s)
+        pipeline.add(encoded, slots, receipt, self._clock() + self._delivery_timeout_s, ttl_ms)
         if pipeline.has_work:
             self.pump(pipeline)
         if not pipeline.has_open:
@@ -193,7 +197,7 @@ class Publisher:
         now = self._clock()
         pipeline.max_in_flight = link.max_in_flight
         while (batch := pipeline.take(request := next(self._requests), now)) is not None:
-            link.publish(request, pipeline, batch.first, batch.data)
+            link.publish(request, pipeline, batch)
         if pipeline.hold_until > now and partition not in self._holds:
             self._holds[partition] = asyncio.get_running_loop().call_later(
                 pipeline.hold_until - now, self._hold_over, pipeline

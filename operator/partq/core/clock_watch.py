@@ -29,6 +29,13 @@ class ClockWatch:
         self._suspended_until = now + SUSPENDED_S
         return jump_s
 
+    def estimate_ms(self, now: float) -> float | None:
+        """Return the store's time, by what has passed since it was last observed; None: never."""
+        if self._last is None:
+            return None
+        store_ms, observed_at = self._last
+        return store_ms + (now - observed_at) * 1000
+
     def is_suspended(self, now: float) -> bool:
         """Whether nothing may expire."""
         return now < self._suspended_until

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
+from partq.core.time_to_live import MAX_TTL_S
 from partq.resources.base import Model, Name, QueueName, rule
 from partq.resources.redelivery import Ack, DeadLetter, Nack
 
@@ -227,7 +228,7 @@ class PartitionedQueueSpec(Model):
     """When and how partitions move between the members of a group."""
     limits: Limits = Limits()
     """What the brokers refuse or hold back."""
-    message_ttl_seconds: Annotated[float, Field(ge=1, le=315_360_000)] | None = Field(
+    message_ttl_seconds: Annotated[float, Field(ge=1, le=MAX_TTL_S)] | None = Field(
         default=None, alias="messageTTLSeconds"
     )
     """How long a message may wait to be delivered; left out: for ever."""

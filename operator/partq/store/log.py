@@ -41,6 +41,8 @@ class AppendBatch:
     """The producer's number of the first message, from 0."""
     count: int
     data: bytes
+    ttl_ms: int = 0
+    """How long its messages may wait; 0: the batch says nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class Entry:
     """That it was appended under."""
     at_ms: int
     data: bytes
+    ttl_ms: int = 0
+    """How long its messages may wait from `at_ms` on; 0: the batch says nothing of it."""
 
 
 class Log:
@@ -125,7 +129,7 @@ class Log:
             _NO_LIMIT if room_bytes is None else room_bytes,
         ]
         for batch in batches:
-            args += (batch.producer, batch.first, batch.count, batch.data)
+            args += (batch.producer, batch.first, batch.count, batch.data, batch.ttl_ms)
         answer = await self._store.run(
             "append_batches",
             (keys.meta(partition), keys.log(partition), keys.producers(partition)),
@@ -261,6 +265,7 @@ def _entry(entry_id: bytes, fields: list[bytes]) -> Entry:
         BrokerEpoch(int(fields[3])),
         int(fields[5]),
         fields[9],
+        int(fields[11]) if len(fields) > 10 else 0,
     )
 
 

@@ -104,16 +104,16 @@ class ProducerPeer(Peer):
         self._layout = layout
         self._requests = count()
 
-    async def publish(self, *values: str, partition: int = 0) -> int:
+    async def publish(self, *values: str, partition: int = 0, ttl_ms: int = 0) -> int:
         """Publish a batch; return its first offset once it is confirmed."""
-        await self.offer(self.due[partition], *values, partition=partition)
+        await self.offer(self.due[partition], *values, partition=partition, ttl_ms=ttl_ms)
         published, _ = await self.expect(frames.Published)
         self.due[partition] += len(values)
         return int(published.offset)
 
-    async def offer(self, first: int, *values: str, partition: int = 0) -> None:
+    async def offer(self, first: int, *values: str, partition: int = 0, ttl_ms: int = 0) -> None:
         """Send a batch whose messages are numbered from `first` on, and await nothing."""
-        frame = frames.Publish(next(self._requests), 1, partition, first)
+        frame = frames.Publish(next(self._requests), 1, partition, first, ttl_ms)
         await self.send(frame, make_batch(values, key_of(self._layout, partition)))
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from partq.core.model import SLOT_COUNT
 from partq.core.numbering import MAX_NUMBER
+from partq.core.time_to_live import MAX_TTL_MS
 from partq.errors import BadJsonError, BadRequestError
 
 T = TypeVar("T")
@@ -88,7 +89,7 @@ KEY_NAMES = ("SessionId", "PartitionKey", "QUEUE_PARTITION_KEY", "JMSXGroupID")
 
 
 class PublishHeaders(msgspec.Struct):
-    """Headers of a publish: the key of all its messages by any of its names; its numbers.
+    """Headers of a publish: the key of all its messages by any of its names; its numbers; its life.
 
     With numbers a publish can be repeated safely; messages are numbered per key, from 0.
     """
@@ -110,6 +111,18 @@ class PublishHeaders(msgspec.Struct):
         | None
     ) = msgspec.field(name="Partq-Producer", default=None)
     sequence: Sequence | None = msgspec.field(name="Partq-Sequence", default=None)
+    ttl_ms: (
+        Annotated[
+            int,
+            msgspec.Meta(
+                ge=1,
+                le=MAX_TTL_MS,
+                description="How long the messages may wait to be delivered, in ms from when they "
+                "are stored. Without it, and where it is longer: as long as the queue says.",
+            ),
+        ]
+        | None
+    ) = msgspec.field(name="Partq-TTL-Ms", default=None)
 
 
 class ProducerQuery(msgspec.Struct):

@@ -85,6 +85,8 @@ class Publish(Frame, tag=12):
     generation: int
     partition: int
     first: int
+    ttl_ms: int = 0
+    """How long its messages may wait to be delivered, from when they are stored; 0: no limit."""
 
 
 class Published(Frame, tag=13):

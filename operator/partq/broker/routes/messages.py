@@ -1,7 +1,7 @@
 """Publishing by plain HTTP: one message, or an array of them."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -50,15 +50,14 @@ class Numbers:
     """What stands in the header; None: the number stands in the message."""
 
     @classmethod
-    def read(cls, headers: Mapping[str, str], messages: Sequence[PublishBody]) -> Self:
-        """Read the headers of a request.
+    def read(cls, given: PublishHeaders, messages: Sequence[PublishBody]) -> Self:
+        """Judge the headers of a request.
 
         Raises:
-            BadRequestError: they are no numbers, or the request has more than one message for
+            BadRequestError: one is missing, or the request has more than one message for
                 the number that stands there.
             BatchTooLargeError: there are more numbered messages than a request may have.
         """
-        given = read_texts(headers, PublishHeaders, "headers")
         if given.producer is None:
             if given.sequence is not None:
                 raise BadRequestError(f"{SEQUENCE} without {PRODUCER}: send both, or neither")
@@ -128,8 +127,9 @@ async def publish(request: web.Request) -> web.Response:
         raise BatchTooLargeError(
             f"body: {len(messages)} messages; expected 1 to {MAX_BODY_MESSAGES} in a request"
         )
-    numbers = Numbers.read(request.headers, messages)
-    outcomes = await publish_all(request, broker, messages, numbers)
+    given = read_texts(request.headers, PublishHeaders, "headers")
+    numbers = Numbers.read(given, messages)
+    outcomes = await publish_all(request, broker, messages, numbers, ttl_ms=given.ttl_ms or 0)
     if not is_array:
         first = outcomes[0]
         if isinstance(first, PartqError):
@@ -144,14 +144,19 @@ async def publish(request: web.Request) -> web.Response:
 
 
 async def publish_all(
-    request: web.Request, broker: Broker, messages: Sequence[PublishBody], numbers: Numbers
+    request: web.Request,
+    broker: Broker,
+    messages: Sequence[PublishBody],
+    numbers: Numbers,
+    *,
+    ttl_ms: int,
 ) -> list[Outcome]:
     """Store messages, each series in order; after a refused one its later ones fail too.
 
     One without a key goes on to another partition while the chosen one is unavailable.
     """
     placing = Placing(broker, request)
-    storing = Storing(request, broker, numbers.producer, len(messages))
+    storing = Storing(request, broker, numbers.producer, len(messages), ttl_ms)
     for at, body in enumerate(messages):
         try:
             key = placing.key(body)

@@ -141,6 +141,7 @@ class Producing:
                 producer=self._producer,
                 first=frame.first,
                 reply=lambda outcome: self._reply(frame, partition, outcome),
+                ttl_ms=frame.ttl_ms,
             )
         except PartqError as error:
             if partition in self._in_flight and count < MAX_IN_FLIGHT and frame.first >= 0:

@@ -38,6 +38,7 @@ ANSWER_TIMEOUT_S = 10.0
 FORWARD_TIMEOUT_S = 8.0
 FORWARDED = "Partq-Forwarded"
 PRODUCER = "Partq-Producer"
+TTL = "Partq-TTL-Ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,16 @@ class Storing:
         broker: that got it.
         producer: whose numbers they carry; empty: they have none.
         count: how many there are.
+        ttl_ms: how long they may wait to be delivered; 0: no limit.
     """
 
-    def __init__(self, request: web.Request, broker: Broker, producer: str, count: int) -> None:
+    def __init__(
+        self, request: web.Request, broker: Broker, producer: str, count: int, ttl_ms: int
+    ) -> None:
         self._request = request
         self._broker = broker
         self._producer = producer
+        self._ttl_ms = ttl_ms
         self._outcomes: list[Outcome | None] = [None] * count
         self._rows: dict[PartitionId, list[Row]] = {}
         self._refused: dict[Series, PartqError] = {}
@@ -229,6 +234,7 @@ class Storing:
                 producer=series,
                 first=rows[0].number if series else 0,
                 reply=partial(settle, answered),
+                ttl_ms=self._ttl_ms,
             )
         except NotOwnerError:
             raise moves from None
@@ -271,6 +277,8 @@ class Storing:
         headers = {"Authorization": request.headers["Authorization"], FORWARDED: broker.id}
         if self._producer:
             headers[PRODUCER] = self._producer
+        if self._ttl_ms:
+            headers[TTL] = str(self._ttl_ms)
         tls = request.app.get(TLS)
         try:
             async with request.app[PEERS].post(

@@ -2,12 +2,14 @@
 --
 -- KEYS[1]  meta
 -- KEYS[2]  log: stream; entry id "<first offset>-1"; fields n, broker_epoch, at_ms (of Redis's
---          time, never falling), before (bytes of all batches before this one), batch
+--          time, never falling), before (bytes of all batches before this one), batch, and where
+--          its messages have a time to live ttl_ms
 -- KEYS[3]  producers: hash NAME → "<due> <at_ms> <first>:<count>:<offset> ..." (the last 5 batches)
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  number of the call under this epoch
 -- ARGV[3]  offset that the first message shall have
 -- ARGV[4]  the most bytes that the call may add, -1: no limit
--- ARGV[5...]  of each batch: producer (empty: not numbered), first number, count, bytes
+-- ARGV[5...]  of each batch: producer (empty: not numbered), first number, count, bytes, time to
+--          live in ms (0: none)
 -- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
 --          S stored, D duplicate, R resend_from, O out_of_sequence, U unknown_producer,
 --          Q quota_exceeded; -1 where there is no such number. The same again for a repeat.
@@ -76,7 +78,7 @@ local function place_of(state, first, count)
   return -1
 end
 
-for i = 5, #ARGV, 4 do
+for i = 5, #ARGV, 5 do
   local name, first, count, bytes = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3]
   local state = nil
   local is_due = true
@@ -106,9 +108,13 @@ for i = 5, #ARGV, 4 do
     if room >= 0 and total - before + #bytes > room then
       verdict("Q", -1, state and state.due or -1)
     else
-      redis.call("XADD", log, string.format("%.0f-1", next_offset), "n", ARGV[i + 2],
-        "broker_epoch", ARGV[1], "at_ms", at_ms, "before", string.format("%.0f", total),
-        "batch", bytes)
+      local fields = {"n", ARGV[i + 2], "broker_epoch", ARGV[1], "at_ms", at_ms,
+        "before", string.format("%.0f", total), "batch", bytes}
+      if ARGV[i + 4] ~= "0" then
+        table.insert(fields, "ttl_ms")
+        table.insert(fields, ARGV[i + 4])
+      end
+      redis.call("XADD", log, string.format("%.0f-1", next_offset), unpack(fields))
       if state then
         state.due = first + count
         table.insert(state.batches, {first, count, next_offset})
