@@ -70,12 +70,13 @@ def test_defaults():
             "maxUnackedPerFlow": 10_000,
         },
         "messageTTLSeconds": None,
-        "deadLetter": {"queue": None, "expired": False},
+        "deadLetter": {"queue": None, "expired": False, "create": False},
         "groups": ["workers"],
     }
     effective = effective_group(group, queue)
     assert effective["ack"]["maxRedeliveries"] is None
-    assert effective["deadLetter"] == {"queue": "orders-workers-dlq", "expired": False}
+    letters = {"queue": "orders-workers-dlq", "expired": False, "create": False}
+    assert effective["deadLetter"] == letters
     assert (group.spec.type, group.spec.effective_strategy, group.spec.start) == (
         "Partitioned",
         "sticky",
@@ -263,3 +264,68 @@ def test_every_field_is_documented():
             name for name in leaves(schema, [], schema.get("$defs", {})) if f"`{name}`" not in text
         ]
         assert undocumented == []
+
+
+LETTERS = """
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {name: orders, namespace: shop}
+spec:
+  partitions: 3
+  brokers: {replicas: 1, tolerations: [{key: spot, operator: Exists}]}
+  limits: {maxMessageBytes: 4096, maxSpoolBytes: 1048576}
+  messageTTLSeconds: 60
+  redis: {url: "redis://redis.shop.svc:6379/0"}
+  auth: {secretName: orders-own-tokens}
+  tls: {secretName: orders-tls}
+  deletionPolicy: Retain
+  deadLetter: OF_QUEUE
+---
+apiVersion: partq.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {name: workers, namespace: shop}
+spec: {queue: orders, OF_GROUP}
+"""
+
+
+def queues_with(of_queue="{}", of_group="type: Partitioned"):
+    text = LETTERS.replace("OF_QUEUE", of_queue).replace("OF_GROUP", of_group)
+    return parse_resources(text).with_dead_letter_queues().queues
+
+
+@pytest.mark.req("PUL-54")
+@pytest.mark.parametrize(("of_queue", "of_group", "made"), [
+    pytest.param("{}", "ack: {maxRedeliveries: 0}", [], id="nobody asks for it"),
+    pytest.param("{create: true}", "type: Partitioned", [], id="nothing can go there"),
+    pytest.param(
+        "{create: true}", "ack: {maxRedeliveries: 0}", ["orders-workers-dlq"], id="by the queue"
+    ),
+    pytest.param(
+        "{}", "deadLetter: {create: true, expired: true, queue: old}", ["old"], id="by the group"
+    ),
+    pytest.param(
+        "{create: true}",
+        "ack: {maxRedeliveries: 5}, deadLetter: {queue: other}",
+        [],
+        id="the group's word stands in the place of the queue's",
+    ),
+    pytest.param(
+        "{create: true, queue: orders}", "ack: {maxRedeliveries: 5}", [], id="it is there"
+    ),
+])  # fmt: skip
+def test_which_dead_letter_queues_are_made(of_queue, of_group, made):
+    first, *others = queues_with(of_queue, of_group)
+    assert (first.metadata.name, first.spec.partitions) == ("orders", 3)
+    assert [queue.metadata.name for queue in others] == made
+
+
+@pytest.mark.req("PUL-54")
+def test_a_dead_letter_queue_that_is_made_is_run_as_its_origin_and_keeps_what_it_gets():
+    origin, made = queues_with("{create: true}", "ack: {maxRedeliveries: 5}")
+    assert made.key == ("shop", "orders-workers-dlq")
+    spec, there = made.spec, origin.spec
+    for field in ("partitions", "brokers", "redis", "tls", "deletion_policy"):
+        assert getattr(spec, field) == getattr(there, field), field
+    assert (spec.limits.max_message_bytes, spec.limits.max_spool_bytes) == (4096 + 1024, None)
+    assert (spec.message_ttl_seconds, spec.auth.secret_name) == (None, None)
+    assert spec.dead_letter.create is False

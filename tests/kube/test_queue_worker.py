@@ -304,3 +304,40 @@ async def test_an_object_that_the_api_server_refuses_needs_a_person(stage, code)
 
     stage.api.refused.clear()
     assert await worker.look()
+
+
+QUEUES = "/apis/partq.dev/v1alpha1/namespaces/shop/partitionedqueues"
+LETTERS = {"ack": {"maxRedeliveries": 3}, "deadLetter": {"create": True}}
+
+
+@pytest.mark.req("PUL-54")
+async def test_a_dead_letter_queue_is_made_once_and_never_touched(stage):
+    stage.put_queue(partitions=4)
+    stage.put_group(**LETTERS)
+    worker, _ = stage.operator()
+    assert await worker.look()
+    made = stage.api.objects[f"{QUEUES}/orders-workers-dlq"]
+    assert made["spec"]["partitions"] == 4
+    assert stage.told.count(("orders", "DeadLetterQueueCreated")) == 1
+
+    before = deepcopy(made)
+    assert await worker.look(), "the watch has not shown it yet"
+    assert stage.api.objects[f"{QUEUES}/orders-workers-dlq"] == before
+    assert stage.told.count(("orders", "DeadLetterQueueCreated")) == 1
+    stage.cluster.put_queue(queue_body("orders-workers-dlq", partitions=1))
+    stage.api.calls.clear()
+    assert await worker.look()
+    assert ("POST", QUEUES) not in stage.api.calls, "a queue that is there is somebody's"
+
+
+async def test_a_dead_letter_queue_that_may_not_be_made_is_told_and_stops_nothing(stage):
+    stage.put_queue(partitions=4)
+    stage.put_group(**LETTERS)
+    stage.api.refused[QUEUES] = 403
+    worker, serving = stage.operator()
+    assert not await worker.look()
+    assert troubles(worker) == ["Forbidden"]
+    assert serving.is_coordinating
+    stage.api.refused.clear()
+    assert await worker.look()
+    assert troubles(worker) == []

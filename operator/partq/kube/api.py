@@ -191,9 +191,14 @@ def is_in_cluster(env: Mapping[str, str]) -> bool:
     return "KUBERNETES_SERVICE_HOST" in env and not env.get("KUBECONFIG")
 
 
+def queues_path(namespace: str) -> str:
+    """Return the path of a namespace's PartitionedQueues."""
+    return f"/apis/partq.dev/v1alpha1/namespaces/{namespace}/partitionedqueues"
+
+
 def queue_path(namespace: str, name: str, suffix: str = "") -> str:
     """Return the path of a PartitionedQueue."""
-    return f"/apis/partq.dev/v1alpha1/namespaces/{namespace}/partitionedqueues/{name}{suffix}"
+    return f"{queues_path(namespace)}/{name}{suffix}"
 
 
 def group_path(namespace: str, name: str, suffix: str = "") -> str:

@@ -17,7 +17,13 @@ from partq.kube.names import ConditionType, QueueKey, Reason
 from partq.kube.parse import Pod
 from partq.kube.ports import QueueStore
 from partq.kube.runtime import KubernetesRuntime
-from partq.resources import ConsumerGroup, PartitionedQueue, effective_group, effective_queue
+from partq.resources import (
+    ConsumerGroup,
+    PartitionedQueue,
+    dead_letters,
+    effective_group,
+    effective_queue,
+)
 from partq.resources.models import RebalancePolicy
 from partq.resources.status import MAX_MESSAGE_CHARS
 
@@ -41,6 +47,11 @@ class Groups:
         self.lag: dict[str, int] = {}
         self.hurried: dict[str, str] = {}
         """The annotation `rebalance-now` that was carried out last, by group."""
+
+    @property
+    def dead_letter_queues(self) -> list[str]:
+        """The names of the dead-letter queues that are to be made where they are missing."""
+        return dead_letters.wanted(self._specs.values())
 
     def policy_of(self, group: str) -> RebalancePolicy:
         """Return how much of Kubernetes a group's rebalances heed."""

@@ -176,6 +176,7 @@ class EventReason(StrEnum):
     MEMBER_JOINED = "MemberJoined"
     MEMBER_LEFT = "MemberLeft"
     RECOVERED = "Recovered"
+    DEAD_LETTER_QUEUE_CREATED = "DeadLetterQueueCreated"
     DATA_REMOVED = "DataRemoved"
     DATA_RETAINED = "DataRetained"
     FINALIZER_RELEASED = "FinalizerReleased"

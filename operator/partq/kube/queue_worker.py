@@ -16,7 +16,7 @@ from partq.core.records import Rebalance
 from partq.errors import PartqError, StoreUnavailableError
 from partq.kube import broker_tls, deletion, names, parse
 from partq.kube.access import Access, read_access, read_redis_url
-from partq.kube.api import pod_path
+from partq.kube.api import pod_path, queues_path
 from partq.kube.apply import Applier
 from partq.kube.broker_pods import BrokerPlan, objects, unwanted
 from partq.kube.cluster import Body
@@ -32,7 +32,7 @@ from partq.kube.reporter import Reporter
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.serving import Serving
 from partq.kube.status_loop import StatusLoop, bodies_of
-from partq.resources import PartitionedQueue
+from partq.resources import PartitionedQueue, dead_letters
 
 RESYNC_S = 5.0
 """How often everything is looked at, whatever is heard."""
@@ -173,6 +173,7 @@ class QueueWorker:
             await self._step("records", lambda: self._provision(store, body))
         if (model := self._model) is not None:
             await self._step("objects", lambda: self._apply(model, body, access))
+            await self._step("dead letters", lambda: self._make_dead_letter_queues(model, body))
         if store is not None and self._is_provisioned:
             await self._serving.coordinate(access.admin_token, access.ca_pem)
             self._groups.hurry(self._serving.rebalance_now)
@@ -241,6 +242,18 @@ class QueueWorker:
         if is_new:
             note = Note(EventReason.UPDATED, "brokers, Services and policies are as specified")
             self._reporter.tell(body, "PartitionedQueue", note)
+
+    async def _make_dead_letter_queues(self, model: PartitionedQueue, body: Body) -> None:
+        """Make those that groups ask for and are not there; what is there is never changed."""
+        namespace = self.key.namespace
+        for name in self._groups.dead_letter_queues:
+            if self._context.cluster.queue(QueueKey(namespace, name)) is not None:
+                continue
+            made = dead_letters.body_of(name, model)
+            if await self._context.api.create(queues_path(namespace), made) is not None:
+                text = f"PartitionedQueue {name} is made for dead letters"
+                note = Note(EventReason.DEAD_LETTER_QUEUE_CREATED, text)
+                self._reporter.tell(body, "PartitionedQueue", note)
 
     async def _measure(self, store: QueueStore) -> None:
         now = self._context.clock()

@@ -17,6 +17,8 @@ from partq.resources.redelivery import Ack, DeadLetter, Nack
 API_GROUP = "partq.dev"
 API_VERSION = f"{API_GROUP}/v1alpha1"
 _KIB, _MIB, _TIB = 2**10, 2**20, 2**40
+MAX_MESSAGE_BYTES = 15 * _MIB
+"""The most that `limits.maxMessageBytes` may be."""
 _LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|[mun]|[eE][0-9]+)?$"
 
@@ -156,7 +158,7 @@ class RebalanceOverrides(Model):
 class Limits(Model):
     """What the brokers refuse or hold back."""
 
-    max_message_bytes: Annotated[int, Field(ge=_KIB, le=15 * _MIB)] = 5 * _MIB
+    max_message_bytes: Annotated[int, Field(ge=_KIB, le=MAX_MESSAGE_BYTES)] = 5 * _MIB
     """The largest message, encoded, with its key and headers; larger: `message_too_large`."""
     max_spool_bytes: Annotated[int, Field(ge=_MIB, le=1024 * _TIB)] | None = None
     """The most bytes that the queue stores, all partitions together; left out: no limit."""

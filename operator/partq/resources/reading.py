@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from partq.core.dead_letters import default_target
 from partq.errors import SettingsError
+from partq.resources import dead_letters
 from partq.resources.base import DNS_LABEL
 from partq.resources.models import ConsumerGroup, PartitionedQueue
 from partq.resources.redelivery import DeadLetter
@@ -44,6 +45,17 @@ class Resources:
             spec = queue.spec.model_copy(update={"brokers": brokers})
             queues.append(queue.model_copy(update={"spec": spec}))
         return Resources(tuple(queues), self.groups)
+
+    def with_dead_letter_queues(self) -> "Resources":
+        """Return the same with the dead-letter queues that are to be made and not in the file."""
+        queues = {queue.key: queue for queue in self.queues}
+        for queue in self.queues:
+            groups = [effective_group(group, queue) for group in self.groups_of(queue)]
+            for name in dead_letters.wanted(groups):
+                made = parse_resource(dead_letters.body_of(name, queue))
+                if isinstance(made, PartitionedQueue):
+                    queues.setdefault(made.key, made)
+        return Resources(tuple(queues.values()), self.groups)
 
 
 def effective_queue(queue: PartitionedQueue, groups: Iterable[str]) -> dict[str, Any]:

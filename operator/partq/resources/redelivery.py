@@ -55,3 +55,6 @@ class DeadLetter(Model):
     """A PartitionedQueue of the same namespace and the same Redis; left out: `QUEUE-GROUP-dlq`."""
     expired: bool = False
     """Whether messages that outlive their time to live go there, too; else they are dropped."""
+    create: bool = False
+    """Whether that queue is made when it is not there and a message may have to go to it. One that
+    is there is left as it is."""

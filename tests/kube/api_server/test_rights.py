@@ -155,7 +155,9 @@ def test_the_rights_of_the_chart_are_enough_and_none_is_idle(stage, operator, ap
     set_rights(stage, [*rules_of_the_chart(), *rules_of_the_chart("costRules"), LEASES])
     brokers = stage.serve("orders")
     with stage.consumers():
-        stage.apply_group("workers", "orders")
+        dead_letters = {"ack": {"maxRedeliveries": 3}, "deadLetter": {"create": True}}
+        stage.apply_group("workers", "orders", **dead_letters)
+        stage.wait_for_event("PartitionedQueue", "orders", "DeadLetterQueueCreated")
         owner = stage.owner("workers", "workers")
         pods = [stage.start_consumer(owner.make_pod(), "orders", "workers", brokers) for _ in "ab"]
         for pod in pods:

@@ -87,7 +87,13 @@ def test_dead_letters_that_have_nowhere_to_go(stage):
         stage.wait_for("ConsumerGroup", "postman", "Ready", "False", "DeadLettersBlocked")
         stage.wait_for_event("ConsumerGroup", "postman", "DeadLettersBlocked")
 
-        stage.apply_queue(target, **SMALL)
+        create = {"spec": {"deadLetter": {"create": True}}}
+        stage.kube.patch("ConsumerGroup", stage.namespace, "postman", create)
+        stage.wait_for_event("PartitionedQueue", "mail", "DeadLetterQueueCreated")
+        made = stage.kube.get("PartitionedQueue", stage.namespace, target)
+        assert "ownerReferences" not in made["metadata"], "dead letters outlive what they are of"
+        assert made["metadata"]["labels"]["partq.dev/dead-letters-of"] == "mail"
+        assert (made["spec"]["partitions"], made["spec"]["brokers"]["replicas"]) == (2, 1)
         stage.serve(target)
         stage.wait_for("ConsumerGroup", "postman", "DeadLettersStored", "True")
         stage.wait_for("ConsumerGroup", "postman", "Ready", "True", "Stable")
