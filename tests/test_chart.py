@@ -62,6 +62,20 @@ def test_with_namespaces_little_is_allowed_elsewhere(tmp_path):
     assert rendered(tmp_path, values, "ClusterRoleBinding") == []
 
 
+@pytest.mark.req("PUL-54")
+def test_queues_are_made_where_they_are_served_and_never_deleted(tmp_path):
+    values = {"operator": {"namespaces": ["team-a"]}}
+    roles = [*rendered(tmp_path, values, "Role"), *rendered(tmp_path, values, "ClusterRole")]
+    verbs = {
+        (role["metadata"].get("namespace"), verb)
+        for role in roles
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        if "partitionedqueues" in rule["resources"] and verb not in ("get", "list", "watch")
+    }
+    assert verbs == {("team-a", "create"), ("team-a", "patch"), (None, "patch")}
+
+
 @pytest.mark.parametrize("namespaces", [[], ["team-a"]], ids=["everywhere", "a namespace"])
 @pytest.mark.parametrize("is_written", [True, False])
 def test_pods_are_changed_only_where_their_cost_is_wanted(tmp_path, namespaces, is_written):
