@@ -53,12 +53,12 @@ def group(owned, *, bound, joined=(), leaving=(), lost=None, facts=None, brokers
                 is_leaving=member in leaving,
             )
             for member, age_ms in ages.items()
-            for broker in brokers
+            for broker in dict.fromkeys(brokers)
         ],
         losses=[
             LossSeen(member=member, broker=broker, age_ms=age_ms)
             for member, age_ms in lost.items()
-            for broker in brokers
+            for broker in dict.fromkeys(brokers)
         ],
         facts=facts or {},
         **more,
@@ -229,6 +229,18 @@ def test_exclusive_stays_with_one_while_a_part_still_waits():
     only_there = [f for f in seen.flows if (f.member, f.broker) != (A, B1)]
     seen = replace(seen, flows=only_there)
     assert sizes(seen, moves_of(seen, rules)) == {A: 2, B: 2}
+
+
+def test_who_cannot_be_reached_at_one_broker_gets_its_share_at_the_other():
+    """What it cannot take goes to another, who is not given more for balance then."""
+    seen = group([A] * 4, bound=[A, B, C, D], lost={A: 5_000}, brokers=(B0, B0, B1, B1))
+    flows = [f for f in seen.flows if (f.member, f.broker) not in {(A, B1), (D, B1)}]
+    seats = {p: replace(s, is_bound=s.broker == B0) for p, s in seen.seats.items()}
+    losses = [each for each in seen.losses if each.broker == B1]
+    seen = replace(seen, flows=flows, seats=seats, losses=losses)
+    moves = moves_of(seen)
+    assert sizes(seen, moves) == {A: 1, B: 1, C: 1, D: 1}
+    assert [m.target for m in moves if m.may_wait] == [D]
 
 
 def test_failover_follows_the_order_of_names():

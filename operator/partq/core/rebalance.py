@@ -5,7 +5,6 @@ Those whose member is settled move only for balance, and only when nothing is in
 wait for a lost member, are being handed over, or were not seen stay where they are.
 """
 
-import heapq
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,8 @@ from partq.core.membership import (
     Standing,
     Table,
 )
-from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.model import MemberId, PartitionId
+from partq.core.placing import gather, spread
 
 NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
 
@@ -224,9 +224,9 @@ class _Planner:
                 loads[heir] += 1
             else:
                 unplaced.append(partition)
-        is_exclusive = self._rules.type is GroupType.EXCLUSIVE
-        moves += (self._gather if is_exclusive else self._place)(unplaced, loads)
-        return sorted(moves, key=lambda move: move.partition)
+        moves += self._place(unplaced, loads)
+        moves.sort(key=lambda move: move.partition)
+        return list(self._evened(moves, free))
 
     def _inherit(self) -> list[Move]:
         """Let replacements take over whole sets: so a partition moves once in a rollout.
@@ -303,39 +303,42 @@ class _Planner:
     def _place(
         self, partitions: Sequence[PartitionId], loads: Mapping[MemberId, int]
     ) -> Iterator[Move]:
-        """Give each partition to the least loaded of the members that can take it.
-
-        Only those that are to be avoided can: to one of them. Nobody can: a vacant one stays so,
-        any other becomes vacant.
-        """
-        by_broker: dict[BrokerId | None, list[tuple[bool, int, MemberId]]] = {}
-        counts = dict(loads)
-        for partition in partitions:
-            seat = self._sight.seats[partition]
-            if seat.broker not in by_broker:
-                able = [
-                    (member in self._avoided, load, member)
-                    for member, load in counts.items()
-                    if self._table.is_free(member, seat.broker)
-                ]
-                heapq.heapify(able)
-                by_broker[seat.broker] = able
-            target = _take_least_loaded(by_broker[seat.broker], counts)
-            if target is not None or seat.member is not None:
-                yield self._move(partition, target)
-
-    def _gather(
-        self, partitions: Sequence[PartitionId], loads: Mapping[MemberId, int]
-    ) -> Iterator[Move]:
-        """Give all partitions to one member, as far as it can take them; the rest to the next one.
-
-        Who has most is first: what others get meanwhile is moved once more when it can take it.
-        """
-        ranked = sorted(loads, key=lambda member: (member in self._avoided, -loads[member], member))
-        for partition in partitions:
-            target = next((each for each in ranked if self._is_free(each, partition)), None)
+        """Move what nobody was chosen for; what nobody can take becomes vacant, or stays so."""
+        place = gather if self._rules.type is GroupType.EXCLUSIVE else spread
+        places = place(
+            [self._sight.seats[partition] for partition in partitions],
+            loads,
+            self._avoided,
+            self._table.is_free,
+        )
+        for partition, target in places:
             if target is not None or self._sight.seats[partition].member is not None:
                 yield self._move(partition, target)
+
+    def _evened(self, moves: Sequence[Move], working: Collection[MemberId]) -> Iterator[Move]:
+        """Turn what moves for balance away from who has to take what others could not reach.
+
+        It goes to whoever has least and can be reached, or stays: it would move once more.
+        """
+        owners = {**self._fixed, **self._settled}
+        owners |= {m.partition: m.target for m in moves if m.target is not None}
+        loads = Counter(owners.values())
+        for move in moves:
+            source, target = move.seat.member, move.target
+            if not move.may_wait or source is None or target is None:
+                yield move
+                continue
+            if loads[target] <= loads[source] or not self._is_free_of_names():
+                yield move
+                continue
+            loads[target] -= 1
+            reachable = [m for m in working if self._is_free(m, move.partition)]
+            other = min(reachable, key=lambda m: (loads[m], m), default=source)
+            if loads[other] < loads[source]:  # which does not count this one
+                loads[other] += 1
+                yield replace(move, target=other)
+            else:
+                loads[source] += 1
 
     def _is_free(self, member: MemberId, partition: PartitionId) -> bool:
         return self._table.is_free(member, self._sight.seats[partition].broker)
@@ -366,21 +369,3 @@ class _Planner:
         if self._table.newcomers or not states & {SeatState.LEAVING, SeatState.OVERDUE}:
             return Trigger.MEMBER_JOINED
         return Trigger.MEMBER_LEFT if SeatState.LEAVING in states else Trigger.MEMBER_LOST
-
-
-def _take_least_loaded(
-    able: list[tuple[bool, int, MemberId]], counts: dict[MemberId, int]
-) -> MemberId | None:
-    """Take a member off the heap, count one more for it, and put it back.
-
-    Counts grow through other heaps too, so an entry may be too low: it is put back as it is.
-    """
-    while able:
-        is_avoided, load, member = able[0]
-        if load != counts[member]:
-            heapq.heapreplace(able, (is_avoided, counts[member], member))
-            continue
-        counts[member] += 1
-        heapq.heapreplace(able, (is_avoided, counts[member], member))
-        return member
-    return None
