@@ -191,6 +191,7 @@ class DeadLetterOffice:
 
         if not await self._in_record(subscription, move()):
             return
+        book = subscription.book  # a reset may have put another one in its place meanwhile
         for offset, _ in chosen:
             outbox.doomed.pop(offset, None)
             was_in_flight = book.discard([(offset, offset + 1)])
