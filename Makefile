@@ -34,6 +34,7 @@ test: ## make check, then every test
 	@scripts/setup.sh dev,embedded
 	@$(MAKE) --no-print-directory check
 	@scripts/redis_for_tests.sh
+	@scripts/java_for_tests.sh
 	@scripts/apiserver_for_tests.sh
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 

@@ -1,0 +1,52 @@
+"""Makes the Spark session that a job runs in."""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from partq.spark.java import find_java
+
+LOCAL = "local[*]"
+
+
+def open_session(
+    name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Return the session of this process, made where there is none.
+
+    Under `spark-submit` the cluster and everything else are as they were submitted: nothing is
+    set here but the name. Otherwise Spark runs in this process, on loopback, without its web page.
+
+    Args:
+        name: of the application, as Spark's pages show it.
+        master: where to run; None: as submitted, else in this process on all its cores.
+        settings: more of Spark's own, `spark.sql.shuffle.partitions` say.
+
+    Raises:
+        UnavailableError: Spark would run in this process, and there is no Java.
+    """
+    builder = SparkSession.builder.appName(name)
+    if "SPARK_ENV_LOADED" not in os.environ:
+        find_java()
+        where = master or LOCAL
+        builder = builder.master(where)
+        # Workers in Python are of the environment that partq is installed in.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if where.startswith("local"):
+            for key, value in _LOCAL_SETTINGS.items():
+                builder = builder.config(key, value)
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+_LOCAL_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.ui.enabled": "false",
+    # Times are shown and stored as they are, wherever the job runs.
+    "spark.sql.session.timeZone": "UTC",
+}

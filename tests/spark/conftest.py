@@ -1,0 +1,25 @@
+"""A real Spark in this process, made once for all tests that a worker runs."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from partq.spark.session import open_session
+
+SETTINGS = {
+    "spark.default.parallelism": "2",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session that nobody may stop; tables and queries are the test's to clear away."""
+    # Two cores; a task is tried four times, as on a cluster: local mode alone never repeats one.
+    session = open_session("tests", master="local[2, 4]", settings=SETTINGS)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
