@@ -48,6 +48,9 @@ COMMANDS: Mapping[str, Entry] = {
     "simulate": Entry(
         "partq.cli.simulate", "simulate", "Run the protocol under faults in simulated time."
     ),
+    "pipeline": Entry(
+        "partq.cli.pipeline.group", "pipeline", "Archive, replay and check queues, with Spark."
+    ),
     "crds": Entry("partq.cli.crds", "crds", "Write the CustomResourceDefinitions."),
     "broker": Entry("partq.cli.processes", "broker", "Run one broker; settings: environment."),
     "coordinator": Entry(
@@ -80,13 +83,17 @@ class WrongInputError(ExpectedError):
 class LazyGroup(click.Group):
     """Commands by name; the help lists them without importing any."""
 
+    def __init__(self, *, table: Mapping[str, Entry], **others: Any) -> None:
+        super().__init__(**others)
+        self._table = table
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the table."""
-        return list(COMMANDS)
+        return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command of a name."""
-        entry = COMMANDS.get(cmd_name)
+        entry = self._table.get(cmd_name)
         if entry is None:
             return None
         command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
@@ -94,8 +101,10 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their summaries."""
+        if not self._table:
+            return
         with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+            formatter.write_dl([(name, entry.summary) for name, entry in self._table.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what is expected to go wrong ends in a sentence."""
@@ -122,7 +131,12 @@ Exit status: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted.
 """
 
 
-@click.group(cls=LazyGroup, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    help=_HELP,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="partq")
 def cli() -> None:
     """Read the options that stand before the command."""

@@ -12,6 +12,10 @@ _EXTRAS = {
     "psutil": "embedded",
     "redis": "embedded",
     "lupa": "simulate",
+    "numpy": "spark",
+    "py4j": "spark",
+    "pyarrow": "spark",
+    "pyspark": "spark",
     "kopf": "operator",
     "kubernetes": "operator",
 }

@@ -1,0 +1,1 @@
+"""`partq pipeline`: the jobs on Spark, as commands."""

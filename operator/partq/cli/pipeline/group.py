@@ -1,0 +1,27 @@
+"""The table of the pipeline's commands, each imported when it runs."""
+
+from collections.abc import Mapping
+
+import click
+
+from partq.cli.commands import Entry, LazyGroup
+
+PIPELINES: Mapping[str, Entry] = {}
+
+_HELP = """Archive queues to Parquet, replay them, and check what happened to them.
+
+Each command is a Spark job. Spark runs in this process, on all cores, unless --master names a
+cluster or the command runs under spark-submit. It needs pip install 'partq[spark]' and Java 17.
+
+\b
+  partq pipeline archive /data/orders --group archive
+  partq pipeline compact /data/orders
+  partq pipeline replay /data/orders --queue orders-copy --rate 1000
+
+Progress goes to standard error; --json prints the result as one JSON object on standard output.
+"""
+
+
+@click.group(cls=LazyGroup, table=PIPELINES, help=_HELP)
+def pipeline() -> None:
+    """Read the options that stand before the command."""

@@ -1,0 +1,155 @@
+"""Runs one job on Spark from the command line: options, signals, and errors as sentences."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from partq.cli.pipeline.display import open_display
+from partq.errors import SettingsError
+
+if TYPE_CHECKING:
+    from partq.spark.pipeline.job import Job
+    from partq.spark.pipeline.watch import Watch
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkChoice:
+    """What the options say of Spark."""
+
+    master: str | None
+    settings: Mapping[str, str]
+
+
+def spark_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where Spark runs; the command gets `spark`, a `SparkChoice`."""
+
+    @wraps(command)
+    def chosen(*, master: str | None, conf: Sequence[str], **others: Any) -> None:
+        command(spark=SparkChoice(master, _settings(conf)), **others)
+
+    chosen = click.option(
+        "--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."
+    )(chosen)
+    return click.option(
+        "--master",
+        envvar="PARTQ_SPARK_MASTER",
+        show_envvar=True,
+        help="Where Spark runs. Default: as submitted, else in this process on all cores.",
+    )(chosen)
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result as one JSON object."
+)
+
+
+def run_job(title: str, spark: SparkChoice, work: Callable[["Job"], T]) -> tuple[T, int]:
+    """Run `work` with a Spark session, and show its progress on standard error.
+
+    Ctrl-C and SIGTERM ask the job to end: its Spark jobs are cancelled, and `work` returns with
+    what is durable, or raises `StoppedError`. A second signal ends the process at once.
+
+    Returns:
+        What `work` returns, and the signal that ended it; 0: none did.
+
+    Raises:
+        PartqError: as `work`; what Spark raises is put into one sentence.
+        click.exceptions.Exit: a signal ended the job before it had anything to return; the exit
+            status is that of shells, 130 for Ctrl-C and 143 for SIGTERM.
+    """
+    # Only here: `--help` needs no Spark.
+    from partq.spark.pipeline.failures import spark_failures
+    from partq.spark.pipeline.job import Job
+    from partq.spark.pipeline.watch import StoppedError, Watch
+
+    with open_display(title) as display:
+        watch = Watch(display.show, display.tell)
+        with spark_failures():
+            job = Job.open(title, watch, master=spark.master, settings=spark.settings)
+            with _signals(watch) as received:
+                try:
+                    return _in_thread(job, work, received), received.number
+                except StoppedError as error:
+                    display.tell(error.message)
+                    raise click.exceptions.Exit(128 + received.number) from error
+
+
+class _Received:
+    """Which signal has come."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.event = threading.Event()
+
+
+@contextmanager
+def _signals(watch: "Watch") -> Iterator[_Received]:
+    """Turn the first SIGINT or SIGTERM into a stop of the job."""
+    received = _Received()
+    if threading.current_thread() is not threading.main_thread():
+        yield received  # of a test: its process keeps its handlers
+        return
+
+    def note(number: int, _: object) -> None:
+        if received.number:
+            sys.exit(128 + number)
+        received.number = number
+        watch.stop()
+        received.event.set()
+
+    before = {each: signal.signal(each, note) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _in_thread(job: "Job", work: Callable[["Job"], T], received: _Received) -> T:
+    """Run `work` in a thread, so that a signal never cuts into a call of the JVM."""
+    from partq.spark.pipeline.watch import StoppedError
+
+    outcome: list[T] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(work(job))
+        except BaseException as error:  # noqa: BLE001  raised again by who waits
+            failure.append(error)
+        finally:
+            received.event.set()
+
+    thread = threading.Thread(target=run, name="job", daemon=True)
+    thread.start()
+    received.event.wait()
+    if received.number:
+        job.stop()
+    thread.join()
+    if not failure:
+        return outcome[0]
+    if received.number and not isinstance(failure[0], StoppedError):
+        # Whatever a cancelled job says, the cause is that it was cancelled.
+        raise StoppedError("stopped before the end; what is durable stays") from failure[0]
+    raise failure[0]
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, str]:
+    """Read `KEY=VALUE`.
+
+    Raises:
+        SettingsError: one is none.
+    """
+    wrong = next((pair for pair in pairs if not pair.partition("=")[0] or "=" not in pair), None)
+    if wrong is not None:
+        raise SettingsError(f"--conf: got {wrong[:80]!r}, expected KEY=VALUE")
+    return {key: value for key, _, value in (pair.partition("=") for pair in pairs)}

@@ -1,0 +1,1 @@
+"""Jobs on Spark: archive a queue, compact an archive, replay it, check it."""

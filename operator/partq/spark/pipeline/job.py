@@ -1,0 +1,32 @@
+"""A job: the Spark session that it runs in, and the watch that is kept over it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+from partq.spark.pipeline.watch import Watch
+from partq.spark.session import open_session
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a job of the pipeline is given."""
+
+    spark: SparkSession
+    watch: Watch
+
+    @classmethod
+    def open(
+        cls, title: str, watch: Watch, *, master: str | None, settings: Mapping[str, str]
+    ) -> Self:
+        """Open the session, quiet but for errors; arguments and errors as `open_session`."""
+        spark = open_session(title, master=master, settings=settings)
+        spark.sparkContext.setLogLevel("ERROR")
+        return cls(spark, watch)
+
+    def stop(self) -> None:
+        """Have the job end, and Spark's part of it at once; from any thread."""
+        self.watch.stop()
+        self.spark.sparkContext.cancelAllJobs()

@@ -1,0 +1,71 @@
+"""How a job tells what it does, and learns that it shall end."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from partq.errors import PartqError
+
+
+class StoppedError(PartqError):
+    """The job was told to end before it was done; what is durable stays."""
+
+    code = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is."""
+
+    done: int
+    """Rows that are durable since the job began."""
+    total: int | None = None
+    """Rows that it will be, as far as is known; None: nobody knows."""
+    detail: str = ""
+    """What else people want to see: the lag, say."""
+
+
+def _nothing(_: object) -> None:
+    """Show nothing."""
+
+
+class Watch:
+    """Carries progress out of a job, and the wish that it ends into it.
+
+    The job runs in one thread; `stop` may come from any.
+
+    Args:
+        on_progress: is called with each `Progress`, in the thread of the job.
+        on_line: is called with each sentence that is worth keeping.
+    """
+
+    def __init__(
+        self,
+        on_progress: Callable[[Progress], None] = _nothing,
+        on_line: Callable[[str], None] = _nothing,
+    ) -> None:
+        self.show = on_progress
+        self.tell = on_line
+        self._stopped = threading.Event()
+
+    def stop(self) -> None:
+        """Have the job end at its next step; a repeat changes nothing."""
+        self._stopped.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the job shall end."""
+        return self._stopped.is_set()
+
+    def wait(self, length_s: float) -> bool:
+        """Wait for so many seconds; True at once when the job shall end."""
+        return self._stopped.wait(length_s)
+
+    def check(self) -> None:
+        """Go on, unless the job shall end.
+
+        Raises:
+            StoppedError: it shall.
+        """
+        if self.is_stopped:
+            raise StoppedError("stopped before the end; what is durable stays")

@@ -1,0 +1,42 @@
+"""The commands of `partq pipeline`: their table, their options, and how their jobs end."""
+
+import importlib
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from partq.cli.commands import cli
+from partq.cli.pipeline.group import PIPELINES
+
+
+def run(*arguments, **options):
+    return CliRunner().invoke(cli, ["pipeline", *arguments], **options)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_command_is_there(name):
+    entry = PIPELINES[name]
+    command = getattr(importlib.import_module(entry.module), entry.attribute)
+
+    assert isinstance(command, click.Command)
+    assert command.name == name
+    assert run(name, "--help").exit_code == 0
+
+
+def test_help_needs_no_spark():
+    names = ["", *PIPELINES]
+    program = (
+        "import sys; sys.modules |= dict.fromkeys(('pyspark', 'pyarrow', 'numpy', 'py4j'))\n"
+        "from partq.cli.commands import cli\n"
+        f"for name in {names!r}:\n"
+        "    try: cli(['pipeline', *name.split(), '--help'])\n"
+        "    except SystemExit as end: assert not end.code, name\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(entry.summary.split(",")[0] in done.stdout for entry in PIPELINES.values())
