@@ -1,0 +1,288 @@
+"""The audit record as bytes: what scripts and brokers write, what archives read and recompute.
+
+The record of a partition is a chain of groups, one for each script that had something to tell. A
+group is a line `1 SEQUENCE AT_MS BROKER_EPOCH BROKER` and its records, one line each: the fields of
+`FIELDS` with tabs between them, empty where a kind has no such thing. Behind the line of a publish
+stand the slots of its messages, u16 each. In names, control characters and `%` are written `%XX`.
+`chain` is the SHA-1 of the chain before it, as 40 hex digits, followed by the bytes of the group.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from partq.core.model import PartitionId
+from partq.errors import UndecodableError
+
+VERSION: Final = 1
+GENESIS: Final = "0" * 40
+"""The chain before a partition's first group."""
+
+KINDS: Final = {
+    "begin": "the record begins, for the partition (stop: where its log ended) or for a group "
+    "(everything in [first, stop) was done before)",
+    "end": "the record of the partition ends, or the group was removed",
+    "claim": "a broker became the owner; [first, stop) is what the log held",
+    "yield": "the owner gave the partition up, for the broker `target` where it named one",
+    "publish": "a batch was stored",
+    "bind": "a member's flow took the partition up, under a new epoch",
+    "deliver": "a window was about to be sent",
+    "ack": "the broker accepted an acknowledgement",
+    "nack": "messages were taken back: cause `nack`, or `ack_timeout`",
+    "release": "a member gave back what it had not begun, from `first` on",
+    "dead_letter": "a message went to the outbox; flags `sent`: its target has stored it",
+    "expired": "messages outlived their time to live, and are done",
+    "pause": "a handoff's attempt paused the deliveries",
+    "drained": "nothing was in flight any more, or the time was up (cause `drain_timeout`)",
+    "lapse": "nobody renewed the pause: the member goes on",
+    "cancel": "the attempt is over: the member goes on",
+    "commit": "the partition passed from `member` to `target`, under a new epoch",
+    "reset": "the cursor was moved to `first`, from `number`, under a new epoch",
+    "seal": "the partition takes no more messages",
+    "trim": "the log's messages [first, stop) were freed",
+}
+"""What a record can tell."""
+
+_TEXT, _NUMBER = 0, 1
+FIELDS: Final[tuple[tuple[str, int], ...]] = (
+    ("kind", _TEXT),
+    ("group", _TEXT),
+    ("member", _TEXT),
+    ("incarnation", _TEXT),
+    ("flow", _NUMBER),
+    ("epoch", _NUMBER),
+    ("attempt", _NUMBER),
+    ("first", _NUMBER),
+    ("stop", _NUMBER),
+    ("delivery", _NUMBER),
+    ("cause", _TEXT),
+    ("append_broker_epoch", _NUMBER),
+    ("producer", _TEXT),
+    ("number", _NUMBER),
+    ("target", _TEXT),
+    ("flags", _TEXT),
+)
+"""What stands in the line of a record, in this order, and whether it is a number."""
+
+_NAMES: Final = tuple(name for name, _ in FIELDS)
+_TEXTS: Final = frozenset(name for name, kind in FIELDS if kind == _TEXT)
+_NAME_AT: Final = {name: at for at, name in enumerate(_NAMES)}
+_FIRST_AT, _STOP_AT = _NAME_AT["first"], _NAME_AT["stop"]
+_PUBLISH: Final = b"publish\t"
+_SPECIAL: Final = {code: f"%{code:02X}" for code in (*range(32), ord("%"), 127)}
+
+_HEAD: Final = struct.Struct("<20s20sI")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    """One record as readers see it; "" and -1 where its kind has no such thing."""
+
+    partition: str
+    sequence: int
+    """Of its group: consecutive in a partition, from 0."""
+    place: int
+    """Inside the group, from 0."""
+    previous: str
+    chain: str
+    at_ms: int
+    """Redis's time, in ms."""
+    kind: str
+    broker: str
+    broker_epoch: int
+    group: str = ""
+    member: str = ""
+    incarnation: str = ""
+    flow: int = -1
+    epoch: int = -1
+    attempt: int = -1
+    first: int = -1
+    stop: int = -1
+    """The record speaks of the offsets [first, stop)."""
+    delivery: int = -1
+    cause: str = ""
+    append_broker_epoch: int = -1
+    producer: str = ""
+    number: int = -1
+    target: str = ""
+    slots: bytes = b""
+    """Of a publish: u16, little-endian, for each offset of [first, stop)."""
+    flags: str = ""
+
+
+COLUMNS: Final = tuple(AuditRecord.__slots__)
+"""The columns of `decode_columns`: the fields of `AuditRecord`."""
+
+
+class AuditGroup(NamedTuple):
+    """One group as it is stored."""
+
+    previous: str
+    chain: str
+    data: bytes
+
+    @property
+    def sequence(self) -> int:
+        """Its place in the partition's record."""
+        return _read_head(self.data)[0]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether `chain` is that of its bytes, after `previous`."""
+        return chain_of(self.previous, self.data) == self.chain
+
+
+def chain_of(previous: str, data: bytes) -> str:
+    """Return the chain after a group of these bytes."""
+    return sha1(previous.encode() + data, usedforsecurity=False).hexdigest()
+
+
+def encode_record(kind: str, *, slots: bytes = b"", **fields: str | int) -> bytes:
+    """Return the bytes of a record; `fields` are named as in `FIELDS`."""
+    line = [""] * len(_NAMES)
+    line[0] = kind
+    for name, value in fields.items():
+        text = value.translate(_SPECIAL) if isinstance(value, str) else str(int(value))
+        line[_NAME_AT[name]] = text
+    return "\t".join(line).encode() + b"\n" + slots
+
+
+def encode_group(
+    previous: str,
+    records: Sequence[bytes],
+    *,
+    sequence: int,
+    at_ms: int,
+    broker: str,
+    broker_epoch: int,
+) -> AuditGroup:
+    """Return the group that a script makes of records; a test compares the two."""
+    head = f"{VERSION} {sequence} {at_ms} {broker_epoch} {broker.translate(_SPECIAL)}\n"
+    data = b"".join((head.encode(), *records))
+    return AuditGroup(previous, chain_of(previous, data), data)
+
+
+def encode_answer(groups: Sequence[AuditGroup]) -> bytes:
+    """Return groups as a broker answers them."""
+    parts: list[bytes] = []
+    for group in groups:
+        previous, chain = bytes.fromhex(group.previous), bytes.fromhex(group.chain)
+        parts += (_HEAD.pack(previous, chain, len(group.data)), group.data)
+    return b"".join(parts)
+
+
+def split_answer(answer: bytes) -> list[AuditGroup]:
+    """Return the groups of an answer; they are not opened.
+
+    Raises:
+        UndecodableError: it is cut off.
+    """
+    groups = []
+    at = 0
+    while at < len(answer):
+        if at + _HEAD.size > len(answer):
+            raise UndecodableError(f"audit: {len(answer) - at} bytes left, no head of a group")
+        previous, chain, size = _HEAD.unpack_from(answer, at)
+        at += _HEAD.size
+        if at + size > len(answer):
+            raise UndecodableError(f"audit: a group of {size} bytes, {len(answer) - at} are there")
+        groups.append(AuditGroup(previous.hex(), chain.hex(), answer[at : at + size]))
+        at += size
+    return groups
+
+
+def decode_group(partition: PartitionId | str, group: AuditGroup) -> list[AuditRecord]:
+    """Return the records of one group, as objects.
+
+    Raises:
+        UndecodableError: the bytes are no group.
+    """
+    columns = decode_columns(partition, [group])
+    return [
+        AuditRecord(**dict(zip(COLUMNS, row, strict=True)))
+        for row in zip(*(columns[name] for name in COLUMNS), strict=True)
+    ]
+
+
+def decode_columns(
+    partition: PartitionId | str, groups: Sequence[AuditGroup]
+) -> dict[str, list[Any]]:
+    """Return the records of groups as columns of equal length, by the names of `COLUMNS`.
+
+    Nothing is verified but the form: `AuditGroup.is_whole` judges the chain.
+
+    Raises:
+        UndecodableError: the bytes are no groups.
+    """
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    lines: list[list[str]] = []
+    slots: list[bytes] = []
+    for group in groups:
+        before = len(lines)
+        try:
+            sequence, at_ms, epoch, broker, at = _read_head(group.data)
+            _read_lines(group.data, at, lines, slots)
+        except (ValueError, IndexError) as error:
+            raise UndecodableError(f"audit of {partition}: a group is broken: {error}") from error
+        count = len(lines) - before
+        columns["sequence"] += [sequence] * count
+        columns["place"] += range(count)
+        columns["previous"] += [group.previous] * count
+        columns["chain"] += [group.chain] * count
+        columns["at_ms"] += [at_ms] * count
+        columns["broker_epoch"] += [epoch] * count
+        columns["broker"] += [broker] * count
+    columns["partition"] = [str(partition)] * len(lines)
+    columns["slots"] = slots
+    try:
+        for name, texts in zip(_NAMES, zip(*lines, strict=True), strict=bool(lines)):
+            columns[name] = list(map(_name if name in _TEXTS else _number, texts))
+    except ValueError as error:
+        raise UndecodableError(f"audit of {partition}: a record is broken: {error}") from error
+    return columns
+
+
+def _read_head(data: bytes) -> tuple[int, int, int, str, int]:
+    """Return sequence, time, broker epoch, broker, and where the records begin.
+
+    Raises:
+        UndecodableError: not of this version.
+        ValueError: broken.
+    """
+    end = data.index(b"\n")
+    version, sequence, at_ms, epoch, broker = data[:end].decode().split(" ", 4)
+    if version != str(VERSION):
+        raise UndecodableError(
+            f"audit: a group of version {version[:20]}, expected {VERSION}: a newer partq wrote it"
+        )
+    return int(sequence), int(at_ms), int(epoch), _name(broker), end + 1
+
+
+def _read_lines(data: bytes, at: int, lines: list[list[str]], slots: list[bytes]) -> None:
+    while at < len(data):
+        end = data.index(b"\n", at)
+        line = data[at:end].decode().split("\t")
+        if len(line) != len(_NAMES):
+            raise ValueError(f"{len(line)} fields, expected {len(_NAMES)}")
+        is_publish = data.startswith(_PUBLISH, at)
+        at = end + 1
+        if is_publish:
+            size = 2 * (int(line[_STOP_AT]) - int(line[_FIRST_AT]))
+            if size < 0 or at + size > len(data):
+                raise ValueError(f"the slots of {line[_FIRST_AT]} to {line[_STOP_AT]} are cut off")
+            slots.append(data[at : at + size])
+            at += size
+        else:
+            slots.append(b"")
+        lines.append(line)
+
+
+def _name(text: str) -> str:
+    return unquote(text) if "%" in text else text
+
+
+def _number(text: str) -> int:
+    return int(text) if text else -1
