@@ -6,7 +6,9 @@
     ├── ForbiddenError           forbidden
     │   └── NotListedError       not_listed
     ├── NotFoundError            unknown_queue, unknown_group, unknown_partition
+    ├── DataLossError            data_loss
     ├── ConflictError            fenced, not_delivered, rewound, member_in_use, ...
+    │   └── RolledBackError      rolled_back
     ├── NotOwnerError            not_owner
     ├── QuotaExceededError       quota_exceeded
     │   └── StoreFullError       store_full
@@ -142,6 +144,12 @@ class UnknownPartitionError(NotFoundError):
     code = "unknown_partition"
 
 
+class DataLossError(PartqError):
+    """What is asked for is no longer stored: every group had done with it, or it has expired."""
+
+    code = "data_loss"
+
+
 class ConflictError(PartqError):
     """The request contradicts what is on record."""
 
@@ -164,6 +172,12 @@ class RewoundError(ConflictError):
     """A cumulative ack is of an older delivery number than the flow's current one."""
 
     code = "rewound"
+
+
+class RolledBackError(ConflictError):
+    """A position is of messages that the store has lost: it has others there by now, or none."""
+
+    code = "rolled_back"
 
 
 class MemberInUseError(ConflictError):

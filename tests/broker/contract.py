@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import ClientResponse
 
 from partq.broker.app import CALLS_OF_ALL
-from partq.broker.calls import Call, CallTable, PlainText, WebSocket
+from partq.broker.calls import Binary, Call, CallTable, PlainText, WebSocket
 from partq.broker.openapi import describe
 from partq.wire.answers import Refusal
 
@@ -38,7 +38,7 @@ def check_answer(method: str, path: str, response: ClientResponse, text: str) ->
         assert status in declared, f"{method} {call.path}: {status} is not declared: {text}"
         answer = call.answers.get(response.status, Refusal)
         kinds = answer if isinstance(answer, tuple) else (answer,)
-    if isinstance(kinds[0], PlainText | WebSocket):
+    if isinstance(kinds[0], PlainText | Binary | WebSocket):
         return
     assert response.content_type == "application/json"
     problems = [problem for kind in kinds if (problem := _problem(text, kind))]

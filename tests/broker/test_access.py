@@ -39,6 +39,9 @@ MAY = {
     f"GET {QUEUE}/producers/{{producer}}": PRODUCERS,
     f"POST {QUEUE}/messages": PRODUCERS,
     f"POST {QUEUE}/browse": {*CONSUMERS, "consume another group"},
+    f"GET {QUEUE}/partitions/{{partition}}/entries": {*CONSUMERS, "consume another group"},
+    f"POST {QUEUE}/positions": {*CONSUMERS, "consume another group"},
+    f"POST {GROUP}/cursors": CONSUMERS,
     f"PUT {QUEUE}/pins/{{pin}}": {*CONSUMERS, "consume another group"},
     f"DELETE {QUEUE}/pins/{{pin}}": {*CONSUMERS, "consume another group"},
     f"GET {GROUP}/flow": CONSUMERS,
@@ -94,6 +97,7 @@ async def test_every_call_lets_through_who_may_make_it_and_nobody_else(token_of,
     token_of["peer"] = running.broker.peer_token  # drawn by the broker, for those of other queues
     assert token_of["peer"]
     names = {"queue": "orders", "group": "workers", "member": "m", "producer": "p", "pin": "x"}
+    names["partition"] = "1.0"
     for call in TABLE:
         path = re.sub(r"{(\w+)}", lambda match: names[match[1]], call.path)
         for who, token in token_of.items():

@@ -32,6 +32,11 @@ class PlainText:
 
 
 @dataclass(frozen=True, slots=True)
+class Binary:
+    """An answer of bytes, as the protocol's page has them."""
+
+
+@dataclass(frozen=True, slots=True)
 class WebSocket:
     """No answer, but a WebSocket of binary frames, as the protocol's page has them."""
 
@@ -46,8 +51,8 @@ class Call:
     roles: frozenset[Role]
     """Of the tokens that may make the call; empty: it needs none."""
     answers: Mapping[int, Any]
-    """By status: the class of the JSON (several: any of them), PlainText, or WebSocket. Statuses of
-    errors are not among them, except where the body is not that of an error."""
+    """By status: the class of the JSON (several: any of them), PlainText, Binary, or WebSocket.
+    Statuses of errors are not among them, except where the body is not that of an error."""
     body: Any
     """The class of the JSON body; None: no body."""
     query: Any

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
 
-from partq.broker.calls import Call, PlainText, WebSocket
+from partq.broker.calls import Binary, Call, PlainText, WebSocket
 from partq.broker.middlewares import STATUS_BY_CODE
 from partq.errors import (
     BadJsonError,
@@ -30,6 +30,7 @@ _PATH_PARAMETERS = {
     "member": "The member's id.",
     "producer": "The producer's id.",
     "pin": "Name of the pin.",
+    "partition": "The partition, as `GENERATION.INDEX`.",
 }
 _ALWAYS: tuple[type[PartqError], ...] = (BadRequestError, InternalError)
 _WITH_TOKEN: tuple[type[PartqError], ...] = (
@@ -78,7 +79,7 @@ def describe(calls: Iterable[Call]) -> dict[str, Any]:
 def _kinds(call: Call) -> list[Any]:
     """Return every class of JSON that a call takes or answers."""
     answers = [kind for answer in call.answers.values() for kind in _alternatives(answer)]
-    kinds = [kind for kind in answers if not isinstance(kind, PlainText | WebSocket)]
+    kinds = [kind for kind in answers if not isinstance(kind, PlainText | Binary | WebSocket)]
     return kinds if call.body is None else [call.body, *kinds]
 
 
@@ -163,6 +164,9 @@ def _response(
     if isinstance(answer, PlainText):
         content = {"text/plain": {"schema": {"type": "string"}}}
         return {"description": "Text.", "content": content}
+    if isinstance(answer, Binary):
+        binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        return {"description": "Bytes; docs/protocol.md has them.", "content": binary}
     found = [schema_of[id(kind)] for kind in _alternatives(answer)]
     schema = found[0] if len(found) == 1 else {"anyOf": found}
     description = _SEVERAL_STATUSES.get(status) or inspect.getdoc(_alternatives(answer)[0])

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -32,6 +32,8 @@ log = logging.getLogger("partq.client")
 CALL_TIMEOUT_S = 5.0
 VIEW_TIMEOUT_S = 2.0
 CLOSE_TIMEOUT_S = 1.0
+FETCH_TIMEOUT = aiohttp.ClientTimeout(total=60.0, sock_connect=VIEW_TIMEOUT_S, sock_read=5.0)
+"""Of an answer of many bytes: as long as some of them keep coming."""
 FIRST_VIEW_BACKOFF_S = 2.0
 """The longest pause between two tries to find a queue."""
 TELL_S = 15.0
@@ -98,17 +100,20 @@ class Session:
         """Ask the broker at `url` to do what `path` says; returns and raises as `get`."""
         return await self.call("POST", url, path)
 
-    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, urls: Sequence[str] = ()
+    ) -> Any:
         """Return the answer of the first broker that gives one; any of them will do.
 
-        One that does not answer may have done what was asked: ask for what can be repeated.
+        `urls`: which are asked; none: those that the session was made with. One that does not
+        answer may have done what was asked: ask for what can be repeated.
 
         Raises:
             UnavailableError: none does.
             PartqError: one refuses, and so would the others.
         """
         reasons = []
-        for url in self.seeds:
+        for url in urls or self.seeds:
             try:
                 return await self.call(method, url, path, body)
             except NOT_REACHED as error:
@@ -129,6 +134,19 @@ class Session:
                     return json.loads(answer)
                 except ValueError as error:
                     raise InternalError(f"{url}: the answer is not JSON: {error}") from error
+            raise _error_of(response.status, answer, where)
+
+    async def fetch(self, url: str, path: str, query: Mapping[str, int]) -> bytes:
+        """Return the bytes that the broker at `url` answers under the queue's `path`.
+
+        Raises as `get`.
+        """
+        where = url + self._path + path
+        params: dict[str, str | int] = {**self._query, **query}
+        async with self._open().get(where, params=params, timeout=FETCH_TIMEOUT) as response:
+            answer = await _read(response)
+            if response.status == 200:
+                return answer
             raise _error_of(response.status, answer, where)
 
     async def connect(self, url: str, path: str) -> aiohttp.ClientWebSocketResponse:

@@ -77,6 +77,17 @@ class Trim(NamedTuple):
     """The lowest offset that a group or a pin holds."""
 
 
+class LogBounds(NamedTuple):
+    """What a log holds, and who appended what lies below some offsets."""
+
+    first: Offset
+    """The first offset that is in the log."""
+    end: Offset
+    """The offset of the next message."""
+    epochs: list[BrokerEpoch]
+    """Per offset: of the message just below it; 0: the log does not have it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A stored batch."""
@@ -173,6 +184,25 @@ class Log:
             )
             entries += [_entry(*raw) for raw in raw_entries]
         return entries
+
+    async def read_positions(
+        self, partition: PartitionId, offsets: Sequence[int], *, broker_epoch: BrokerEpoch
+    ) -> LogBounds:
+        """Return what the log holds, and under which broker epochs the messages below came.
+
+        Raises:
+            FencedError: another broker has claimed the partition.
+        """
+        answer = await self._store.run(
+            "read_positions",
+            [self._keys.meta(partition), self._keys.log(partition)],
+            [broker_epoch, *offsets],
+            lane=Lane.BULK,
+        )
+        if answer == 0:
+            raise _fenced(partition, broker_epoch)
+        first, end, *epochs = map(int, answer)
+        return LogBounds(Offset(first), Offset(end), list(map(BrokerEpoch, epochs)))
 
     async def trim(
         self, partition: PartitionId, *, broker_epoch: BrokerEpoch, expired: int = 0

@@ -1,0 +1,63 @@
+"""Positions in logs, and a group's cursors that are moved to some, over HTTP."""
+
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from partq.broker.calls import CONSUMERS, Calls
+from partq.broker.middlewares import json_response
+from partq.broker.positions import advance, check, find_position
+from partq.broker.routes.access import enter, group_of
+from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.core.model import PartitionId
+from partq.errors import BadRequestError, UnknownPartitionError
+from partq.wire.bodies import decode
+from partq.wire.positions import CursorResults, CursorsBody, PositionResults, PositionsBody
+
+calls = Calls()
+
+
+@calls.add(
+    "POST",
+    "/v1/queues/{queue}/positions",
+    roles=CONSUMERS,
+    body=PositionsBody,
+    answers={200: PositionResults},
+    errors=(UnknownPartitionError,),
+)
+async def find(request: web.Request) -> web.Response:
+    """Show positions, and what each log holds; each partition is answered by its owner."""
+    broker, _ = enter(request)
+    body = decode(await request.read(), PositionsBody)
+    check(body)
+    named(broker, list(body.offsets or ()))
+    partitions = named(broker, body.partitions or list(body.offsets or ()))
+    work = partial(find_position, broker, body=body)
+    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+
+
+@calls.add(
+    "POST",
+    "/v1/queues/{queue}/groups/{group}/cursors",
+    roles=CONSUMERS,
+    body=CursorsBody,
+    answers={200: CursorResults},
+    errors=(UnknownPartitionError,),
+)
+async def advance_group(request: web.Request) -> web.Response:
+    """Move a group's cursors forward to positions; each partition is judged on its own."""
+    broker, _ = enter(request)
+    group = await group_of(request, broker)
+    body = decode(await request.read(), CursorsBody)
+    if not body.positions:
+        raise BadRequestError("cursors: no position; give one for each partition that is meant")
+    named(broker, list(body.positions))
+    partitions = named(broker, body.partitions or list(body.positions))
+    if missing := sorted(set(map(str, partitions)) - body.positions.keys()):
+        raise BadRequestError(f"cursors: no position for partition {missing[0]}; give it one")
+
+    async def work(partition: PartitionId) -> dict[str, Any]:
+        return await advance(broker, partition, group, body.positions[str(partition)])
+
+    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))

@@ -1,0 +1,344 @@
+"""Reading the logs of a queue as they are stored, for who keeps its progress elsewhere."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+from urllib.parse import quote
+
+from partq.client import tasks
+from partq.client.owners import Owners
+from partq.core.model import PartitionId
+from partq.errors import BadRequestError, InternalError, RolledBackError
+from partq.wire import entries as wire
+from partq.wire.entries import Entries, StoredBatch
+
+__all__ = ["Bounds", "LogPosition", "LogReader", "StoredBatch", "Where"]
+
+FETCH_BYTES = 4 * 1024 * 1024
+"""How much of a log is fetched at once, in bytes."""
+TIMEOUT_S = 30.0
+
+Where = Literal["earliest", "latest"] | Mapping[str, Any]
+"""`earliest`, `latest`, or one of {"at_ms": int}, {"group": name}, {"offsets": {partition: int}}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a partition's log holds: the offsets [first, end)."""
+
+    first: int
+    end: int
+    end_epoch: int
+    """The broker epoch under which the last message was appended; 0: none is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """A place between two messages of a partition, and what the log held when it was told."""
+
+    partition: PartitionId
+    append_broker_epoch: int
+    """Of the message at `offset` - 1; 0: none is stored there, so it cannot be checked."""
+    offset: int
+    """Of the next message."""
+    first: int = 0
+    end: int = 0
+
+
+class LogReader:
+    """Reads stored batches, unopened; nothing is delivered or acknowledged. Use it in `async with`.
+
+    Every call is repeated over changes of brokers and failures, at most for `timeout_s`.
+
+    Args:
+        url: of a broker, or several with commas between them.
+        queue: its name.
+        token: of a consumer, or of an administrator.
+        namespace: of the queue, where that shall be checked.
+        ca_file: certificates of who may sign the brokers'; None: the system's.
+        timeout_s: for how long a partition that nobody serves is waited for, in seconds.
+        fetch_bytes: how much of a log is fetched at once, 1 to 16 MiB. One reading of `entries`
+            holds twice as much at the most, or two batches where these are larger.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        queue: str,
+        token: str | None = None,
+        namespace: str | None = None,
+        ca_file: str | Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        fetch_bytes: int = FETCH_BYTES,
+    ) -> None:
+        if not 1 <= fetch_bytes <= wire.MAX_BYTES:
+            raise BadRequestError(f"fetch_bytes {fetch_bytes}; expected 1 to {wire.MAX_BYTES}")
+        self._owners = Owners.open(
+            url, queue=queue, token=token, namespace=namespace, ca_file=ca_file, timeout_s=timeout_s
+        )
+        self._fetch_bytes = fetch_bytes
+        self._fetching: set[asyncio.Task[Entries]] = set()
+
+    async def __aenter__(self) -> Self:
+        """Open the connections; nothing is asked yet."""
+        await self._owners.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop every reading and close the connections."""
+        try:
+            await tasks.stop(*self._fetching)
+        finally:
+            await self._owners.__aexit__(kind, error, traceback)
+
+    # ---- places ---------------------------------------------------------------------------------
+
+    async def partitions(self) -> list[PartitionId]:
+        """Return every partition, by generation and index.
+
+        The messages of a key are in one partition of each generation; those of an older generation
+        come before those of a newer one.
+        """
+        return await self._owners.checked(None)
+
+    async def bounds(
+        self, partitions: Iterable[PartitionId] | None = None
+    ) -> dict[PartitionId, Bounds]:
+        """Return what the logs hold; None: of all partitions. Raises as `positions`."""
+        found = await self.positions("latest", partitions)
+        return {
+            partition: Bounds(each.first, each.end, each.append_broker_epoch)
+            for partition, each in found.items()
+        }
+
+    async def positions(
+        self, where: Where, partitions: Iterable[PartitionId] | None = None
+    ) -> dict[PartitionId, LogPosition]:
+        """Return a position in each partition; None: in all, of offsets in theirs.
+
+        Args:
+            where: `earliest`, the first message that is stored; `latest`, behind the last one;
+                {"at_ms": int}, the first message that was stored then or later, by Redis's clock;
+                {"group": name}, the cursor of a consumer group; {"offsets": {partition: int}},
+                these offsets as they are: compare them with `first` and `end`.
+            partitions: which.
+
+        Raises:
+            BadRequestError: `where` is none of these.
+            UnknownPartitionError, UnknownGroupError: there is none of this name.
+            UnavailableError: a partition had no broker in time.
+        """
+        asked = _where(where)
+        if partitions is None and "offsets" in asked:
+            partitions = asked["offsets"].keys()
+        wanted = await self._owners.checked(partitions)
+        if "offsets" in asked:
+            offsets = {str(partition): at for partition, at in asked["offsets"].items()}
+            if missing := [str(each) for each in wanted if str(each) not in offsets]:
+                raise BadRequestError(f"positions: no offset for partition {missing[0]}")
+            asked = {"offsets": offsets}
+
+        def body(names: list[PartitionId]) -> dict[str, Any]:
+            return {**asked, "partitions": [str(name) for name in names]}
+
+        found = await self._owners.ask_each("POST", "/positions", wanted, body)
+        return {partition: _position(partition, found[partition]) for partition in wanted}
+
+    # ---- messages -------------------------------------------------------------------------------
+
+    async def entries(
+        self,
+        partition: PartitionId,
+        start: int | LogPosition,
+        stop: int | LogPosition | None = None,
+    ) -> AsyncIterator[StoredBatch]:
+        """Yield the stored batches that hold the messages [start, stop), in their order.
+
+        The first one may begin below `start`, the last one end above `stop`. The next ones are
+        fetched while those before are worked on. What is to be read may be trimmed meanwhile: a
+        cursor of a group, or a pin, keeps it.
+
+        Args:
+            partition: of which.
+            start: offset of the first message; as a position it is checked, too.
+            stop: behind the last message; as a position it is checked, too. None: the end of the
+                log as of now.
+
+        Raises:
+            DataLossError: what is to be read is no longer stored; nothing is passed over.
+            RolledBackError: the store has lost messages, so that the log ends below `start` or
+                `stop`, or has others by now in the place of those of the position, or of those
+                that were yielded.
+            UnknownPartitionError: the queue does not have it.
+            UnavailableError: the partition had no broker in time.
+        """
+        at, epoch = (start, 0) if isinstance(start, int) else _place(start)
+        if stop is None:
+            stop = (await self.positions("latest", [partition]))[partition]
+        end, end_epoch = (stop, 0) if isinstance(stop, int) else _place(stop)
+        await self._owners.checked([partition])
+        if at < end or epoch:
+            fetching = self._fetch(partition, at, epoch)
+        else:
+            return
+        try:
+            while True:
+                found = await fetching
+                _check_end(partition, found, end)
+                following = at
+                if found.batches:
+                    last = found.batches[-1]
+                    following, epoch = last.first + last.count, last.append_broker_epoch
+                if following < end:
+                    if following <= at:
+                        raise InternalError(
+                            f"partition {partition}: the broker shows nothing at {at}, though the "
+                            f"log goes on to {found.end}"
+                        )
+                    fetching = self._fetch(partition, following, epoch)
+                for batch in found.batches:
+                    if batch.first >= end:
+                        break
+                    if end <= batch.first + batch.count:
+                        _check_epoch(partition, end, end_epoch, batch.append_broker_epoch)
+                    yield batch
+                if following >= end:
+                    return
+                at = following
+        finally:
+            fetching.cancel()
+
+    def _fetch(self, partition: PartitionId, at: int, epoch: int) -> asyncio.Task[Entries]:
+        query = {"from": at, "max_bytes": self._fetch_bytes, "append_broker_epoch": epoch}
+        path = f"/partitions/{partition}/entries"
+
+        async def fetch(url: str) -> Entries:
+            return wire.decode(await self._owners.session.fetch(url, path, query))
+
+        async def run() -> Entries:
+            return await self._owners.at_owner(partition, fetch)
+
+        task = asyncio.create_task(run(), name=f"fetching {partition} from {at}")
+        self._fetching.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Entries]) -> None:
+        self._fetching.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever has stopped reading does not want to hear of it
+
+    # ---- progress -------------------------------------------------------------------------------
+
+    async def commit(
+        self, group: str, positions: Mapping[PartitionId, LogPosition]
+    ) -> dict[PartitionId, int]:
+        """Move cursors of a group forward, and return where they are; for a reader of its own.
+
+        All below a position counts as acknowledged. Where the group is farther already, nothing
+        changes, so a commit can be repeated. Each partition is judged on its own: after an error
+        some may have been moved.
+
+        Raises:
+            ConflictError: a member of the group is connected and has the partition.
+            RolledBackError: the position is of messages that the store has lost.
+            UnknownGroupError, UnknownPartitionError: there is none of this name.
+            UnavailableError: a partition had no broker in time.
+        """
+        wanted = await self._owners.checked(positions)
+        path = f"/groups/{quote(group, safe='')}/cursors"
+
+        def body(names: list[PartitionId]) -> dict[str, Any]:
+            return {
+                "positions": {
+                    str(name): {
+                        "offset": positions[name].offset,
+                        "append_broker_epoch": positions[name].append_broker_epoch,
+                    }
+                    for name in names
+                }
+            }
+
+        found = await self._owners.ask_each("POST", path, wanted, body)
+        return {partition: _number(found[partition], "cursor") for partition in wanted}
+
+    async def pin(self, name: str, offsets: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
+        """Keep what is stored from offsets on, whatever the groups acknowledge, for ten minutes.
+
+        A repeat renews the pin, and moves it. Returns from where on each log is kept: higher than
+        asked for where messages are no longer stored.
+
+        Raises:
+            QuotaExceededError: a partition has too many pins.
+            UnknownPartitionError: there is none of this name.
+            UnavailableError: a partition had no broker in time.
+        """
+        wanted = await self._owners.checked(offsets)
+
+        def body(names: list[PartitionId]) -> dict[str, Any]:
+            return {"offsets": {str(each): offsets[each] for each in names}}
+
+        found = await self._owners.ask_each("PUT", f"/pins/{quote(name, safe='')}", wanted, body)
+        return {partition: _number(found[partition], "offset") for partition in wanted}
+
+    async def unpin(self, name: str) -> None:
+        """Let go of what a pin holds, in every partition; one that is not there is no error."""
+        wanted = await self._owners.checked(None)
+
+        def body(names: list[PartitionId]) -> dict[str, Any]:
+            return {"partitions": [str(each) for each in names]}
+
+        await self._owners.ask_each("DELETE", f"/pins/{quote(name, safe='')}", wanted, body)
+
+
+def _where(where: Where) -> dict[str, Any]:
+    """Return what the call asks for."""
+    if isinstance(where, str):
+        if where in ("earliest", "latest"):
+            return {"to": where}
+    elif len(where) == 1 and where.keys() <= {"at_ms", "group", "offsets"}:
+        return dict(where)
+    raise BadRequestError(
+        f"positions: got {where!r}; expected earliest, latest, or one of at_ms, group and offsets"
+    )
+
+
+def _place(position: LogPosition) -> tuple[int, int]:
+    return position.offset, position.append_broker_epoch
+
+
+def _position(partition: PartitionId, answer: Mapping[str, Any]) -> LogPosition:
+    names = ("append_broker_epoch", "offset", "first", "end")
+    return LogPosition(partition, *(_number(answer, name) for name in names))
+
+
+def _number(answer: Mapping[str, Any], name: str) -> int:
+    value = answer.get(name)
+    if not isinstance(value, int):
+        raise InternalError(f"the broker's answer is unusable: {name} is {value!r}")
+    return value
+
+
+def _check_end(partition: PartitionId, found: Entries, end: int) -> None:
+    if found.end < end:
+        raise RolledBackError(
+            f"partition {partition}: the log ends at {found.end}, below {end}: the store has lost "
+            "messages, or the end to read up to is not one of this queue"
+        )
+
+
+def _check_epoch(partition: PartitionId, offset: int, known: int, stored: int) -> None:
+    if known and known != stored:
+        raise RolledBackError(
+            f"partition {partition}: the message below {offset} was appended under broker epoch "
+            f"{stored}; the position says {known}: the store has lost what the position speaks of"
+        )
