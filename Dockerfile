@@ -1,7 +1,9 @@
-# One image; the argument picks the process: `operator`, `broker`, or any other command of partq.
+# Two images. The argument picks the process: `operator`, `broker`, or any other command of partq.
 #
-#   docker build -t partq .
-#   docker build -t partq --build-arg BASE=localhost/base:bookworm .    any base with Python >= 3.11
+#   docker build -t partq .                             everything but Spark
+#   docker build -t partq-spark --target spark .        jobs of Spark, drivers and executors
+#   docker build --build-arg BASE=localhost/base:bookworm .    any base with Python >= 3.11; for
+#                                                       Spark one of Debian's, with Java in its archive
 ARG BASE=python:3.12-slim-bookworm
 
 # What partq depends on has a layer of its own: that changes seldom, and is most of what is built,
@@ -24,6 +26,49 @@ COPY operator ./operator
 RUN /opt/pip/bin/pip --python /opt/partq/bin/python3 install --root /added \
        --no-cache-dir --constraint constraints.txt ".[operator,broker,cli]"
 
+# Spark, in the same way: pyspark is all of it, Java's part too. Its examples are not used.
+FROM dependencies AS spark-dependencies
+COPY constraints-spark.txt ./
+RUN /opt/pip/bin/pip --python /opt/partq/bin/python3 install --root /added \
+       --no-cache-dir --requirement constraints-spark.txt \
+    && cd /added/opt/partq/lib/python3*/site-packages \
+    && rm -rf pyspark/data pyspark/examples pyarrow/include \
+    && find . -depth -name tests -type d -exec rm -rf {} +
+
+FROM ${BASE} AS java-dependencies
+# The folder: minimal images lack it, and Java's package does not expect that. The user: Hadoop's
+# libraries, which Spark reads files with, ask for the name of the one they run as.
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
+    && apt-get install --yes --no-install-recommends default-jre-headless tini \
+    && apt-get clean && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 65532 --user-group --no-create-home --home-dir /tmp --shell /usr/sbin/nologin partq
+
+FROM java-dependencies AS spark
+COPY --from=dependencies /opt/partq /opt/partq
+COPY --from=spark-dependencies /added/opt/partq /opt/partq
+# Where Spark looks for itself, and mounts its settings into pods.
+RUN mkdir -p /opt/spark/conf /opt/spark/pod-template \
+    && ln -s /opt/partq/lib/python3*/site-packages/pyspark/bin \
+             /opt/partq/lib/python3*/site-packages/pyspark/jars \
+             /opt/partq/lib/python3*/site-packages/pyspark/python \
+             /opt/partq/lib/python3*/site-packages/pyspark/sbin /opt/spark/
+COPY --from=build /added/opt/partq /opt/partq
+COPY image/pipeline.py /opt/partq/pipeline.py
+ENV JAVA_HOME=/usr/lib/jvm/default-java \
+    SPARK_HOME=/opt/spark \
+    PATH=/opt/partq/bin:$PATH \
+    PYSPARK_PYTHON=/opt/partq/bin/python3 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    USER=partq
+USER 65532:65532
+# Of a read-only file system this is the one place to write to: mount a volume at /tmp.
+WORKDIR /tmp
+ENTRYPOINT ["tini", "-s", "--", "python3", "-P", "-m", "partq.spark.container"]
+CMD ["--help"]
+
+# The last one is what is built unless another is asked for.
 FROM ${BASE}
 COPY --from=dependencies /opt/partq /opt/partq
 COPY --from=build /added/opt/partq /opt/partq

@@ -121,6 +121,21 @@ def test_what_is_mounted_in_a_folder_is_found_the_innermost_first():
     assert found == ["/cache/a/root/proc", "/cache/a/root", "/cache/a"]
 
 
+def test_stages_that_take_long_are_kept_by_name_those_of_spark_for_spark_alone():
+    dockerfile = (Path(__file__).parents[1] / "Dockerfile").read_text(encoding="utf-8")
+    assert images.lasting_stages(dockerfile, None) == ["dependencies"]
+    for_spark = images.lasting_stages(dockerfile, images.SPARK)
+    assert for_spark == ["dependencies", "spark-dependencies", "java-dependencies"]
+    assert images.lasting_stages("FROM scratch\nCOPY a /a\n", None) == []
+
+
+def test_the_image_that_is_built_unasked_has_nothing_of_spark():
+    dockerfile = (Path(__file__).parents[1] / "Dockerfile").read_text(encoding="utf-8")
+    last = dockerfile[dockerfile.rindex("\nFROM ") :]
+    assert last.startswith("\nFROM ${BASE}\n")
+    assert set(re.findall(r"--from=(\S+)", last)) == {"dependencies", "build"}
+
+
 LISTING = """\
 :env:.timeout='9'
 global.cert='/etc/mine.crt'
@@ -182,6 +197,14 @@ def test_a_given_cluster_needs_an_image_that_it_can_pull(tmp_path):
     cluster = ExistingCluster(tmp_path / "config", {})
     with pytest.raises(ClusterError, match="E2E_IMAGE=REGISTRY/partq:e2e"):
         cluster.project_image(tmp_path, "partq:e2e")
+
+
+def test_a_given_cluster_takes_its_image_for_spark_from_elsewhere(tmp_path):
+    environ = {"E2E_IMAGE": "r.example/partq:1", "E2E_SPARK_IMAGE": "r.example/partq-spark:2"}
+    cluster = ExistingCluster(tmp_path / "config", environ)
+    assert cluster.spark_image(tmp_path, "partq-spark:e2e") == "r.example/partq-spark:2"
+    with pytest.raises(ClusterError, match=r"--target spark .*E2E_SPARK_IMAGE=REG"):
+        ExistingCluster(tmp_path, {}).spark_image(tmp_path, "partq-spark:e2e")
 
 
 def test_the_cache_is_where_the_user_wants_it(tmp_path):

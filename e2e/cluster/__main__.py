@@ -4,6 +4,7 @@ up                              make it, or find it there
 down                            remove it
 run COMMAND...                  run a command where the cluster is reached, KUBECONFIG set
 image project CONTEXT NAME      build the image of a checkout and load it; prints its name
+image spark CONTEXT NAME        the same with its image for jobs of Spark
 image redis NAME                have an image of Redis of that name
 binaries [--only apiserver|helm]   have the binaries; prints their folder
 """
@@ -49,11 +50,15 @@ def _use(cluster: Cluster, arguments: argparse.Namespace) -> None:
             command = cluster.command(*arguments.argv)
             os.execvpe(command[0], command, {**os.environ, **cluster.environment()})  # noqa: S606 - its arguments are ours
         case "image":
-            if arguments.kind == "project":
-                name = cluster.project_image(arguments.context, arguments.name)
-                sys.stdout.write(f"{name}\n")
-            else:
-                cluster.redis_image(arguments.name)
+            match arguments.kind:
+                case "project":
+                    name = cluster.project_image(arguments.context, arguments.name)
+                    sys.stdout.write(f"{name}\n")
+                case "spark":
+                    name = cluster.spark_image(arguments.context, arguments.name)
+                    sys.stdout.write(f"{name}\n")
+                case _:
+                    cluster.redis_image(arguments.name)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -67,9 +72,10 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("down")
     commands.add_parser("run").add_argument("argv", nargs=argparse.REMAINDER)
     kinds = commands.add_parser("image").add_subparsers(dest="kind", required=True)
-    project = kinds.add_parser("project")
-    project.add_argument("context", type=Path)
-    project.add_argument("name")
+    for kind in ("project", "spark"):
+        project = kinds.add_parser(kind)
+        project.add_argument("context", type=Path)
+        project.add_argument("name")
     kinds.add_parser("redis").add_argument("name")
     commands.add_parser("binaries").add_argument("--only", choices=["apiserver", "helm"])
     return parser

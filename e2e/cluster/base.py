@@ -54,6 +54,14 @@ class Cluster(ABC):
         """
 
     @abstractmethod
+    def spark_image(self, context: Path, name: str) -> str:
+        """Make the project's image for jobs of Spark available to pods; as `project_image`.
+
+        Raises:
+            ClusterError: it could not be built or loaded.
+        """
+
+    @abstractmethod
     def redis_image(self, name: str) -> None:
         """See that pods can use an image of Redis by `name`, the chart's own.
 

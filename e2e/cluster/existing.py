@@ -6,6 +6,9 @@ from pathlib import Path
 
 from e2e.cluster.base import Cluster
 from e2e.cluster.commands import ClusterError
+from e2e.cluster.images import SPARK
+
+_IMAGE, _SPARK_IMAGE = "E2E_IMAGE", "E2E_SPARK_IMAGE"
 
 
 class ExistingCluster(Cluster):
@@ -13,7 +16,7 @@ class ExistingCluster(Cluster):
 
     def __init__(self, kubeconfig: Path, environ: Mapping[str, str] = os.environ) -> None:
         self._kubeconfig = kubeconfig.absolute()
-        self._image = environ.get("E2E_IMAGE", "")
+        self._images = {name: environ.get(name, "") for name in (_IMAGE, _SPARK_IMAGE)}
 
     @property
     def kubeconfig(self) -> Path:
@@ -39,12 +42,23 @@ class ExistingCluster(Cluster):
         Raises:
             ClusterError: E2E_IMAGE is not set.
         """
-        if not self._image:
-            raise ClusterError(
-                f"build {context}, push it where the cluster of E2E_KUBECONFIG can pull it, and "
-                f"name it: E2E_IMAGE=REGISTRY/{name}"
-            )
-        return self._image
+        return self._get(_IMAGE, f"docker build {context}", name)
+
+    def spark_image(self, context: Path, name: str) -> str:
+        """Return the image of E2E_SPARK_IMAGE, which somebody has put where the cluster finds it.
+
+        Raises:
+            ClusterError: E2E_SPARK_IMAGE is not set.
+        """
+        return self._get(_SPARK_IMAGE, f"docker build --target {SPARK} {context}", name)
 
     def redis_image(self, name: str) -> None:
         """Do nothing: the cluster pulls it."""
+
+    def _get(self, variable: str, build: str, name: str) -> str:
+        if image := self._images[variable]:
+            return image
+        raise ClusterError(
+            f"build the image ({build}), push it where the cluster of E2E_KUBECONFIG can pull it, "
+            f"and name it: {variable}=REGISTRY/{name}"
+        )

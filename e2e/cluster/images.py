@@ -17,8 +17,10 @@ _PACKAGES = ("buildah", "debootstrap")
 _TIMEOUT_S = 900.0
 _MAX_LAYERS = 100  # about 3 GB
 _SCRATCH = "scratch-"
-_DEPENDENCIES = re.compile(r"^FROM .* AS dependencies$", re.MULTILINE)
-"""The stage of a Dockerfile that takes most of the time and changes seldom."""
+_STAGE = re.compile(r"^FROM .* AS (?P<name>\S+)$", re.MULTILINE)
+_DEPENDENCIES = "dependencies"
+SPARK = "spark"
+"""The stage of the Dockerfile that is the image for Spark; the other image is the last one."""
 _USELESS = (
     "usr/share/doc",
     "usr/share/locale",
@@ -35,6 +37,17 @@ def full_name(name: str) -> str:
         return f"docker.io/library/{name}"
     is_host = "." in host or ":" in host or host == "localhost"
     return name if is_host else f"docker.io/{name}"
+
+
+def lasting_stages(dockerfile: str, target: str | None) -> list[str]:
+    """Return the stages to be kept by a name: those that take most of the time and change seldom.
+
+    Their names end in `dependencies`; those of Spark are only for the stage of Spark.
+    """
+    stages = [match["name"] for match in _STAGE.finditer(dockerfile)]
+    if target is None:
+        return [name for name in stages if name == _DEPENDENCIES]
+    return [name for name in stages if name.endswith(_DEPENDENCIES)]
 
 
 def mounts_below(folder: Path, mounts: str) -> list[str]:
@@ -74,8 +87,13 @@ class Builder:
             self._build(context, dockerfile, PAUSE_IMAGE)
             return self._archive(PAUSE_IMAGE)
 
-    def project(self, context: Path, name: str) -> Path:
+    def project(self, context: Path, name: str, stage: str | None = None) -> Path:
         """Return an archive of the project's image, built on Debian with the settings of our pip.
+
+        Args:
+            context: a checkout.
+            name: of the image.
+            stage: of its Dockerfile; None: the last one.
 
         Raises:
             ClusterError: the build failed; the message shows its end.
@@ -85,13 +103,11 @@ class Builder:
             say(f"building {name}")
             volumes = pip_settings.mounts(scratch)
             base, dockerfile = f"BASE={_BASE}", context / "Dockerfile"
-            if _DEPENDENCIES.search(dockerfile.read_text(encoding="utf-8")):
+            for each in lasting_stages(dockerfile.read_text(encoding="utf-8"), stage):
                 # With a name it outlives the layers that are removed when there are many.
-                kept = "localhost/dependencies"
-                self._build(
-                    context, dockerfile, kept, base=base, volumes=volumes, target="dependencies"
-                )
-            self._build(context, dockerfile, name, base=base, volumes=volumes)
+                kept = f"localhost/{each}"
+                self._build(context, dockerfile, kept, base=base, volumes=volumes, target=each)
+            self._build(context, dockerfile, name, base=base, volumes=volumes, target=stage)
             return self._archive(name)
 
     def redis(self, name: str) -> Path:

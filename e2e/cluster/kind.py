@@ -5,6 +5,7 @@ from pathlib import Path
 
 from e2e.cluster.base import Cluster
 from e2e.cluster.commands import ClusterError, run, say
+from e2e.cluster.images import SPARK
 from e2e.cluster.local import default_state
 
 _NAME = "partq-e2e"
@@ -73,10 +74,22 @@ class KindCluster(Cluster):
         Raises:
             ClusterError: docker or kind failed.
         """
-        say(f"building {name}")
-        run(["docker", "build", "--tag", name, str(context)], timeout_s=_BUILD_TIMEOUT_S)
-        run(["kind", "load", "docker-image", "--name", _NAME, name], timeout_s=300)
-        return name
+        return self._load(context, name)
+
+    def spark_image(self, context: Path, name: str) -> str:
+        """Build the image for Spark with Docker and load it into the node.
+
+        Raises:
+            ClusterError: docker or kind failed.
+        """
+        return self._load(context, name, "--target", SPARK)
 
     def redis_image(self, name: str) -> None:
         """Do nothing: the node pulls it."""
+
+    def _load(self, context: Path, name: str, *options: str) -> str:
+        say(f"building {name}")
+        build = ["docker", "build", *options, "--tag", name, str(context)]
+        run(build, timeout_s=_BUILD_TIMEOUT_S)
+        run(["kind", "load", "docker-image", "--name", _NAME, name], timeout_s=300)
+        return name

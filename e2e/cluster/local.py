@@ -13,7 +13,7 @@ from e2e.cluster import binaries, certificates, configuration, debian, volumes
 from e2e.cluster.base import Cluster
 from e2e.cluster.commands import ClusterError, alone_in, run, say, tail, wait_for
 from e2e.cluster.configuration import API_SERVICE_IP, NODE_IP, NODE_NAME, Layout
-from e2e.cluster.images import Builder
+from e2e.cluster.images import SPARK, Builder
 from e2e.cluster.machine import Machine
 
 _UP_TIMEOUT_S = 120.0
@@ -88,6 +88,15 @@ class LocalCluster(Cluster):
             ClusterError: it could not be built or loaded.
         """
         self.load_image(self._images.project(context, name))
+        return name
+
+    def spark_image(self, context: Path, name: str) -> str:
+        """Build the image for Spark in `context` on a base of Debian, and load it.
+
+        Raises:
+            ClusterError: it could not be built or loaded.
+        """
+        self.load_image(self._images.project(context, name, SPARK))
         return name
 
     def redis_image(self, name: str) -> None:
