@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.client.batching import BatchLimits
+from partq.client.batching import BatchLimits, ReadyBatch
 from partq.client.pipeline import Pipeline
 from partq.core.model import PartitionId
 from partq.errors import InternalError, NotStoredError, OutcomeUnknownError
@@ -291,3 +291,65 @@ def test_brokers_that_name_each_other_are_not_asked_in_a_tight_loop():
     line.pipeline.moved(0.0, is_elsewhere=True)
     assert line.sent(0.0) == []
     assert line.sent(LATER)
+
+
+def ready(*contents: bytes) -> ReadyBatch:
+    encoded = batch.encode_messages([Message("k", content) for content in contents])
+    return ReadyBatch(batch.encode(encoded, [7] * len(encoded)), len(encoded), 50)
+
+
+def line_of_ready_batches():
+    line = Line(first=40)
+    for contents in ((b"a", b"b"), (b"c",)):
+        line.pipeline.add_batch(ready(*contents), line.fate, TIMEOUT_S)
+    return line
+
+
+def test_a_ready_batch_goes_out_as_it_is_behind_what_was_gathered():
+    line = Line(max_count=10).add(b"0")
+    line.pipeline.add_batch(ready(b"a", b"b"), line.fate, TIMEOUT_S)
+    line.pipeline.add_batch(ready(b"c"), line.fate, TIMEOUT_S)
+    assert line.sent() == [(1, 0, [b"0"]), (2, 1, [b"a", b"b"]), (3, 3, [b"c"])]
+
+
+def test_a_ready_batch_is_cut_where_the_broker_knows_its_beginning():
+    line = line_of_ready_batches()
+    line.sent()
+    line.refused(1, "resend_from", due=41)
+    line.refused(2, "out_of_sequence", due=41)
+    assert line.sent(LATER) == [(3, 41, [b"b"]), (4, 42, [b"c"])]
+
+
+def line_of_fixed_numbers(*deadlines):
+    """A batch of two and one of one message, whose numbers stand for them and no others."""
+    line = Line(ids=())
+    line.pipeline = Pipeline(
+        PARTITION,
+        producer="first",
+        first=40,
+        limits=BatchLimits(max_count=2, max_bytes=1000, codec=Codec.NONE),
+        next_producer=lambda _: None,
+        give_back=lambda count, _: setattr(line, "freed", line.freed + count),
+        are_numbers_fixed=True,
+    )
+    for contents, deadline in zip(((b"a", b"b"), (b"c",)), deadlines, strict=True):
+        line.pipeline.add_batch(ready(*contents), line.fate, deadline)
+    return line
+
+
+@pytest.mark.parametrize("code", ["message_too_large", "unknown_producer"])
+def test_fixed_numbers_are_never_given_to_other_messages(code):
+    line = line_of_fixed_numbers(TIMEOUT_S, TIMEOUT_S)
+    line.sent()
+    line.refused(1, code)
+    assert line.sent(LATER) == []
+    assert [count for _, count in line.fate.told] == [2, 1]
+    assert line.freed == 3
+    assert line.pipeline.broken is not None
+
+
+def test_fixed_numbers_end_with_the_first_batch_that_is_too_late():
+    line = line_of_fixed_numbers(10.0, 20.0)
+    line.pipeline.expire(15.0)
+    assert line.fate.told == [(NotStoredError, 2), (NotStoredError, 1)]
+    assert line.sent(LATER) == []

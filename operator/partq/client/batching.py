@@ -22,6 +22,18 @@ class BatchLimits:
     codec: Codec
 
 
+@dataclass(frozen=True, slots=True)
+class ReadyBatch:
+    """A batch whose bytes the caller has made; it has no number yet."""
+
+    data: bytes
+    count: int
+    size_bytes: int
+    """Of its messages before compression."""
+    ttl_ms: int = 0
+    """The time to live of all its messages; 0: none."""
+
+
 class SealedBatch:
     """Bytes that are sent, and sent again, unchanged."""
 

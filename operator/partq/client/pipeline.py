@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from partq.client.batching import BatchLimits, OpenBatch, SealedBatch
+from partq.client.batching import BatchLimits, OpenBatch, ReadyBatch, SealedBatch
 from partq.client.liveness import Backoff
 from partq.client.receipts import UNKNOWN_OFFSET, Receipt
 from partq.core.model import PartitionId
@@ -67,6 +67,7 @@ class Pipeline:
         limits: BatchLimits,
         next_producer: Callable[[str], str | None],
         give_back: Callable[[int, int], None],
+        are_numbers_fixed: bool = False,
     ) -> None:
         self.partition = partition
         self.producer = producer
@@ -77,6 +78,7 @@ class Pipeline:
         """Why this partition takes no more messages; only under a producer id that was given."""
         self._next_producer = next_producer
         self._give_back = give_back
+        self._are_numbers_fixed = are_numbers_fixed
         self._next = first
         self._open = OpenBatch(limits)
         self._is_due = False
@@ -115,6 +117,21 @@ class Pipeline:
                 return
             self._seal()
             encoded, slots = encoded[taken:], slots[taken:]
+
+    def add_batch(self, ready: ReadyBatch, receipt: Receipt, deadline: float) -> None:
+        """Take a batch that is complete, to be answered by `deadline`."""
+        if len(self._open):
+            self._seal()
+        batch = SealedBatch(
+            ready.data,
+            [(receipt, ready.count)],
+            first=self._next,
+            size_bytes=ready.size_bytes,
+            deadline=deadline,
+            ttl_ms=ready.ttl_ms,
+        )
+        self._next = batch.end
+        self._window.append(batch)
 
     def make_due(self) -> None:
         """Let the gathered messages go; more may join them until there is room to send."""
@@ -291,7 +308,14 @@ class Pipeline:
             self._window.appendleft(rest)
 
     def _drop_head(self, error: PartqError) -> None:
-        """Fail the first batch, which is not stored, and close the gap that its numbers leave."""
+        """Fail the first batch, which is not stored, and close the gap that its numbers leave.
+
+        Where a number stands for one message and no other, everything behind it fails, too.
+        """
+        if self._are_numbers_fixed:
+            self.fail_all(error)
+            self.broken = error
+            return
         head = self._window[0]
         is_safe = not head.may_be_stored and (self._gap is None or self._gap.is_safe)
         first = head.first if self._gap is None else self._gap.first

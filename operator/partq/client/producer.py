@@ -11,15 +11,16 @@ from typing import Self
 from partq.client.batching import BatchLimits
 from partq.client.budget import Budget
 from partq.client.layout import QueueView
-from partq.client.liveness import Backoff, Clock, boot_time
+from partq.client.liveness import Clock, boot_time
 from partq.client.outgoing import encode_checked
+from partq.client.producer_state import producer_state
 from partq.client.publishing import Publisher
 from partq.client.receipts import ListReceipt, Position, Positions, SingleReceipt
 from partq.client.session import Session
 from partq.client.slots import Slots
 from partq.core.model import PartitionId
 from partq.core.time_to_live import to_ttl_ms
-from partq.errors import NotStoredError, SettingsError, UnavailableError
+from partq.errors import NotStoredError, SettingsError
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
 
 MAX_PRODUCER_CHARS = 128
@@ -120,8 +121,15 @@ class Producer:
         """
         await self._session.__aenter__()
         try:
-            self._view = await self._session.first_view(self._connect_timeout_s)
-            self._due = await self._ask_due() if self._has_given_id else {}
+            if self._has_given_id:
+                self._view, self._due = await producer_state(
+                    self._session,
+                    self._producer,
+                    timeout_s=self._connect_timeout_s,
+                    clock=self._clock,
+                )
+            else:
+                self._view = await self._session.first_view(self._connect_timeout_s)
         except BaseException:
             await self._session.__aexit__()
             raise
@@ -253,30 +261,6 @@ class Producer:
         """
         self._open()
         return self._due
-
-    async def _ask_due(self) -> Mapping[PartitionId, int]:
-        """Ask the brokers for the number of the next message per partition, from 0.
-
-        Raises:
-            UnavailableError: within `connect_timeout_s` some partition had no broker to ask.
-        """
-        backoff = Backoff()
-        end = self._clock() + self._connect_timeout_s
-        while True:
-            view = self._view = await self._session.first_view(self._connect_timeout_s)
-            due: dict[PartitionId, int] = {}
-            for url in dict.fromkeys(view.urls.values()):
-                due.update(await self._session.due(url, self._producer))
-            missing = [str(p) for p in view.layout.partitions() if p not in due]
-            if not missing:
-                return due
-            wait_s = backoff.next_s()
-            if self._clock() + wait_s > end:
-                raise UnavailableError(
-                    f"producer {self._producer!r}: no broker knows the next number of partition "
-                    f"{', '.join(missing[:5])} ({len(missing)} in all)"
-                )
-            await asyncio.sleep(wait_s)
 
     # ---- inside ----
 

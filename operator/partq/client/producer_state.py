@@ -1,13 +1,15 @@
 """Which numbers the partitions of a queue take next from a producer that numbers its messages."""
 
+import asyncio
 from pathlib import Path
-from urllib.parse import quote
 
+from partq.client.layout import QueueView
+from partq.client.liveness import Backoff, Clock, boot_time
 from partq.client.log_reader import TIMEOUT_S
-from partq.client.owners import Owners
+from partq.client.session import Session
 from partq.core.model import PartitionId
 from partq.core.numbering import check_producer_id
-from partq.errors import InternalError, UnavailableError
+from partq.errors import UnavailableError
 
 
 async def producer_due(
@@ -41,31 +43,38 @@ async def producer_due(
         PartqError: the brokers refuse.
     """
     check_producer_id(producer, "producer")
-    owners = Owners.open(
-        url, queue=queue, token=token, namespace=namespace, ca_file=ca_file, timeout_s=timeout_s
-    )
-    path = f"/producers/{quote(producer, safe='')}"
-    due: dict[PartitionId, int] = {}
+    session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
+    async with session:
+        _, due = await producer_state(session, producer, timeout_s=timeout_s, clock=boot_time)
+    return due
 
-    async def ask(broker: str) -> None:
-        answer = await owners.session.get(broker, path)
-        try:
-            due.update((PartitionId.parse(p), int(n)) for p, n in answer["due"].items())
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InternalError(f"{broker}: unusable answer: {error!r}") from error
 
-    async with owners:
-        wanted = await owners.checked(None)
-        for partition in wanted:
-            if partition in due:
-                continue  # its broker was asked for another one
+async def producer_state(
+    session: Session, producer: str, *, timeout_s: float, clock: Clock
+) -> tuple[QueueView, dict[PartitionId, int]]:
+    """Return the queue as it is, and per partition the number of the producer's next message.
 
-            async def ask_for(broker: str, partition: PartitionId = partition) -> None:
-                await ask(broker)
-                if partition not in due:
-                    raise UnavailableError(
-                        f"partition {partition}: {broker} does not own it any more"
-                    )
+    0 where nothing is known of it. Every owner is asked; a partition whose broker is away is asked
+    for again, for `timeout_s` at most.
 
-            await owners.at_owner(partition, ask_for)
-    return {partition: due[partition] for partition in wanted}
+    Raises:
+        UnavailableError: within `timeout_s` some partition had no broker to ask.
+        PartqError: a broker refuses the call for good.
+    """
+    backoff = Backoff()
+    end = clock() + timeout_s
+    while True:
+        view = await session.first_view(timeout_s)
+        due: dict[PartitionId, int] = {}
+        for url in dict.fromkeys(view.urls.values()):
+            due.update(await session.due(url, producer))
+        missing = [str(p) for p in view.layout.partitions() if p not in due]
+        if not missing:
+            return view, due
+        wait_s = backoff.next_s()
+        if clock() + wait_s > end:
+            raise UnavailableError(
+                f"producer {producer!r}: no broker knows the next number of partition "
+                f"{', '.join(missing[:5])} ({len(missing)} in all)"
+            )
+        await asyncio.sleep(wait_s)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from partq.client import tasks
-from partq.client.batching import BatchLimits, SealedBatch
+from partq.client.batching import BatchLimits, ReadyBatch, SealedBatch
 from partq.client.budget import Budget
 from partq.client.layout import QueueView
 from partq.client.link import Link
@@ -108,6 +108,7 @@ class Publisher:
         linger_s: float,
         delivery_timeout_s: float,
         clock: Clock,
+        are_numbers_fixed: bool = False,
     ) -> None:
         self.error: PartqError | None = None
         """Why nothing can be published any more."""
@@ -119,6 +120,7 @@ class Publisher:
         self._linger_s = linger_s
         self._delivery_timeout_s = delivery_timeout_s
         self._clock = clock
+        self._are_numbers_fixed = are_numbers_fixed
         self._pipelines: dict[PartitionId, Pipeline] = {}
         self._routes: dict[PartitionId, str | None] = {}
         self._links: dict[tuple[str, str], PublishLink] = {}
@@ -141,6 +143,7 @@ class Publisher:
                 limits=self._limits,
                 next_producer=self._next_producer,
                 give_back=self._budget.give_back,
+                are_numbers_fixed=self._are_numbers_fixed,
             )
         self._take_view(self._watch.view)
 
@@ -174,6 +177,16 @@ class Publisher:
                 if self._linger_s
                 else loop.call_soon(self.make_due)
             )
+
+    def add_batch(self, partition: PartitionId, ready: ReadyBatch, receipt: Receipt) -> None:
+        """Take a complete batch of one partition, counted in the budget before; it leaves now."""
+        pipeline = self._pipelines[partition]
+        if pipeline.broken is not None:
+            self._budget.give_back(ready.count, ready.size_bytes)
+            receipt.failed(partition, pipeline.broken, ready.count)
+            return
+        pipeline.add_batch(ready, receipt, self._clock() + self._delivery_timeout_s)
+        self.pump(pipeline)
 
     def make_due(self) -> None:
         """Let go whatever waits for its batch to be complete."""

@@ -97,16 +97,32 @@ def encode_messages(messages: Iterable[Message]) -> list[bytes]:
     return list(map(_encode, messages))
 
 
+def encode_headers(headers: Iterable[dict[str, str] | None]) -> list[bytes]:
+    """Return the headers of each message as they stand in its array."""
+    return list(map(_encode, headers))
+
+
 def encode(encoded: Sequence[bytes], slots: Iterable[int], codec: Codec = Codec.NONE) -> bytes:
     """Join messages from `encode_message`, each with its slot, to a batch."""
-    raw = b"".join(encoded)
-    body = _compress(raw, codec)
-    indexes = _little_endian(array("H", slots)) + _little_endian(
-        array("I", accumulate(map(len, encoded)))
+    return assemble(
+        b"".join(encoded),
+        _little_endian(array("H", slots)),
+        _little_endian(array("I", accumulate(map(len, encoded)))),
+        codec,
     )
-    head = _HEADER.pack(MAGIC, VERSION, codec, 0, len(encoded), len(raw), len(body), 0)[:_CRC_AT]
-    crc = crc32c(body, crc32c(indexes, crc32c(head)))
-    return b"".join((head, _CRC.pack(crc), indexes, body))
+
+
+def assemble(raw: bytes, slots: bytes, ends: bytes, codec: Codec = Codec.NONE) -> bytes:
+    """Make a batch of messages that lie one behind the other in `raw`.
+
+    `slots` (u16) and `ends` (u32, in `raw`), one of each per message, are little-endian, as they
+    stand in the batch. Nothing is checked: a broker does that.
+    """
+    body = _compress(raw, codec)
+    count = len(ends) // 4
+    head = _HEADER.pack(MAGIC, VERSION, codec, 0, count, len(raw), len(body), 0)[:_CRC_AT]
+    crc = crc32c(body, crc32c(ends, crc32c(slots, crc32c(head))))
+    return b"".join((head, _CRC.pack(crc), slots, ends, body))
 
 
 def read_header(batch: bytes | memoryview) -> BatchHeader:
