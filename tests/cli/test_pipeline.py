@@ -40,3 +40,18 @@ def test_help_needs_no_spark():
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert all(entry.summary.split(",")[0] in done.stdout for entry in PIPELINES.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["compact"], "Missing argument 'ROOT'"),
+        (["compact", "/x", "--conf", "nonsense"], "--conf: got 'nonsense', expected KEY=VALUE"),
+        (["nonsense"], "No such command"),
+    ],
+)
+def test_wrong_usage(arguments, sentence):
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert sentence in result.stderr

@@ -101,8 +101,6 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their summaries."""
-        if not self._table:
-            return
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in self._table.items()])
 

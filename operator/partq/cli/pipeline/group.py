@@ -6,7 +6,11 @@ import click
 
 from partq.cli.commands import Entry, LazyGroup
 
-PIPELINES: Mapping[str, Entry] = {}
+PIPELINES: Mapping[str, Entry] = {
+    "compact": Entry(
+        "partq.cli.pipeline.compact", "compact", "Merge the small files of an archive."
+    ),
+}
 
 _HELP = """Archive queues to Parquet, replay them, and check what happened to them.
 

@@ -1,0 +1,213 @@
+"""What an archive consists of: a pure record, made of numbered entries.
+
+An entry says which files came, which went, and how far the archive is afterwards. The state after
+entry N is that of entry N-1 with the changes of N, so everybody who reads the same entries sees the
+same files: a file that no entry names does not belong to the archive.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Self, get_args
+
+from partq.core.model import PartitionId
+from partq.errors import InternalError
+
+Stream = Literal["messages", "audit"]
+STREAMS: tuple[Stream, ...] = get_args(Stream)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file, and the rows that it holds."""
+
+    path: str
+    """Below the root of the archive."""
+    stream: Stream
+    partition: str
+    first: int
+    """Its lowest offset; of the audit record, its lowest sequence."""
+    stop: int
+    """One above its highest."""
+    rows: int
+    bytes: int
+    min_ms: int
+    """When its first row was stored, in unix ms."""
+    max_ms: int
+
+    @property
+    def folder(self) -> str:
+        """Where it is: stream, date and partition."""
+        return self.path.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far the archive is in one partition: everything below is in it."""
+
+    offset: int
+    append_broker_epoch: int = 0
+    """Of what was stored right below; 0: nobody knows, or nothing was. Not for the audit record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Rows that were gone from the queue before the archive had them."""
+
+    stream: Stream
+    partition: str
+    first: int
+    stop: int
+
+
+Positions = Mapping[Stream, Mapping[str, Position]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One change of an archive."""
+
+    number: int
+    """Consecutive, from 1."""
+    attempt: str
+    """Random: tells a repeat of its writer from somebody else's entry."""
+    kind: Literal["archive", "compact", "sweep"]
+    at_ms: int
+    """By the clock of its writer."""
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    """Files that readers leave out from now on; who began before still finds them."""
+    deleted: tuple[str, ...] = ()
+    """Removed files that are really gone."""
+    positions: Positions = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+
+    def to_json(self) -> bytes:
+        """Return it as it is stored."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, name: str, data: bytes) -> Self:
+        """Read what `to_json` made.
+
+        Raises:
+            InternalError: it is something else; `name` says where it stands.
+        """
+        try:
+            body = json.loads(data)
+            return cls(
+                number=int(body["number"]),
+                attempt=str(body["attempt"]),
+                kind=body["kind"],
+                at_ms=int(body["at_ms"]),
+                added=tuple(DataFile(**each) for each in body["added"]),
+                removed=tuple(map(str, body["removed"])),
+                deleted=tuple(map(str, body["deleted"])),
+                positions=_positions(body["positions"]),
+                gaps=tuple(Gap(**each) for each in body["gaps"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _damaged(name, error) from error
+
+
+@dataclass(slots=True)
+class State:
+    """An archive after an entry."""
+
+    number: int = 0
+    """Of the last entry; 0: there is none yet."""
+    files: dict[str, DataFile] = field(default_factory=dict)
+    """What readers read: path → file."""
+    removed: dict[str, int] = field(default_factory=dict)
+    """What nobody shall begin to read: path → when it was removed, in unix ms."""
+    positions: dict[Stream, dict[str, Position]] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
+
+    def apply(self, entry: Entry) -> None:
+        """Become what the archive is after `entry`.
+
+        Raises:
+            InternalError: it is not the next one, or names files that are not there.
+        """
+        if entry.number != self.number + 1:
+            raise InternalError(
+                f"archive: entry {entry.number} follows entry {self.number}; expected "
+                f"{self.number + 1}: files of the archive's log are missing"
+            )
+        unknown = [path for path in entry.removed if path not in self.files]
+        unknown += [path for path in entry.deleted if path not in self.removed]
+        unknown += [each.path for each in entry.added if each.path in self.files]
+        if unknown:
+            raise InternalError(
+                f"archive: entry {entry.number} does not fit what was before, at {unknown[0]}: "
+                "its log is damaged"
+            )
+        self.number = entry.number
+        for path in entry.removed:
+            del self.files[path]
+            self.removed[path] = entry.at_ms
+        for path in entry.deleted:
+            del self.removed[path]
+        self.files |= {each.path: each for each in entry.added}
+        for stream, positions in entry.positions.items():
+            self.positions.setdefault(stream, {}).update(positions)
+        self.gaps += entry.gaps
+
+    def to_json(self) -> bytes:
+        """Return it as it is stored."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, name: str, data: bytes) -> Self:
+        """Read what `to_json` made; raises as `Entry.from_json`."""
+        try:
+            body = json.loads(data)
+            return cls(
+                number=int(body["number"]),
+                files={path: DataFile(**each) for path, each in body["files"].items()},
+                removed={str(path): int(at) for path, at in body["removed"].items()},
+                positions=_positions(body["positions"]),
+                gaps=[Gap(**each) for each in body["gaps"]],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _damaged(name, error) from error
+
+
+def select(
+    files: Iterable[DataFile],
+    stream: Stream,
+    *,
+    partitions: Iterable[str] | None = None,
+    from_ms: int | None = None,
+    until_ms: int | None = None,
+) -> list[DataFile]:
+    """Return the files that may hold rows of a stream, in the order of partition and offset.
+
+    Args:
+        files: to choose from.
+        stream: which rows.
+        partitions: only of these; None: of all.
+        from_ms: only with rows that were stored then or later, in unix ms.
+        until_ms: only with rows that were stored before.
+    """
+    wanted = None if partitions is None else set(partitions)
+    found = [
+        each
+        for each in files
+        if each.stream == stream
+        and (wanted is None or each.partition in wanted)
+        and (from_ms is None or each.max_ms >= from_ms)
+        and (until_ms is None or each.min_ms < until_ms)
+    ]
+    return sorted(found, key=lambda each: (PartitionId.parse(each.partition), each.first))
+
+
+def _positions(body: Any) -> dict[Stream, dict[str, Position]]:
+    return {
+        stream: {str(partition): Position(**each) for partition, each in positions.items()}
+        for stream, positions in body.items()
+    }
+
+
+def _damaged(name: str, error: Exception) -> InternalError:
+    return InternalError(f"{name}: got no {error!r}; expected what `partq pipeline` wrote there")
