@@ -1,7 +1,5 @@
 """The commands, run in the Spark of the tests."""
 
-import json
-
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
