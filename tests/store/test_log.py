@@ -2,6 +2,7 @@
 
 import pytest
 
+from partq.core.model import BrokerId
 from partq.errors import FencedError, QuotaExceededError
 from partq.store.log import MAX_PIN_MS, MAX_PINS, AppendBatch
 
@@ -282,3 +283,69 @@ async def test_without_a_group_what_has_expired_is_freed_and_no_more(
 
 async def test_a_group_holds_what_has_expired(log, partition, broker_epoch, ten_messages):
     assert (await log.trim(partition, broker_epoch=broker_epoch, expired=10)).first == 0
+
+
+# ---- positions ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def below(log, partition, broker_epoch):
+    """Return what the log holds, and who appended what lies below offsets."""
+
+    async def below(*offsets):
+        return await log.read_positions(partition, offsets, broker_epoch=broker_epoch)
+
+    return below
+
+
+async def test_a_position_says_who_appended_what_lies_below_it(fill, below, broker_epoch):
+    assert await below(0) == (0, 0, [0])
+    assert await fill(3, 2) == 5
+    found = await below(0, 1, 3, 4, 5, 6, 2**53)
+    assert (found.first, found.end) == (0, 5)
+    assert found.epochs == [0, *[broker_epoch] * 4, 0, 0]
+
+
+async def test_each_broker_s_messages_are_told_apart(
+    log, partition, partitions, fill, below, broker_epoch
+):
+    await fill(2)
+    claim = await partitions.claim(partition, BrokerId("b-1"), "i-1", expected=broker_epoch)
+    batches = [AppendBatch("", 0, 3, b"x" * 10)]
+    await log.append(
+        partition, broker_epoch=claim.broker_epoch, number=0, expected=2, batches=batches,
+        room_bytes=None,
+    )  # fmt: skip
+    with pytest.raises(FencedError):
+        await below(2)
+    found = await log.read_positions(partition, [1, 2, 3, 5], broker_epoch=claim.broker_epoch)
+    assert found.epochs == [broker_epoch, broker_epoch, claim.broker_epoch, claim.broker_epoch]
+
+
+async def test_where_a_log_is_cut_off_the_position_can_still_be_checked(
+    log, partition, partitions, fill, below, broker_epoch
+):
+    """A reader's own cursor is what the log is trimmed by: it stands there whenever it starts."""
+    await fill(3, 2, 4)
+    for cursor, first in ((4, 3), (6, 5), (9, 9)):
+        await flush(partitions, partition, broker_epoch, "workers", cursor)
+        await log.trim(partition, broker_epoch=broker_epoch)
+        found = await below(first - 1, first, cursor)
+        assert found.first == first
+        assert found.epochs == [0, broker_epoch, broker_epoch]
+    await log.trim(partition, broker_epoch=broker_epoch)
+    assert (await below(9)).epochs == [broker_epoch], "nothing went, nothing is forgotten"
+
+
+async def test_a_log_that_is_trimmed_by_half_says_that_it_does_not_know(
+    log, partition, partitions, fill, below, broker_epoch
+):
+    """One call frees at most so many entries: which went last is not known until the next one."""
+    for _ in range(13):
+        await fill(*[1] * 1000)
+    await flush(partitions, partition, broker_epoch, "workers", 13_000)
+    first = (await log.trim(partition, broker_epoch=broker_epoch)).first
+    assert 0 < first < 13_000
+    assert (await below(first)).epochs == [0]
+    assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 13_000
+    assert (await below(13_000)).epochs == [broker_epoch]

@@ -91,7 +91,6 @@ async def advance(
     subscription = owned.groups.get(group)
     if subscription is None:
         raise UnknownGroupError(f"partition {partition}: has no cursor of group {group} yet")
-    stored: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
     # A bind that is under way is waited for, and none begins until the book is changed.
     async with subscription.lock:
         _check_unbound(subscription)
@@ -100,18 +99,11 @@ async def advance(
         check_epoch(partition, position.offset, position.append_broker_epoch, bounds.epochs[0])
         if subscription.is_dropped:
             raise UnknownGroupError(f"partition {partition}: group {group} was removed")
-        _check_unbound(subscription)
-        began_at = subscription.book.cursor
-        is_moved = began_at < position.offset
-        if is_moved:
-            subscription.book.discard([(began_at, position.offset)])
-        cursor = subscription.book.cursor
-
-        def answer(error: PartqError | None) -> None:
-            if not stored.done():
-                stored.set_result(error)
-
-        broker.flusher.notice(subscription, answer)
+        book, began_at = subscription.book, subscription.book.cursor
+        if is_moved := began_at < position.offset:
+            book.discard([(began_at, position.offset)])
+        cursor = book.cursor
+        stored = _stored(broker, subscription, is_moved=is_moved)
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
             error = await stored
@@ -124,6 +116,23 @@ async def advance(
     if error is not None:
         raise error
     return {"cursor": cursor, "is_moved": is_moved}
+
+
+def _stored(
+    broker: Broker, subscription: Subscription, *, is_moved: bool
+) -> asyncio.Future[PartqError | None]:
+    """Return what ends once the book is stored as it is: None, or why it never will be."""
+    stored: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
+
+    def answer(error: PartqError | None) -> None:
+        if not stored.done():  # whoever waited may have gone
+            stored.set_result(error)
+
+    if is_moved or subscription.is_dirty or subscription.is_flushing:
+        broker.flusher.notice(subscription, answer)
+    else:
+        answer(None)
+    return stored
 
 
 def _check_unbound(subscription: Subscription) -> None:

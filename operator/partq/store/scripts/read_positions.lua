@@ -3,9 +3,10 @@
 -- KEYS[1]  meta      KEYS[2]  log
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2...]  offsets
 -- returns  {first offset that is in the log, its end, epoch, ...}, as text: for each offset the
---          broker epoch under which the message just below it was appended, "0" when the log does
---          not have it. 0: the caller's broker epoch is over
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "trimmed", "next")
+--          broker epoch under which the message just below it was appended, "0" when that is not
+--          known: the log does not have it, and it is not the one that was trimmed last.
+--          0: the caller's broker epoch is over
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "trimmed", "next", "trimmed_epoch")
 if meta[1] ~= ARGV[1] then
   return 0
 end
@@ -18,6 +19,8 @@ for i = 2, #ARGV do
     if entry then
       epoch = entry[2][4]
     end
+  elseif ARGV[i] == meta[2] then
+    epoch = meta[4] or "0"
   end
   answer[i + 1] = epoch
 end

@@ -54,7 +54,10 @@ local cut = at_mark[1]
 local first = tonumber(string.match(cut, "^%d+"))
 if lowest >= first + tonumber(at_mark[2][2]) then
   cut = string.format("%.0f-1", lowest) -- the mark is the log's end
+  first = lowest
 end
+-- Positions stand at the cut more often than not: who appended what goes below it is kept for them.
+local below = redis.call("XREVRANGE", KEYS[2], string.format("%.0f-0", first), "-", "COUNT", 1)[1]
 
 -- Whole nodes first, at most so many entries in one call. When that was not all, the rest waits
 -- for the next call; else what is left below the cut is a part of one node.
@@ -67,4 +70,8 @@ if head then
   trimmed, freed = string.match(head[1], "^%d+"), head[2][8]
 end
 redis.call("HSET", KEYS[1], "trimmed", trimmed, "freed_bytes", freed)
+if below then
+  local is_known = tonumber(trimmed) == first -- else the entry that went last is not the one below
+  redis.call("HSET", KEYS[1], "trimmed_epoch", is_known and below[2][4] or "0")
+end
 return {trimmed, held}
