@@ -24,5 +24,6 @@ def assert_valid(body: Mapping[str, Any], version: tuple[int, int]) -> None:
         used = kubernetes_validate.validate(body, text, strict=True)
     except kubernetes_validate.ValidationError as error:
         path = ".".join(map(str, error.path))
-        pytest.fail(f"{text}: {body['kind']} {body['metadata']['name']}: {path}: {error.message}")
+        name = body["metadata"].get("name", "without a name")
+        pytest.fail(f"{text}: {body['kind']} {name}: {path}: {error.message}")
     assert used == text

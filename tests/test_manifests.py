@@ -60,7 +60,17 @@ def test_values_bring_what_they_say(tmp_path):
     assert not kinds["shared cluster"] & not_shared
 
 
-@pytest.mark.parametrize("name", ["consumers.yaml", "drained.yaml", "producer.yaml"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "consumers.yaml",
+        "drained.yaml",
+        "producer.yaml",
+        "spark/job.yaml",
+        "spark/pod.yaml",
+        "spark/rbac.yaml",
+    ],
+)
 def test_the_examples_fit_every_version(name):
     bodies = list(yaml.safe_load_all((EXAMPLES / name).read_text()))
     assert bodies

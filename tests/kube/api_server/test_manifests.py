@@ -58,7 +58,18 @@ def test_the_server_knows_all_of_the_chart(stage, server_version, teams, values,
         try_to_apply(stage, body)
 
 
-@pytest.mark.parametrize("name", ["queue.yaml", "consumers.yaml", "drained.yaml", "producer.yaml"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "queue.yaml",
+        "consumers.yaml",
+        "drained.yaml",
+        "producer.yaml",
+        "spark/group.yaml",
+        "spark/job.yaml",
+        "spark/rbac.yaml",
+    ],
+)
 def test_the_server_knows_all_of_the_examples(stage, name):
     bodies = list(yaml.safe_load_all((EXAMPLES / name).read_text()))
     assert bodies
