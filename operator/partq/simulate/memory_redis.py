@@ -7,6 +7,7 @@ lost its last writes is made. A test compares it, call by call, with a real redi
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha1
 from typing import Any, Final, NamedTuple
 
 from lupa import lua51
@@ -248,7 +249,7 @@ class CompiledScript(NamedTuple):
 
 
 _PRELUDE: Final = b"""
-return function(ask)
+return function(ask, sha1hex)
   -- A list comes, and goes, as `true` and then its items: that is cheaper than a table.
   local function take(first, ...)
     if first == true then
@@ -262,7 +263,7 @@ return function(ask)
     end
     return answer
   end
-  redis = {call = function(...) return take(ask(...)) end}
+  redis = {call = function(...) return take(ask(...)) end, sha1hex = sha1hex}
   return function(script)
     return function(key_count, ...)
       local all, keys, args = {...}, {}, {}
@@ -279,6 +280,10 @@ end
 """
 
 
+def _sha1hex(text: bytes) -> bytes:
+    return sha1(text, usedforsecurity=False).hexdigest().encode()
+
+
 class _Lua:
     """The interpreter that all servers of this process share: it keeps nothing between runs."""
 
@@ -289,7 +294,7 @@ class _Lua:
         self._table = self._runtime.table_from
         self._compiled: dict[tuple[str, str], CompiledScript] = {}
         self._server: MemoryRedis | None = None
-        self._callable = self._runtime.execute(_PRELUDE)(self._call)
+        self._callable = self._runtime.execute(_PRELUDE)(self._call, _sha1hex)
 
     def compile(self, name: str, source: str) -> CompiledScript:
         """Return a script by its source, compiled once."""

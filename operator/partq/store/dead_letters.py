@@ -67,7 +67,7 @@ class Outboxes:
     async def _run(
         self, script: str, partition: PartitionId, group: str, broker_epoch: BrokerEpoch, *rest: int
     ) -> bytes:
-        keys = [self._keys.meta(partition), self._keys.cursor(partition, group)]
+        keys = self._keys.of_cursor(partition, group)
         answer = await self._store.run(script, keys, [broker_epoch, group, *rest])
         if answer == 0:
             raise FencedError(

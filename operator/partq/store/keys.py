@@ -79,9 +79,17 @@ class Keys:
         """Name the hash of the partition's numbered producers."""
         return f"{self._partition_tag(partition)}:producers"
 
+    def audit(self, partition: PartitionId) -> str:
+        """Name the stream of the partition's audit record."""
+        return f"{self._partition_tag(partition)}:audit"
+
     def cursor(self, partition: PartitionId, group: str) -> str:
         """Name the hash of the partition's record for one group."""
         return f"{self._partition_tag(partition)}:cursor:{group}"
+
+    def of_cursor(self, partition: PartitionId, group: str) -> list[str]:
+        """Name what a script needs that changes a group's record in a partition."""
+        return [self.meta(partition), self.cursor(partition, group), self.audit(partition)]
 
     def events(self) -> str:
         """Name the capped stream that wakes operators; one for all queues of the prefix."""

@@ -143,7 +143,12 @@ class Log:
             args += (batch.producer, batch.first, batch.count, batch.data, batch.ttl_ms)
         answer = await self._store.run(
             "append_batches",
-            (keys.meta(partition), keys.log(partition), keys.producers(partition)),
+            (
+                keys.meta(partition),
+                keys.log(partition),
+                keys.producers(partition),
+                keys.audit(partition),
+            ),
             args,
             lane=Lane.APPEND,
             needs_replica=True,
@@ -218,7 +223,11 @@ class Log:
         """
         answer = await self._store.run(
             "trim_log",
-            [self._keys.meta(partition), self._keys.log(partition)],
+            [
+                self._keys.meta(partition),
+                self._keys.log(partition),
+                self._keys.audit(partition),
+            ],
             [broker_epoch, MAX_PIN_MS, expired],
             lane=Lane.BULK,
         )

@@ -1,5 +1,6 @@
 """The Lua scripts, one file per operation, as the server at hand wants them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +16,10 @@ _SHEBANG = "#!lua flags=allow-oom\n"
 # after it: so a write comes first that needs none. It removes a field that no hash has. (KEYS[1]
 # of these scripts is always a hash.)
 _FREE_WRITE = 'redis.call("HDEL", KEYS[1], "")\n'
+
+
+_PART_MARK = re.compile(r"^-- with: (\w+)$", re.MULTILINE)
+"""The line by which a script asks for `parts/NAME.lua` before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,15 @@ def _prepared(head: str) -> Mapping[str, Script]:
 @cache
 def _texts() -> Mapping[str, str]:
     """Return the text of every script by its name; read once, as each connection asks for it."""
-    files = resources.files(__package__).joinpath("scripts").iterdir()
+    parts = _read("parts")
+    return {
+        name: "".join(parts[part] for part in _PART_MARK.findall(text)) + text
+        for name, text in _read("scripts").items()
+    }
+
+
+def _read(folder: str) -> dict[str, str]:
+    files = resources.files(__package__).joinpath(folder).iterdir()
     return {
         file.name.removesuffix(".lua"): file.read_text(encoding="utf-8")
         for file in files

@@ -6,6 +6,7 @@ from typing import cast
 
 from partq.core.dead_letters import DeadLetter
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset
+from partq.store.audit_state import AuditState
 from partq.store.codec import Range, decode_counts, decode_ranges
 from partq.store.dead_letters import decode_outbox
 
@@ -33,6 +34,7 @@ class Record:
     affirmed: int
     """Changes when an owner goes on whose lease had been over; 0: that has never been."""
     groups: frozenset[str]
+    audit: AuditState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,8 @@ class Claim:
     next: Offset
     trimmed: Offset
     groups: dict[str, CursorRecord]
+    is_audited: bool = False
+    """Whether the partition keeps an audit record."""
 
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -88,6 +92,7 @@ def record_of(fields: Mapping[bytes, bytes]) -> Record:
         groups=frozenset(
             field.removeprefix(_MARK).decode() for field in fields if field.startswith(_MARK)
         ),
+        audit=AuditState.of(fields),
     )
 
 

@@ -12,6 +12,7 @@ from partq.errors import (
     UnknownGroupError,
     UnknownPartitionError,
 )
+from partq.store.audit import NO_RECORDS, Numbered
 from partq.store.codec import Range, encode_counts, encode_ranges
 from partq.store.connection import Store
 from partq.store.keys import Keys
@@ -91,12 +92,14 @@ class Partitions:
         *,
         expected: BrokerEpoch,
         affirmed: int = 0,
+        wants_audit: bool = False,
     ) -> Claim:
         """Make `broker` the owner, under a new broker epoch; every older one is over.
 
         `expected` and `affirmed` are of the record that the caller read *before* it found, by the
-        leases, that the partition is free. After an unknown outcome the record says whether the
-        claim went through.
+        leases, that the partition is free. With `wants_audit` the partition keeps an audit record
+        from now on; without it one that is kept goes on, until `Audits.switch`. After an unknown
+        outcome the record says whether the claim went through.
 
         Raises:
             FencedError: another broker epoch is on record by now, or its owner has affirmed it
@@ -110,16 +113,17 @@ class Partitions:
                 "claim_partition",
                 [
                     self._keys.meta(partition),
+                    self._keys.audit(partition),
                     *[self._keys.cursor(partition, group) for group in groups],
                 ],
-                [broker, incarnation, expected, affirmed, *groups],
+                [broker, incarnation, expected, affirmed, int(wants_audit), *groups],
             )
             if answer == 0:
                 raise _fenced(partition, expected)
             if answer == -2:
                 raise _unknown(partition)
             if answer != -1:
-                broker_epoch, end, trimmed, cursors = answer
+                broker_epoch, end, trimmed, cursors, is_audited = answer
                 return Claim(
                     BrokerEpoch(int(broker_epoch)),
                     Offset(int(end)),
@@ -128,6 +132,7 @@ class Partitions:
                         group: cursor_record(pairs(flat))
                         for group, flat in zip(groups, cursors, strict=True)
                     },
+                    bool(is_audited),
                 )
         raise ConflictError(f"partition {partition}: its groups change all the time; claim again")
 
@@ -158,7 +163,9 @@ class Partitions:
             FencedError: the partition is not the caller's, or, after a repeat, not any more.
         """
         answer = await self._store.run(
-            "yield_partition", [self._keys.meta(partition)], [broker_epoch, successor or ""]
+            "yield_partition",
+            [self._keys.meta(partition), self._keys.audit(partition)],
+            [broker_epoch, successor or ""],
         )
         if answer == 0:
             raise _fenced(partition, broker_epoch)
@@ -169,13 +176,13 @@ class Partitions:
         Raises:
             UnknownPartitionError: it was never created, or is deleted.
         """
-        keys = [self._keys.meta(partition), self._keys.cursor(partition, group)]
+        keys = self._keys.of_cursor(partition, group)
         if await self._store.run("add_group", keys, [group, start]) == -2:
             raise _unknown(partition)
 
     async def remove_group(self, partition: PartitionId, group: str) -> None:
         """Remove a group's cursor and its hold on the log; a repeat changes nothing."""
-        keys = [self._keys.meta(partition), self._keys.cursor(partition, group)]
+        keys = self._keys.of_cursor(partition, group)
         await self._store.run("remove_group", keys, [group])
 
     async def bind(
@@ -197,7 +204,7 @@ class Partitions:
         """
         answer = await self._store.run(
             "bind_member",
-            [self._keys.meta(partition), self._keys.cursor(partition, group)],
+            self._keys.of_cursor(partition, group),
             [broker_epoch, group, member, incarnation],
         )
         if answer == -1:
@@ -216,18 +223,27 @@ class Partitions:
         cursor: Offset,
         acked: Sequence[Range],
         redeliveries: Mapping[int, int],
+        audit: Numbered = NO_RECORDS,
     ) -> None:
         """Store how far the group has come: the broker's whole state, as it is.
+
+        `audit` is written with it, where the partition keeps a record: what has happened since
+        the last flush that went through. Repeat it with the same numbers: those that are stored
+        are not written again.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
                 that `cursor` speaks of; nothing is written.
             UnknownGroupError: the partition has no such group any more.
         """
+        records: list[str | bytes | int] = [audit.first, *audit.records] if audit.records else []
         answer = await self._store.run(
             "flush_cursor",
-            [self._keys.meta(partition), self._keys.cursor(partition, group)],
-            [broker_epoch, group, cursor, encode_ranges(acked), encode_counts(redeliveries)],
+            self._keys.of_cursor(partition, group),
+            [
+                *(broker_epoch, group, cursor, encode_ranges(acked), encode_counts(redeliveries)),
+                *records,
+            ],
             # With the appends: on a lane of its own it would cost Redis an fsync of its own, for
             # which every append would have to wait.
             lane=Lane.APPEND,
@@ -257,7 +273,7 @@ class Partitions:
         """
         answer = await self._store.run(
             "reset_cursor",
-            [self._keys.meta(partition), self._keys.cursor(partition, group)],
+            self._keys.of_cursor(partition, group),
             [broker_epoch, group, epoch, offset],
         )
         if answer == -1:
@@ -284,10 +300,12 @@ class Partitions:
         cursor: Offset,
         acked: Sequence[Range],
         redeliveries: Mapping[int, int],
+        why: str = "",
     ) -> Epoch:
         """Hand the partition from `source` to `target`, with the acks accepted so far.
 
-        `epoch` is the one on record for `source`. Returns the new epoch; a repeat of the last
+        `epoch` is the one on record for `source`; `why` it was forced is for the audit record
+        alone. Returns the new epoch; a repeat of the last
         attempt that went through, with the same target, returns the same and writes nothing.
 
         Raises:
@@ -300,10 +318,10 @@ class Partitions:
         """
         answer = await self._store.run(
             "commit_handoff",
-            [self._keys.meta(partition), self._keys.cursor(partition, group)],
+            self._keys.of_cursor(partition, group),
             [
                 *(broker_epoch, group, source or "", epoch, attempt, target or "", int(cause)),
-                *(cursor, encode_ranges(acked), encode_counts(redeliveries)),
+                *(cursor, encode_ranges(acked), encode_counts(redeliveries), why),
             ],
         )
         if answer == -1:

@@ -1,15 +1,18 @@
 -- Put messages of a group into its outbox: they block its deliveries no more, and hold the log.
 --
 -- when full: passes
+-- with: audit
 --
--- KEYS[1]  meta      KEYS[2]  cursor of the group
+-- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3...]  of each message: offset, reason (number), how often it was delivered again
 -- returns  the outbox afterwards, "<number>:<offset>:<reason>:<count>,..." by rising numbers; an
 --          offset that was in it already keeps its number, so a repeat changes nothing
 --          0: the caller's broker epoch is over, or the log has lost messages that the caller
 --          speaks of; -2: no such group
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2])
+local REASONS = {["1"] = "maxRedeliveries", ["2"] = "expired"}
+
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit")
 if meta[1] ~= ARGV[1] then
   return 0
 end
@@ -17,7 +20,7 @@ if not meta[3] then
   return -2
 end
 local cursor = redis.call("HMGET", KEYS[2], "outbox", "outbox_number", "outbox_lowest")
-local entries, held = {}, {}
+local entries, held, records = {}, {}, {}
 for entry, offset in string.gmatch(cursor[1] or "", "(%d+:(%d+):%d+:%d+)") do
   table.insert(entries, entry)
   held[offset] = true
@@ -37,6 +40,11 @@ for i = 3, #ARGV, 3 do
     held[ARGV[i]] = true
     table.insert(entries,
       string.format("%.0f:%s:%s:%s", number, ARGV[i], ARGV[i + 1], ARGV[i + 2]))
+    if meta[4] then
+      table.insert(records, audit_line({kind = "dead_letter", group = ARGV[2], first = ARGV[i],
+        stop = tonumber(ARGV[i]) + 1, cause = REASONS[ARGV[i + 1]] or ARGV[i + 1],
+        number = number}))
+    end
     number = number + 1
     lowest = math.min(lowest, tonumber(ARGV[i]))
   end
@@ -46,4 +54,7 @@ redis.call("HSET", KEYS[2], "outbox", outbox, "outbox_lowest", string.format("%.
   "outbox_number", string.format("%.0f", number - 1))
 redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
   string.format("%.0f", math.min(tonumber(meta[3]), lowest)))
+if #records > 0 then
+  write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], records)
+end
 return outbox

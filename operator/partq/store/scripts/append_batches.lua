@@ -1,10 +1,13 @@
 -- Append batches to a partition's log, each judged on its own, as the next call of a chain.
 --
+-- with: audit
+--
 -- KEYS[1]  meta
 -- KEYS[2]  log: stream; entry id "<first offset>-1"; fields n, broker_epoch, at_ms (of Redis's
 --          time, never falling), before (bytes of all batches before this one), batch, and where
 --          its messages have a time to live ttl_ms
 -- KEYS[3]  producers: hash NAME → "<due> <at_ms> <first>:<count>:<offset> ..." (the last 5 batches)
+-- KEYS[4]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  number of the call under this epoch
 -- ARGV[3]  offset that the first message shall have
 -- ARGV[4]  the most bytes that the call may add, -1: no limit
@@ -18,12 +21,14 @@ local IDLE_MS = 24 * 3600 * 1000
 local MAX_PRODUCERS = 10000
 local REMEMBERED = 5
 local SAMPLE = 16
+local HEADER_SIZE = 22
 -- Outboxes of dead letters: one batch at a time, numbered with gaps, never forgotten by age.
 local SPARSE = "dlq:"
 
 local meta, log, producers = KEYS[1], KEYS[2], KEYS[3]
 local record = redis.call("HMGET", meta,
-  "broker_epoch", "append_number", "next", "total_bytes", "at_ms", "largest_bytes")
+  "broker_epoch", "append_number", "next", "total_bytes", "at_ms", "largest_bytes",
+  "audit")
 if record[1] ~= ARGV[1] then
   return 0
 end
@@ -43,7 +48,7 @@ local before = total
 local largest = tonumber(record[6])
 
 -- known[name]: {due, batches = {{first, count, offset}, ...} newest last}; false: no record
-local known, changed, verdicts = {}, {}, {}
+local known, changed, verdicts, records = {}, {}, {}, {}
 
 local function recall(name)
   local state = known[name]
@@ -124,6 +129,13 @@ for i = 5, #ARGV, 5 do
         changed[name] = changed[name] or "old"
       end
       verdict("S", next_offset, state and state.due or -1)
+      if record[7] then
+        -- The slots of a batch stand behind its header.
+        table.insert(records, audit_line({kind = "publish", first = next_offset,
+          stop = next_offset + count, append_broker_epoch = ARGV[1], producer = name,
+          number = state and first}))
+        table.insert(records, string.sub(bytes, HEADER_SIZE + 1, HEADER_SIZE + 2 * count))
+      end
       next_offset = next_offset + count
       total = total + #bytes
       largest = math.max(largest, #bytes)
@@ -165,4 +177,7 @@ local answer = string.format("%.0f %s %s", next_offset, at_ms, table.concat(verd
 redis.call("HSET", meta, "next", string.format("%.0f", next_offset),
   "total_bytes", string.format("%.0f", total), "largest_bytes", string.format("%.0f", largest),
   "at_ms", at_ms, "append_number", ARGV[2], "append_answer", answer)
+if #records > 0 then
+  write_audit(meta, KEYS[4], record[7], ARGV[1], records)
+end
 return answer

@@ -1,15 +1,17 @@
 -- Give a partition of a group to the flow of a member that is on record for it.
 --
 -- when full: passes
+-- with: audit
 --
 -- KEYS[1]  meta: {broker_epoch, mark:GROUP, ...}
 -- KEYS[2]  cursor of the group: hash {member, incarnation, epoch, cursor, acked, redeliveries,
 --          attempt, attempt_target, attempt_epoch, cause}
+-- KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  member that binds                     ARGV[4]  its incarnation
 -- returns  the new epoch; 0: the caller's broker epoch is over; -1: another member, or none, is on
 --          record; -2: no such group
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2])
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2], "audit")
 if meta[1] ~= ARGV[1] then
   return 0
 end
@@ -24,4 +26,8 @@ local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = math.max(tonumber(cursor[2]) + 1, now_ms)
 redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch), "incarnation", ARGV[4])
+if meta[3] then
+  write_audit(KEYS[1], KEYS[3], meta[3], ARGV[1], {audit_line({kind = "bind", group = ARGV[2],
+    member = ARGV[3], incarnation = ARGV[4], epoch = epoch})})
+end
 return epoch

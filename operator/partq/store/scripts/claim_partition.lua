@@ -1,12 +1,15 @@
 -- Make a broker the owner of a partition, and return all that it needs to serve it.
 --
 -- when full: passes
+-- with: audit
 --
--- KEYS[1]  meta      KEYS[2...]  cursors of the groups, in the order of ARGV[5...]
+-- KEYS[1]  meta      KEYS[2]  audit      KEYS[3...]  cursors, in the order of ARGV[6...]
 -- ARGV[1]  broker    ARGV[2]  its incarnation    ARGV[3]  broker epoch that it saw on record
 -- ARGV[4]  when its owner affirmed it last, as seen with that; 0: never
--- ARGV[5...]         names of all groups of the partition
--- returns  {new broker epoch, next, trimmed, {field, value, ...} of each cursor}
+-- ARGV[5]  whether the queue wants an audit record: 1 or 0
+-- ARGV[6...]         names of all groups of the partition
+-- returns  {new broker epoch, next, trimmed, {field, value, ...} of each cursor, whether a record is
+--          kept: 1 or 0}
 --          0: another broker epoch is on record, or the owner has affirmed it since;
 --          -1: other groups are on record; -2: no such partition
 local meta = KEYS[1]
@@ -25,10 +28,10 @@ for _, field in ipairs(redis.call("HKEYS", meta)) do
     mark_count = mark_count + 1
   end
 end
-if mark_count ~= #ARGV - 4 then
+if mark_count ~= #ARGV - 5 then
   return -1
 end
-for i = 5, #ARGV do
+for i = 6, #ARGV do
   if redis.call("HEXISTS", meta, "mark:" .. ARGV[i]) == 0 then
     return -1
   end
@@ -39,9 +42,24 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local claimed = string.format("%.0f", math.max(tonumber(epoch) + 1, now_ms))
 redis.call("HSET", meta, "broker_epoch", claimed, "owner", ARGV[1], "owner_incarnation", ARGV[2],
   "successor", "", "append_number", "-1", "append_answer", "")
-local record = redis.call("HMGET", meta, "next", "trimmed")
+local record = redis.call("HMGET", meta, "next", "trimmed", "audit", "audit_off")
 local cursors = {}
-for i = 2, #KEYS do
-  cursors[i - 1] = redis.call("HGETALL", KEYS[i])
+for i = 3, #KEYS do
+  cursors[i - 2] = redis.call("HGETALL", KEYS[i])
 end
-return {claimed, record[1], record[2], cursors}
+local audit = record[3]
+if audit or ARGV[5] == "1" then
+  local claim = audit_line({kind = "claim", incarnation = ARGV[2], first = record[2],
+    stop = record[1]})
+  if audit then
+    -- The record goes on under the new owner; whether it ends, that one says by switch_audit.
+    local state = string.match(audit, "^%d+ %x+ %d+ ") .. ARGV[1]
+    write_audit(meta, KEYS[2], state, claimed, {claim})
+  else
+    local records = first_records({next = record[1], trimmed = record[2]}, {unpack(ARGV, 6)}, cursors)
+    table.insert(records, claim)
+    begin_audit(meta, KEYS[2], record[4], ARGV[1], claimed, records)
+  end
+  return {claimed, record[1], record[2], cursors, 1}
+end
+return {claimed, record[1], record[2], cursors, 0}

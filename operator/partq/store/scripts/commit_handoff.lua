@@ -1,13 +1,15 @@
 -- End a handoff: the group's partition passes from one member to another, with all acks so far.
 --
 -- when full: passes
+-- with: audit
 --
--- KEYS[1]  meta      KEYS[2]  cursor of the group
+-- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  source member, or empty               ARGV[4]  epoch of the source
 -- ARGV[5]  attempt                               ARGV[6]  target member, or empty
 -- ARGV[7]  cause (number)                        ARGV[8]  cursor (offset)
 -- ARGV[9]  acknowledged ranges above it          ARGV[10]  redelivery counts
+-- ARGV[11]  why it was forced, for the audit record; empty: it was not
 -- returns  the new epoch, and the same again for a repeat of a commit that went through
 --          0: the caller's broker epoch is over, or the log has lost messages that the caller
 --          speaks of; -1: another member or epoch is on record, or the attempt is closed;
@@ -16,7 +18,7 @@
 -- The highest offset that the caller speaks of: the cursor, or the end of the last range.
 local last_end = string.match(string.sub(ARGV[9], -20), "(%d+)$")
 local highest = tonumber(last_end or ARGV[8])
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2])
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit")
 if meta[1] ~= ARGV[1] then
   return 0
 end
@@ -46,4 +48,8 @@ redis.call("HSET", KEYS[2],
 local lowest = tonumber(cursor[6] or "") or math.huge
 redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
   string.format("%.0f", math.min(tonumber(ARGV[8]), lowest)))
+if meta[4] then
+  write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], {audit_line({kind = "commit", group = ARGV[2],
+    member = ARGV[3], epoch = epoch, attempt = ARGV[5], cause = ARGV[11], target = ARGV[6]})})
+end
 return epoch

@@ -1,12 +1,13 @@
 -- Take a message out of a group's outbox: its target has stored it. A repeat changes nothing.
 --
 -- when full: passes
+-- with: audit
 --
--- KEYS[1]  meta      KEYS[2]  cursor of the group
+-- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  number of the message. What is stored of the group's acknowledgements covers it.
 -- returns  1; 0: the caller's broker epoch is over; -2: no such group
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2])
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2], "audit")
 if meta[1] ~= ARGV[1] then
   return 0
 end
@@ -14,15 +15,21 @@ if not meta[2] then
   return -2
 end
 local cursor = redis.call("HMGET", KEYS[2], "cursor", "outbox")
-local kept, lowest = {}, nil
+local kept, lowest, removed = {}, nil, nil
 for entry, number, offset in string.gmatch(cursor[2] or "", "((%d+):(%d+):%d+:%d+)") do
   if number ~= ARGV[3] then
     table.insert(kept, entry)
     lowest = math.min(lowest or math.huge, tonumber(offset))
+  else
+    removed = offset
   end
 end
 redis.call("HSET", KEYS[2], "outbox", table.concat(kept, ","),
   "outbox_lowest", lowest and string.format("%.0f", lowest) or "")
 redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
   string.format("%.0f", math.min(tonumber(cursor[1]), lowest or math.huge)))
+if meta[3] and removed then
+  write_audit(KEYS[1], KEYS[3], meta[3], ARGV[1], {audit_line({kind = "dead_letter",
+    group = ARGV[2], first = removed, stop = removed + 1, number = ARGV[3], flags = "sent"})})
+end
 return 1

@@ -1,9 +1,16 @@
 -- Remove a group from a partition: its cursor, and its hold on the log.
 --
 -- when full: passes
+-- with: audit
 --
--- KEYS[1]  meta      KEYS[2]  cursor of the group
+-- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  group
 -- returns  1: removed; 0: it was not there
 redis.call("DEL", KEYS[2])
-return redis.call("HDEL", KEYS[1], "mark:" .. ARGV[1])
+local removed = redis.call("HDEL", KEYS[1], "mark:" .. ARGV[1])
+local audit, broker_epoch = unpack(redis.call("HMGET", KEYS[1], "audit", "broker_epoch"))
+if audit and removed == 1 then
+  write_audit(KEYS[1], KEYS[3], audit, broker_epoch,
+    {audit_line({kind = "end", group = ARGV[1]})})
+end
+return removed

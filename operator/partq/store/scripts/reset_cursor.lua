@@ -1,20 +1,23 @@
 -- Move a group's cursor in a partition, back or forward; every older token is over with it.
 --
 -- when full: passes
+-- with: audit
 --
--- KEYS[1]  meta      KEYS[2]  cursor of the group
+-- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  epoch that the caller knows           ARGV[4]  offset that the group shall begin at
 -- returns  {new epoch, cursor}: the offset, or the nearest one that the log has
 --          0: the caller's broker epoch is over; -1: another epoch is on record; -2: no such group
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "trimmed", "mark:" .. ARGV[2])
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "trimmed", "mark:" .. ARGV[2],
+  "audit")
 if meta[1] ~= ARGV[1] then
   return 0
 end
 if not meta[4] then
   return -2
 end
-local known, lowest = unpack(redis.call("HMGET", KEYS[2], "epoch", "outbox_lowest"))
+local known, lowest, before =
+  unpack(redis.call("HMGET", KEYS[2], "epoch", "outbox_lowest", "cursor"))
 if known ~= ARGV[3] then
   return -1
 end
@@ -28,4 +31,8 @@ redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch),
 -- What waits in the outbox holds the log, too.
 redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
   string.format("%.0f", math.min(cursor, tonumber(lowest or "") or math.huge)))
+if meta[5] then
+  write_audit(KEYS[1], KEYS[3], meta[5], ARGV[1], {audit_line({kind = "reset", group = ARGV[2],
+    epoch = epoch, first = cursor, stop = cursor, number = before})})
+end
 return {epoch, cursor}

@@ -2,8 +2,9 @@
 -- with the offset of a pin that lasts.
 --
 -- when full: passes
+-- with: audit
 --
--- KEYS[1]  meta      KEYS[2]  log
+-- KEYS[1]  meta      KEYS[2]  log      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  how long a pin lasts at most, in ms
 -- ARGV[3]  below this offset all has outlived its time to live: the mark where there is no group
 -- returns  {the first offset that is still in the log, the lowest that a group or a pin holds}, as
@@ -73,5 +74,9 @@ redis.call("HSET", KEYS[1], "trimmed", trimmed, "freed_bytes", freed)
 if below then
   local is_known = tonumber(trimmed) == first -- else the entry that went last is not the one below
   redis.call("HSET", KEYS[1], "trimmed_epoch", is_known and below[2][4] or "0")
+end
+if record["audit"] and trimmed ~= record["trimmed"] then
+  write_audit(KEYS[1], KEYS[3], record["audit"], ARGV[1],
+    {audit_line({kind = "trim", first = record["trimmed"], stop = trimmed})})
 end
 return {trimmed, held}

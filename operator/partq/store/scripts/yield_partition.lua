@@ -1,13 +1,17 @@
 -- Give up a partition: nobody owns it, and the yielding broker's epoch is over.
 --
 -- when full: passes
+-- with: audit
 --
--- KEYS[1]  meta
+-- KEYS[1]  meta      KEYS[2]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  broker that shall claim next, or empty
 -- returns  1; 0: the caller's broker epoch is over
-local epoch = redis.call("HGET", KEYS[1], "broker_epoch")
+local epoch, audit = unpack(redis.call("HMGET", KEYS[1], "broker_epoch", "audit"))
 if epoch ~= ARGV[1] then
   return 0
+end
+if audit then
+  write_audit(KEYS[1], KEYS[2], audit, epoch, {audit_line({kind = "yield", target = ARGV[2]})})
 end
 local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
