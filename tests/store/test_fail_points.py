@@ -104,7 +104,7 @@ class Stores:
         )
 
     async def switch_audit(self, *, is_on):
-        await self.audits.switch(P, BrokerId("b-0"), [GROUP], broker_epoch=EPOCH, is_on=is_on)
+        await self.audits.switch(P, BrokerId("b-0"), broker_epoch=EPOCH, is_on=is_on)
 
     async def commit(self):
         await self.partitions.commit(

@@ -16,6 +16,7 @@ _FIRST_COUNT = 8
 _MAX_COUNT = 1000
 _MAX_SWITCH_TRIES = 5
 _GROUP_AT: Final = 7
+_MARK: Final = b"mark:"
 _STATE_FIELDS: Final = (b"audit", b"audit_off", b"audit_trimmed")
 
 
@@ -57,37 +58,34 @@ class Audits:
             raise _fenced(partition, broker_epoch)
 
     async def switch(
-        self,
-        partition: PartitionId,
-        broker: BrokerId,
-        groups: Sequence[str],
-        *,
-        broker_epoch: BrokerEpoch,
-        is_on: bool,
+        self, partition: PartitionId, broker: BrokerId, *, broker_epoch: BrokerEpoch, is_on: bool
     ) -> None:
         """Begin the record of a partition, or end it; a repeat changes nothing.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
-            ConflictError: `groups` are not those that are on record; nothing is written.
+            ConflictError: groups came and went during every try; nothing is written.
             StoreUnavailableError: no answer; switched or not.
         """
-        keys = self._keys
-        answer = await self._store.run(
-            "switch_audit",
-            [
-                keys.meta(partition),
-                keys.audit(partition),
-                *(keys.cursor(partition, group) for group in groups),
-            ],
-            [broker_epoch, int(is_on), broker, *groups],
-        )
-        if answer == 0:
-            raise _fenced(partition, broker_epoch)
-        if answer == -1:
-            raise ConflictError(
-                f"partition {partition}: groups come and go; switch its audit again"
+        meta = self._keys.meta(partition)
+        for _ in range(_MAX_SWITCH_TRIES):
+            fields = await self._store.read("HKEYS", meta)
+            groups = sorted(
+                field.removeprefix(_MARK).decode() for field in fields if field.startswith(_MARK)
             )
+            cursors = [self._keys.cursor(partition, group) for group in groups]
+            answer = await self._store.run(
+                "switch_audit",
+                [meta, self._keys.audit(partition), *cursors],
+                [broker_epoch, int(is_on), broker, *groups],
+            )
+            if answer == 0:
+                raise _fenced(partition, broker_epoch)
+            if answer == 1:
+                return
+        raise ConflictError(
+            f"partition {partition}: its groups change all the time; switch its audit again"
+        )
 
     async def read_state(self, partition: PartitionId) -> AuditState:
         """Return how far the record has come.
