@@ -217,6 +217,7 @@ CASES = {
     "flush_cursor": Case(lambda to: to.flush(8)),
     "keep_field": Case(lambda to: to.leases.peer_token("drawn")),
     "mark_lost": Case(lambda to: to.members.mark_lost(GROUP, "m-0")),
+    "read_positions": Case(lambda to: to.log.read_positions(P, [3], broker_epoch=EPOCH)),
     "read_times": Case(lambda to: to.log.read_times(P, [3])),
     "register_life": Case(lambda to: to.layouts.register("0f3a9c1e")),
     "release_life": Case(
