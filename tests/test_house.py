@@ -15,8 +15,9 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "operator" / "partq"
 MODULES = sorted(SOURCE.rglob("*.py"))
 PUBLIC = {
-    "Batch", "Browsed", "Browser", "Cause", "Consumer", "Delivery", "Message", "PartitionId",
-    "Position", "Positions", "Producer", "SqlFence", "Token",
+    "Batch", "Browsed", "Browser", "Cause", "Consumer", "Delivery", "LogPosition", "LogReader",
+    "Message", "PartitionId", "Position", "Positions", "Producer", "SqlFence", "StoredBatch",
+    "Token",
 }  # fmt: skip
 """What `from partq import *` gives beside the errors: everything here is promised to users."""
 

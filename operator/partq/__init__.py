@@ -4,12 +4,14 @@ from partq.client.browser import Browsed, Browser
 from partq.client.consumer import Consumer
 from partq.client.deliveries import Batch, Delivery
 from partq.client.fence import SqlFence
+from partq.client.log_reader import LogPosition, LogReader
 from partq.client.producer import Producer
 from partq.client.receipts import Position, Positions
 from partq.core.model import Cause, PartitionId, Token
 from partq.errors import (
     BadRequestError,
     ConflictError,
+    DataLossError,
     FencedError,
     ForbiddenError,
     MessageTooLargeError,
@@ -20,6 +22,7 @@ from partq.errors import (
     PartqError,
     QuotaExceededError,
     RewoundError,
+    RolledBackError,
     SettingsError,
     UnauthorizedError,
     UnavailableError,
@@ -28,6 +31,7 @@ from partq.errors import (
     UnknownQueueError,
 )
 from partq.wire.batch import Message
+from partq.wire.entries import StoredBatch
 
 __all__ = [
     "BadRequestError",
@@ -37,9 +41,12 @@ __all__ = [
     "Cause",
     "ConflictError",
     "Consumer",
+    "DataLossError",
     "Delivery",
     "FencedError",
     "ForbiddenError",
+    "LogPosition",
+    "LogReader",
     "Message",
     "MessageTooLargeError",
     "NotDeliveredError",
@@ -53,8 +60,10 @@ __all__ = [
     "Producer",
     "QuotaExceededError",
     "RewoundError",
+    "RolledBackError",
     "SettingsError",
     "SqlFence",
+    "StoredBatch",
     "Token",
     "UnauthorizedError",
     "UnavailableError",

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from partq.client import tasks
 from partq.client.owners import Owners
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, InternalError, RolledBackError
+from partq.errors import BadRequestError, InternalError, RolledBackError, SettingsError
 from partq.wire import entries as wire
 from partq.wire.entries import Entries, StoredBatch
 
@@ -82,6 +82,7 @@ class LogReader:
         )
         self._fetch_bytes = fetch_bytes
         self._fetching: set[asyncio.Task[Entries]] = set()
+        self._is_closed = False
 
     async def __aenter__(self) -> Self:
         """Open the connections; nothing is asked yet."""
@@ -95,6 +96,7 @@ class LogReader:
         traceback: TracebackType | None,
     ) -> None:
         """Stop every reading and close the connections."""
+        self._is_closed = True
         try:
             await tasks.stop(*self._fetching)
         finally:
@@ -178,21 +180,26 @@ class LogReader:
             RolledBackError: the store has lost messages, so that the log ends below `start` or
                 `stop`, or has others by now in the place of those of the position, or of those
                 that were yielded.
+            BadRequestError: `stop` is below `start`.
             UnknownPartitionError: the queue does not have it.
             UnavailableError: the partition had no broker in time.
         """
-        at, epoch = (start, 0) if isinstance(start, int) else _place(start)
+        at, epoch = _place(start)
         if stop is None:
-            stop = (await self.positions("latest", [partition]))[partition]
-        end, end_epoch = (stop, 0) if isinstance(stop, int) else _place(stop)
+            stop = (await self.positions("latest", [partition]))[partition].offset
+        elif _place(stop)[0] < at:
+            raise BadRequestError(
+                f"partition {partition}: asked to read from {at} to {_place(stop)[0]}; expected "
+                "an end that is not below the start"
+            )
+        end, end_epoch = _place(stop)
         await self._owners.checked([partition])
-        if at < end or epoch:
-            fetching = self._fetch(partition, at, epoch)
-        else:
+        if at == end and not epoch:
             return
+        fetching = self._fetch(partition, at, epoch)
         try:
             while True:
-                found = await fetching
+                found = await self._fetched(fetching)
                 _check_end(partition, found, end)
                 following = at
                 if found.batches:
@@ -215,7 +222,7 @@ class LogReader:
                     return
                 at = following
         finally:
-            fetching.cancel()
+            await tasks.stop(fetching)
 
     def _fetch(self, partition: PartitionId, at: int, epoch: int) -> asyncio.Task[Entries]:
         query = {"from": at, "max_bytes": self._fetch_bytes, "append_broker_epoch": epoch}
@@ -231,6 +238,14 @@ class LogReader:
         self._fetching.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    async def _fetched(self, fetching: asyncio.Task[Entries]) -> Entries:
+        try:
+            return await fetching
+        except asyncio.CancelledError:
+            if self._is_closed:
+                raise SettingsError("the reader was closed while it was read from") from None
+            raise
 
     def _ended(self, task: asyncio.Task[Entries]) -> None:
         self._fetching.discard(task)
@@ -312,8 +327,9 @@ def _where(where: Where) -> dict[str, Any]:
     )
 
 
-def _place(position: LogPosition) -> tuple[int, int]:
-    return position.offset, position.append_broker_epoch
+def _place(place: int | LogPosition) -> tuple[int, int]:
+    """Return the offset, and the append broker epoch below it; 0: not known."""
+    return (place, 0) if isinstance(place, int) else (place.offset, place.append_broker_epoch)
 
 
 def _position(partition: PartitionId, answer: Mapping[str, Any]) -> LogPosition:
