@@ -77,6 +77,7 @@ class BatchHeader:
 
 
 _encode = msgspec.msgpack.Encoder().encode
+_decode_message = msgspec.msgpack.Decoder(Message).decode
 _decode_messages = msgspec.msgpack.Decoder(list[Message]).decode
 _UNDECODABLE = (
     BadBatchError,
@@ -222,6 +223,35 @@ def decode(batch: bytes | memoryview, start: int = 0, stop: int | None = None) -
     except _UNDECODABLE as error:
         raise UndecodableError(f"batch does not decode: {error}") from error
     return messages
+
+
+def open_body(batch: bytes | memoryview) -> tuple["array[int]", bytes | memoryview]:
+    """Return where each message ends, and the body that these places are in, expanded.
+
+    No message is decoded: for readers that know the layout of the body themselves.
+
+    Raises:
+        UndecodableError: the body is not what the header promises, or the ends do not cut it up.
+    """
+    try:
+        header = read_header(batch)
+        ends = read_ends(bytes(batch), header)
+        _check_ends(ends, header)
+        return ends, _expand(memoryview(batch)[header.body_at :], header)
+    except _UNDECODABLE as error:
+        raise UndecodableError(f"batch does not decode: {error}") from error
+
+
+def decode_message(encoded: bytes) -> Message:
+    """Return the message that is encoded by these bytes, all of them.
+
+    Raises:
+        UndecodableError: they are none, or more than one.
+    """
+    try:
+        return _decode_message(encoded)
+    except _UNDECODABLE as error:
+        raise UndecodableError(f"message does not decode: {error}") from error
 
 
 def _check_ends(ends: "array[int]", header: BatchHeader) -> None:

@@ -1,0 +1,93 @@
+"""Which queue the options name, and how it is reached."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from partq.errors import BadRequestError
+
+CONNECTION_OPTIONS = ("url", "queue", "namespace", "token", "tokenFile", "caFile", "timeoutSeconds")
+DEFAULT_TIMEOUT_S = 30.0
+MAX_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What a client of the queue is made with."""
+
+    url: str
+    queue: str
+    namespace: str | None
+    given_token: str | None
+    token_file: str | None
+    ca_file: str | None
+    timeout_s: float
+    """For how long a partition that nobody serves is waited for, in seconds."""
+
+    def token(self) -> str | None:
+        """Return the token; a file is read anew each time, so that it may be rotated.
+
+        Raises:
+            BadRequestError: the file cannot be read, or is empty.
+        """
+        if self.token_file is None:
+            return self.given_token
+        try:
+            token = Path(self.token_file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise BadRequestError(
+                f"option tokenFile: {self.token_file}: {error}; it has to be there on the driver "
+                "and on every executor"
+            ) from error
+        if not token:
+            raise BadRequestError(f"option tokenFile: {self.token_file} is empty")
+        return token
+
+
+def connection_of(given: Mapping[str, str]) -> Connection:
+    """Read the options that are the same for reading and writing; their names are of any case.
+
+    Raises:
+        BadRequestError: one is missing, unusable or contradicts another.
+    """
+    options = {name.lower(): str(value).strip() for name, value in given.items()}
+    for name in ("url", "queue"):
+        if not options.get(name):
+            raise BadRequestError(f"option {name} is missing; expected {_EXPECTED[name]}")
+    for url in options["url"].split(","):
+        parts = urlsplit(url.strip())
+        if parts.scheme not in {"http", "https"} or not parts.netloc:
+            raise BadRequestError(f"option url: {url.strip()!r}; expected {_EXPECTED['url']}")
+    if options.get("token") and options.get("tokenfile"):
+        raise BadRequestError("options token and tokenFile contradict each other; set one")
+    ca_file = options.get("cafile") or None
+    if ca_file is not None and not Path(ca_file).is_file():
+        raise BadRequestError(f"option caFile: there is no file {ca_file}")
+    return Connection(
+        url=options["url"],
+        queue=options["queue"],
+        namespace=options.get("namespace") or None,
+        given_token=options.get("token") or None,
+        token_file=options.get("tokenfile") or None,
+        ca_file=ca_file,
+        timeout_s=_timeout_s(options.get("timeoutseconds") or str(DEFAULT_TIMEOUT_S)),
+    )
+
+
+_EXPECTED = {
+    "url": "http://HOST:PORT of a broker, or several with commas between them",
+    "queue": "the name of a queue",
+}
+
+
+def _timeout_s(text: str) -> float:
+    try:
+        timeout_s = float(text)
+    except ValueError:
+        timeout_s = 0.0
+    if not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise BadRequestError(
+            f"option timeoutSeconds: {text!r}; expected seconds, at most {MAX_TIMEOUT_S:g}"
+        )
+    return timeout_s

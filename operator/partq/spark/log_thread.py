@@ -1,0 +1,161 @@
+"""Reads a queue's logs for Spark, whose calls are not asynchronous."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from partq.client.log_reader import LogPosition, LogReader, StoredBatch, Where
+from partq.core.model import PartitionId
+from partq.errors import PartqError, QuotaExceededError
+from partq.spark.connection import Connection
+
+log = logging.getLogger("partq.spark")
+
+T = TypeVar("T")
+
+TAKE_BYTES = 1024 * 1024
+"""How much is handed over at once; the rest of what was fetched waits for the next time."""
+RENEW_S = 120.0
+"""How often a pin is renewed; it lasts ten minutes."""
+JOIN_S = 10.0
+
+
+class LogThread:
+    """A `LogReader` on a thread of its own, where fetching goes on while the caller decodes.
+
+    Every call raises what `LogReader` raises. Use it in `with`, or close it.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._reader = LogReader(
+            connection.url,
+            queue=connection.queue,
+            token=connection.token(),
+            namespace=connection.namespace,
+            ca_file=connection.ca_file,
+            timeout_s=connection.timeout_s,
+        )
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="partq reading", daemon=True
+        )
+        self._pin: asyncio.Task[None] | None = None
+        self._thread.start()
+        try:
+            self._run(self._reader.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections and end the thread; a second time does nothing."""
+        if self._loop.is_closed():
+            return
+        try:
+            if self._pin is not None:
+                self._loop.call_soon_threadsafe(self._pin.cancel)
+            self._run(self._reader.__aexit__(None, None, None))
+        finally:
+            self._end()
+
+    def partitions(self) -> list[PartitionId]:
+        """Return every partition, by generation and index."""
+        return self._run(self._reader.partitions())
+
+    def positions(
+        self, where: Where, partitions: list[PartitionId] | None = None
+    ) -> dict[PartitionId, LogPosition]:
+        """Return a position in each partition."""
+        return self._run(self._reader.positions(where, partitions))
+
+    def commit(self, group: str, positions: Mapping[PartitionId, LogPosition]) -> None:
+        """Move the cursors of a group forward."""
+        self._run(self._reader.commit(group, positions))
+
+    def entries(
+        self, partition: PartitionId, start: LogPosition, stop: LogPosition
+    ) -> Iterator[StoredBatch]:
+        """Yield the stored batches between two positions."""
+        source = self._reader.entries(partition, start, stop)
+        try:
+            while batches := self._run(_take(source)):
+                yield from batches
+        finally:
+            if not self._loop.is_closed():
+                self._run(_close(source))
+
+    def hold(self, name: str, offsets: Mapping[PartitionId, int]) -> None:
+        """Pin what is stored from these offsets on, until this is closed and ten minutes longer.
+
+        That is a help and no promise: what is trimmed is noticed when it is read.
+        """
+        if self._pin is not None:
+            self._loop.call_soon_threadsafe(self._pin.cancel)
+            self._pin = None
+        try:
+            self._run(self._reader.pin(name, offsets))
+        except QuotaExceededError as error:
+            log.warning("reading goes on without a pin: %s", error)
+            return
+        self._pin = self._run(self._start_renewing(name, dict(offsets)))
+
+    def let_go(self, name: str) -> None:
+        """Remove a pin, if that is possible: else it ends by itself."""
+        try:
+            self._run(self._reader.unpin(name))
+        except PartqError as error:
+            log.warning("pin %s is not removed, and ends by itself: %s", name, error)
+
+    async def _start_renewing(
+        self, name: str, offsets: Mapping[PartitionId, int]
+    ) -> asyncio.Task[None]:
+        return asyncio.create_task(self._renew(name, offsets), name=f"renewing pin {name}")
+
+    async def _renew(self, name: str, offsets: Mapping[PartitionId, int]) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            try:
+                await self._reader.pin(name, offsets)
+            except PartqError as error:
+                # Four more tries fit into the time that it lasts.
+                log.warning("pin %s is not renewed: %s", name, error)
+
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(JOIN_S)
+        with suppress(RuntimeError):  # still running, if that was not long enough
+            self._loop.close()
+
+
+async def _take(source: AsyncIterator[StoredBatch]) -> list[StoredBatch]:
+    """Return the next batches, none at the end: each time costs a change of threads."""
+    taken: list[StoredBatch] = []
+    size = 0
+    async for batch in source:
+        taken.append(batch)
+        size += len(batch.data)
+        if size >= TAKE_BYTES:
+            break
+    return taken
+
+
+async def _close(source: Any) -> None:
+    await source.aclose()

@@ -1,0 +1,53 @@
+"""The data source that Spark knows as `partq`."""
+
+import uuid
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from partq.spark.batch_reader import BatchReader
+from partq.spark.failing import shown
+from partq.spark.log_thread import LogThread
+from partq.spark.options import read_options
+from partq.spark.planning import Plan
+from partq.spark.schema import check_schema, source_schema
+from partq.spark.stream_reader import stream_reader
+
+
+class PartqDataSource(DataSource):
+    """`spark.read.format("partq")`, `spark.readStream.format("partq")`."""
+
+    _pin: str | None = None
+    """Under which name the logs are kept while they are read without a group."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return "partq"
+
+    def schema(self) -> StructType:
+        """Return the columns that there are, once the brokers know the queue."""
+        with shown():
+            self._pin = _pin_name()
+            options = read_options(self.options, is_stream=None)
+            with LogThread(options.connection) as log:
+                Plan(log, options).check()
+            return source_schema(with_headers=options.with_headers, names=options.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads a batch."""
+        with shown():
+            check_schema(schema)
+            options = read_options(self.options, is_stream=False)
+            # One pin for all queries on one table: a partition has only so many.
+            return BatchReader(options, schema, pin=self._pin or _pin_name())
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Return what reads a stream."""
+        with shown():
+            check_schema(schema)
+            return stream_reader(read_options(self.options, is_stream=True), schema)
+
+
+def _pin_name() -> str:
+    return f"spark-{uuid.uuid4().hex[:16]}"

@@ -1,0 +1,76 @@
+"""A real queue beside Spark: Spark's calls block, so the queue has a thread of its own."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+from partq import Producer
+from partq.client.log_reader import LogReader
+from partq.testing.local_broker import LocalBroker
+
+
+class LiveQueue:
+    """A `LocalBroker` for tests that are not asynchronous."""
+
+    def __init__(self, loop, broker, name):
+        self._loop = loop
+        self.broker = broker
+        self.name = name
+
+    def run(self, call):
+        """Wait for a coroutine on the queue's thread."""
+        return asyncio.run_coroutine_threadsafe(call, self._loop).result(60)
+
+    def options(self, token=None, **more):
+        """Return the options of a read."""
+        given = {"url": self.broker.url, "queue": self.name, **more}
+        return given | {"token": token or self.broker.tokens.consume}
+
+    def publish(self, values, *, key=lambda value: f"key-{value % 10}", **producer):
+        """Publish numbers as texts, in their order; returns their places."""
+        return self.run(self._publish(values, key, producer))
+
+    async def _publish(self, values, key, producer):
+        async with Producer(
+            self.broker.url, queue=self.name, token=self.broker.tokens.produce, **producer
+        ) as open_producer:
+            sent = [
+                await open_producer.send(b"%d" % value, key=key(value), headers={"n": str(value)})
+                for value in values
+            ]
+            return [await each for each in sent]
+
+    def reading(self, call):
+        """Wait for what `call` asks of a `LogReader`."""
+
+        async def run():
+            async with LogReader(
+                self.broker.url, queue=self.name, token=self.broker.tokens.consume
+            ) as reader:
+                return await call(reader)
+
+        return self.run(run())
+
+    def cursors(self, group):
+        """Return a group's cursors by partition, as text."""
+        found = self.reading(lambda reader: reader.positions({"group": group}))
+        return {str(partition): each.offset for partition, each in found.items()}
+
+
+@contextmanager
+def live_queue(**settings):
+    """Run a queue until the end of the `with`; settings as of `LocalBroker`."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        broker = LocalBroker(**settings)
+        asyncio.run_coroutine_threadsafe(broker.__aenter__(), loop).result(60)
+        try:
+            yield LiveQueue(loop, broker, settings.get("queue", "orders"))
+        finally:
+            asyncio.run_coroutine_threadsafe(broker.__aexit__(None, None, None), loop).result(60)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
