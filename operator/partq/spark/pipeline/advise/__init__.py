@@ -1,0 +1,1 @@
+"""Suggests how many partitions and consumers a queue needs, from what it has carried."""
