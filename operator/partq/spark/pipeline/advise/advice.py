@@ -108,7 +108,7 @@ def member_rates(rates: Rates, member_count: int) -> Rates:
 
 def consumers_needed(rates: Rates, room_per_s: float) -> int | None:
     """Return the fewest members of which none gets more than there is room for; None: no number."""
-    partition_count = rates.shape[1]
+    partition_count = int(rates.shape[1])
     if rates.max() > room_per_s:
         return None
     fewest = max(1, int(np.ceil(rates.sum(axis=1).max() / room_per_s)))
@@ -201,8 +201,8 @@ def _choose(
     if chosen is not None:
         reasons = [
             f"{chosen.partitions} is the first number at which the busiest partition "
-            f"({chosen.peak_per_s:,.1f}/s) fits into what one consumer may get: {room:,.1f}/s, which "
-            f"is {needs.consumer_per_s:,.0f}/s x {needs.utilization:g} / {needs.growth:g}",
+            f"({chosen.peak_per_s:,.1f}/s) fits into what one consumer may get: {room:,.1f}/s, "
+            f"which is {needs.consumer_per_s:,.0f}/s x {needs.utilization:g} / {needs.growth:g}",
             f"{chosen.consumers} consumers are the fewest of which none gets more than that; the "
             f"queue's peak is {loads.peak_per_s:,.1f}/s",
         ]
@@ -214,9 +214,9 @@ def _choose(
     hottest = loads.keys.hot[0] if loads.keys.hot else None
     if hottest is not None and hottest.peak_per_s > room:
         warning = (
-            f"the key {hottest.key!r} alone has {hottest.peak_per_s:,.1f}/s, and a consumer may get "
-            f"{room:,.1f}/s: one key is never in two partitions, so no number helps; make consumers "
-            "faster, or the key finer"
+            f"the key {hottest.key!r} alone has {hottest.peak_per_s:,.1f}/s, and a consumer may "
+            f"get {room:,.1f}/s: one key is never in two partitions, so no number helps; make "
+            "consumers faster, or the key finer"
         )
     else:
         warning = (
@@ -229,7 +229,9 @@ def _choose(
 def _compare(suggested: int, current: int) -> str:
     if suggested == current:
         return f"that is what the queue has: {current}"
-    return f"the queue has {current}; " + ("fewer would do" if current > suggested else "it needs more")
+    return f"the queue has {current}; " + (
+        "fewer would do" if current > suggested else "it needs more"
+    )
 
 
 def _skew(loads: Loads) -> list[str]:

@@ -135,8 +135,8 @@ def _window_s(span_ms: int, key_count: int, wanted_s: int | None) -> int:
     if wanted_s is not None:
         if wanted_s < 1 or span_s // wanted_s + 1 > MAX_WINDOWS:
             raise BadRequestError(
-                f"a window of {wanted_s} s: expected 1 s or more, and at most {MAX_WINDOWS} windows "
-                f"in {span_s:,} s: at least {max(1, -(-span_s // (MAX_WINDOWS - 1)))} s"
+                f"a window of {wanted_s} s: expected 1 s or more, and at most {MAX_WINDOWS} "
+                f"windows in {span_s:,} s: at least {max(1, -(-span_s // (MAX_WINDOWS - 1)))} s"
             )
         return wanted_s
     fitting = _CELLS // max(1, min(SLOT_COUNT, key_count))
