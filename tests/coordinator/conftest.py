@@ -27,6 +27,8 @@ class FakeStore:
 
     def __init__(self, journal, clock):
         self.journal, self.clock = journal, clock
+        self.ahead_s = 0.0
+        """How far the store's clock is ahead of the coordinator's."""
         self.layout = SimpleNamespace(layout=Layout.first(4), tombstone=False)
         self.queue = SimpleNamespace(spec={"brokers": {"replicas": 2}}, groups=(GROUP,))
         self.groups = {GROUP: SimpleNamespace(spec={}, groups=())}
@@ -68,6 +70,9 @@ class FakeStore:
             events=port("wait"),
         )
 
+    def now_ms(self):
+        return round((self.clock() + self.ahead_s) * 1000)
+
     async def _read_layout(self):
         self.looks += 1
         if self.layout is None:
@@ -98,7 +103,7 @@ class FakeStore:
         return SimpleNamespace(leases=dict(self.leases), owners=dict(self.owners))
 
     async def _read_members(self, group):
-        now_ms = round(self.clock() * 1000)
+        now_ms = self.now_ms()
         return SimpleNamespace(members=dict(self.members), heirs=dict(self.heirs), now_ms=now_ms)
 
     async def _list_member(self, group, member, address):
@@ -110,8 +115,8 @@ class FakeStore:
 
     async def _mark_lost(self, group, member):
         if member in self.members and self.members[member].lost_at_ms is None:
-            self.members[member].lost_at_ms = round(self.clock() * 1000)
-        return round(self.clock() * 1000)
+            self.members[member].lost_at_ms = self.now_ms()
+        return self.now_ms()
 
     async def _clear_lost(self, group, member):
         self.members[member].lost_at_ms = None

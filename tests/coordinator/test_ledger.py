@@ -31,8 +31,11 @@ class Play:
     is_complete: bool = True
     lost: set = field(default_factory=set)
     leaving: set = field(default_factory=set)
-    ledger: Ledger = field(default_factory=lambda: Ledger(Journal()))
+    ledger: Ledger = field(default_factory=lambda: Ledger(Journal(), 0, 0))
     now_ms: int = 10_000_000
+    """The coordinator's own clock."""
+    ahead_ms: int = 1_800_000_000_000
+    """How far the store's clock is ahead of it."""
     running: dict = field(default_factory=dict)
     """Partition → its move, and when it is over."""
     journal: dict = field(default_factory=dict)
@@ -74,7 +77,7 @@ class Play:
                 self.owned[partition] = move.target
                 self.done.append((self.now_ms, move))
                 past = PastMove(
-                    at_ms=self.now_ms,
+                    at_ms=self.now_ms + self.ahead_ms,
                     source=move.seat.member,
                     target=move.target,
                     attempt=len(self.done),
@@ -83,7 +86,7 @@ class Play:
                     forced=move.forced,
                     pause_ms=1,
                 )
-                self.ledger.note(partition, past)
+                self.ledger.note(partition, past, self.now_ms)
         sight = self.sight()
         table = judge(sight, self.rules.membership)
         under_way = {p: move.target for p, (move, _) in self.running.items()}
@@ -96,6 +99,7 @@ class Play:
             paused={p for p, (m, _) in self.running.items() if m.seat.member is not None},
             is_judged=is_judged,
             now_ms=self.now_ms,
+            store_ms=self.now_ms + self.ahead_ms,
         )
         for move in moves:
             self.running[move.partition] = move, self.now_ms + takes_ms
@@ -113,12 +117,14 @@ class Play:
         """Return the same after moves that were so long ago."""
         for number, (partition, age_ms) in enumerate(zip(self.owned, ages_ms, strict=False)):
             if age_ms is not None:
-                self.ledger.note(partition, moved_lately(self.now_ms, age_ms, number))
+                past = moved_lately(self.now_ms + self.ahead_ms, age_ms, number)
+                self.ledger.note(partition, past, self.now_ms - age_ms)
         return self
 
     def restart(self):
         """Another coordinator takes over; what runs is resumed from its own records."""
-        self.ledger = Ledger(Journal(past=self.journal, waiting=self.ledger.waiting))
+        journal = Journal(past=self.journal, waiting=self.ledger.waiting)
+        self.ledger = Ledger(journal, self.now_ms + self.ahead_ms, self.now_ms)
 
     def finish(self, takes_ms=0, *, restarts=False):
         for _ in range(4_000):
@@ -297,6 +303,59 @@ def test_a_partition_stays_for_its_interval_after_a_forced_move():
     assert all(at >= min(lost_at_ms) + 60_000 for at, index in back if index >= 2)
 
 
+@pytest.mark.parametrize("jump_ms", [-3_600_000, -30_000, 30_000, 3_600_000])
+@pytest.mark.parametrize(
+    ("budget", "least_ms"),
+    [(Budget(min_interval_ms=60_000), 60_000), (Budget(max_per_minute=2), MINUTE_MS)],
+    ids=["interval", "per minute"],
+)
+def test_what_waits_for_time_waits_as_long_when_the_store_s_clock_jumps(budget, least_ms, jump_ms):
+    a, b = MEMBERS[:2]
+    play = Play(owned(a, a, b, b), {a}, GroupRules(budget=budget), lost={b})
+    play.finish()
+    lost_at_ms = max(at for at, _ in play.done)
+    play.lost.clear()
+    play.bound.add(b)
+    play.rules = replace(play.rules, budget=replace(budget, max_paused=1))
+    for _ in range(3):
+        play.look(0)
+    play.ahead_ms += jump_ms
+    play.finish()
+    later = [at for at, _ in play.done if at > lost_at_ms + 10_000]
+    assert later
+    assert min(later) >= lost_at_ms + least_ms - LOOK_MS
+    assert play.ledger.next_ms(play.now_ms) is None
+
+
+def test_a_past_that_lies_ahead_counts_no_more():
+    """The store's clock was set back while no coordinator ran: it may not come there for years."""
+    ahead_ms = 3_600_000
+    a, b = MEMBERS[:2]
+    rules = GroupRules(budget=Budget(max_per_minute=1, min_interval_ms=86_400_000))
+    play = Play(owned(a, a), {a, b}, rules)
+    play.journal = {p: (moved_lately(play.now_ms + play.ahead_ms, 0, 1),) for p in play.owned}
+    play.ahead_ms -= ahead_ms
+    play.restart()
+    play.look(0)
+    assert len(play.running) == 1
+
+
+def test_the_instant_that_a_move_waits_for_is_not_written_again_at_each_look():
+    a, b = MEMBERS[:2]
+    rules = GroupRules(budget=Budget(min_interval_ms=60_000))
+    play = Play(owned(a, a), {a, b}, rules).after([1, 1])
+    play.look(0)
+    (waiting,) = {each.until_ms for each in play.ledger.waiting.values()}
+    for jitter_ms in (3, -7, 20):
+        play.ahead_ms += jitter_ms
+        play.look(0)
+        assert {each.until_ms for each in play.ledger.waiting.values()} == {waiting}
+    play.ahead_ms += 30_000
+    play.look(0)
+    (moved,) = {each.until_ms for each in play.ledger.waiting.values()}
+    assert abs(moved - waiting - 30_000) < 100
+
+
 def test_the_first_owner_of_a_partition_starts_no_interval():
     a, b = MEMBERS[:2]
     play = Play(owned(None, None), {a}, GroupRules(budget=Budget(min_interval_ms=3_600_000)))
@@ -307,13 +366,13 @@ def test_the_first_owner_of_a_partition_starts_no_interval():
 
 
 def test_moves_are_kept_and_kept_few():
-    ledger = Ledger(Journal())
+    ledger = Ledger(Journal(), 0, 0)
     partition = PartitionId(1, 0)
     moves = [moved_lately(0, 0, number) for number in range(MAX_PAST + 3)]
     for move in [*moves, moves[-1]]:
-        ledger.note(partition, move)
+        ledger.note(partition, move, 0)
     past = ledger.unwritten_past
     assert past == {partition: tuple(moves[-MAX_PAST:])}
-    ledger.note(partition, replace(moves[-1], attempt=99))
+    ledger.note(partition, replace(moves[-1], attempt=99), 0)
     ledger.note_written(past, None)
     assert ledger.unwritten_past.keys() == {partition}, "one came while the others were written"

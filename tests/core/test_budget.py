@@ -82,20 +82,6 @@ PAUSED, PER_MINUTE, INTERVAL = Limit.PAUSED, Limit.PER_MINUTE, Limit.INTERVAL
             {0: (INTERVAL, 5), 2: (PER_MINUTE, None), 3: (PER_MINUTE, None)},
             id="all of them: one that has to stay holds up no other",
         ),
-        pytest.param(
-            Budget(max_per_minute=1, min_interval_ms=50_000),
-            spent(ages_ms=[-3_600_000], last_ms={0: -3_600_000}),
-            [0],
-            dict.fromkeys((1, 2, 3), (PER_MINUTE, None)),
-            id="the clock was set back: what lies far ahead counts no more",
-        ),
-        pytest.param(
-            Budget(max_per_minute=1),
-            spent(ages_ms=[-3]),
-            [],
-            dict.fromkeys(range(4), (PER_MINUTE, 60_003)),
-            id="a process's clock runs a little ahead of the store's",
-        ),
     ],
 )
 def test_a_budget_holds_up_what_is_too_much(budget, spending, started, held):

@@ -151,10 +151,12 @@ def test_no_time_to_drain_still_pauses_first():
 
 @pytest.mark.req("FAIL-13")
 def test_a_resumed_drain_goes_on_and_never_longer_than_configured():
-    assert resumed(A4, drain_ms=3_000, drain_by_ms=NOW + 900, now_ms=NOW).drain_by_ms == NOW + 900
-    late = resumed(A4, drain_ms=3_000, drain_by_ms=NOW + 99_000, now_ms=NOW)
+    assert resumed(A4, drain_ms=3_000, left_ms=900, now_ms=NOW).drain_by_ms == NOW + 900
+    late = resumed(A4, drain_ms=3_000, left_ms=99_000, now_ms=NOW)
     assert late.drain_by_ms == NOW + 3_000
     assert pending(late) == (PAUSE,)
+    over = resumed(A4, drain_ms=3_000, left_ms=-99_000, now_ms=NOW)
+    assert step(over, Tick(), NOW) == (FORCING, (FORCE,)), "the broker knows whether that is so"
 
 
 events = st.one_of(

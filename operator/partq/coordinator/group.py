@@ -27,12 +27,21 @@ from partq.coordinator.ports import (
 from partq.coordinator.roster import Roster
 from partq.coordinator.rules import at_once
 from partq.coordinator.runner import Ended, HandoffRunner
-from partq.coordinator.sight import Outcome, World, blocked, bound, leaving, look
+from partq.coordinator.sight import (
+    Outcome,
+    World,
+    blocked,
+    bound,
+    leaving,
+    look,
+    lost_since,
+)
 from partq.coordinator.view import GroupView, as_assigned
 from partq.core import handoff
+from partq.core.elapsed import Elapsed
 from partq.core.evidence import evidence
 from partq.core.membership import SeatState, Sight, Table, judge
-from partq.core.model import BrokerId, PartitionId
+from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.rebalance import Forced, GroupRules, Move, Planner, may_be_balanced, plan
 from partq.core.records import Assigned, HandoffRecord, Journal
 
@@ -68,12 +77,13 @@ class GroupWorker:
         self._clock = clock
         self._on_change = on_change
         self._on_rebalance = on_rebalance
-        self._store_ahead_ms = 0.0
-        """Redis's time minus this process's clock; only lengths are ever compared with it."""
+        self._store_ahead_ms = 0
+        """Redis's time minus this process's clock, at the last look."""
+        self._lost = Elapsed[MemberId]()
         self._outcomes: dict[PartitionId, Outcome] = {}
         self._backoffs = Backoffs()
         self._history = History()
-        self._ledger = Ledger(Journal())
+        self._ledger = Ledger(Journal(), 0, 0)
         self._is_loaded = False
         self._inherited: dict[PartitionId, HandoffRecord] = {}
         """What a coordinator before this one began, until its partition's broker is seen."""
@@ -95,7 +105,12 @@ class GroupWorker:
         """No handoff is under way and nobody is missing: brokers may be balanced."""
 
     def _now_ms(self) -> int:
-        return round(self._clock() * 1000 + self._store_ahead_ms)
+        """Return this process's clock: what all waiting is counted by."""
+        return round(self._clock() * 1000)
+
+    def _store_ms(self) -> int:
+        """Return Redis's time, as near as it is known: what is written down."""
+        return self._now_ms() + self._store_ahead_ms
 
     async def run(self) -> None:
         """Carry the handoffs out, until cancelled."""
@@ -111,12 +126,15 @@ class GroupWorker:
         members, assignment, records = await asyncio.gather(
             store.members.read(group), store.assignments.read(group), store.handoffs.read(group)
         )
+        now_ms = self._now_ms()
+        self._store_ahead_ms = members.now_ms - now_ms
         if not self._is_loaded:
             self._history = History(await store.rebalances.read(group))
-            self._ledger = Ledger(await store.rebalances.read_journal(group))
+            self._ledger = Ledger(
+                await store.rebalances.read_journal(group), self._store_ms(), self._now_ms()
+            )
             self._inherited = dict(records)
             self._is_loaded = True
-        self._store_ahead_ms = members.now_ms - self._clock() * 1000
 
         hurries = self._hurries_asked
         if hurries > self._hurries_done:
@@ -126,6 +144,9 @@ class GroupWorker:
             world,
             group,
             members=members,
+            lost_ms=self._lost.observe(
+                lost_since(members), store_ms=members.now_ms, now_ms=now_ms
+            ),
             assignment=assignment,
             outcomes=self._outcomes,
             # A member may be bound that a store which lost its last writes does not list.
@@ -141,7 +162,7 @@ class GroupWorker:
         planned = self._plan(sight, table, rules, under_way, self._ledger.promised)
         moves = self._admit(planned, sight, table, rules)
         for move in moves:
-            self._history.begin(move.trigger, self._now_ms())
+            self._history.begin(move.trigger, self._store_ms())
         # What is planned again now gets a new record in the place of the last one.
         again = {move.partition for move in moves}
         over = [
@@ -199,6 +220,7 @@ class GroupWorker:
             paused=paused,
             is_judged=is_judged,
             now_ms=self._now_ms(),
+            store_ms=self._store_ms(),
         )
 
     def _follow_records(self, sight: Sight) -> None:
@@ -223,7 +245,9 @@ class GroupWorker:
                 continue
             del self._inherited[partition]
             if seat is not None and is_committed(record, seat):
-                self._ledger.note(partition, unseen_move(record, self._now_ms()))
+                self._ledger.note(
+                    partition, unseen_move(record, self._store_ms()), self._now_ms()
+                )
             if (
                 seat is None
                 or seat.broker is None
@@ -235,7 +259,7 @@ class GroupWorker:
             state = handoff.resumed(
                 attempt,
                 drain_ms=rules.drain_ms,
-                drain_by_ms=record.deadline_ms,
+                left_ms=record.deadline_ms - self._store_ms(),
                 now_ms=self._now_ms(),
             )
             trigger = trigger_of(record, table.seats[partition])
@@ -286,7 +310,7 @@ class GroupWorker:
                     attempt.target,
                     attempt.number,
                     type(state).__name__,
-                    drain_by_ms,
+                    drain_by_ms + self._store_ahead_ms,
                     move.trigger,
                     seen_by,
                     move.forced,
@@ -320,12 +344,14 @@ class GroupWorker:
             )
             self._history.commit(
                 ended.trigger,
-                self._now_ms(),
+                self._store_ms(),
                 had_source=ended.attempt.source is not None,
                 pause_ms=ended.pause_ms,
                 is_timed_out=ended.forced is Forced.DRAIN_TIMEOUT,
             )
-            self._ledger.note(ended.partition, past_move(ended, self._now_ms()))
+            self._ledger.note(
+                ended.partition, past_move(ended, self._store_ms()), self._now_ms()
+            )
         self._on_change()
 
     # ---- writing down ---------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from typing import Any
 
 from partq.coordinator.broker_api import read_state
 from partq.coordinator.rules import group_rules
-from partq.coordinator.sight import World, look
+from partq.coordinator.sight import World, look, lost_since
+from partq.core.elapsed import Elapsed
 from partq.core.membership import Sight
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.rebalance import GroupRules
@@ -92,9 +93,18 @@ def _picture(group: str, body: Mapping[str, Any]) -> Picture:
         int(body["now_ms"]),
     )
     assignment = _by_partition(body["assignment"], Assigned)
-    sight = look(world, group, members=members, assignment=assignment, outcomes={}, facts={})
+    now_ms = members.now_ms
+    sight = look(
+        world,
+        group,
+        members=members,
+        lost_ms=Elapsed[MemberId]().observe(lost_since(members), store_ms=now_ms, now_ms=now_ms),
+        assignment=assignment,
+        outcomes={},
+        facts={},
+    )
     return Picture(
-        now_ms=members.now_ms,
+        now_ms=now_ms,
         rules=group_rules(body["queue_spec"], body["group_spec"]),
         sight=sight,
         handoffs=_by_partition(body["handoffs"], HandoffRecord),

@@ -67,11 +67,21 @@ def blocked(world: World, group: str) -> dict[PartitionId, str]:
     }
 
 
+def lost_since(members: MembersRead) -> dict[MemberId, int]:
+    """Return since when members are lost, in the store's time; only those that are."""
+    return {
+        member: listed.lost_at_ms
+        for member, listed in members.members.items()
+        if listed.lost_at_ms is not None
+    }
+
+
 def look(
     world: World,
     group: str,
     *,
     members: MembersRead,
+    lost_ms: Mapping[MemberId, int],
     assignment: Mapping[PartitionId, Assigned],
     outcomes: Mapping[PartitionId, Outcome],
     facts: Mapping[MemberId, MemberFact],
@@ -82,6 +92,7 @@ def look(
         world: what the brokers say.
         group: which group.
         members: the list of members.
+        lost_ms: how long ago those of them that are lost were, see `lost_since`.
         assignment: who held what when it was last written: for partitions that nobody reports.
         outcomes: the last commit of each partition that this process knows of.
         facts: what the runtime knows.
@@ -114,12 +125,7 @@ def look(
         flows=flows,
         losses=losses,
         listed=frozenset(members.members),
-        # A time that is still to come was noted before the clock was set back: it is noted anew.
-        lost_ms={
-            member: members.now_ms - listed.lost_at_ms
-            for member, listed in members.members.items()
-            if listed.lost_at_ms is not None and listed.lost_at_ms <= members.now_ms
-        },
+        lost_ms=lost_ms,
         facts=facts,
         heirs=members.heirs,
         is_complete=world.is_complete,

@@ -1,7 +1,7 @@
 """Which moves for balance may start now: the disruption budget of a group.
 
 A move that cannot wait (its member leaves, is lost, or there is none) is never held up; it counts,
-so that moves for balance wait until there is room beside it. All instants are store time.
+so that moves for balance wait until there is room beside it. All instants are of one steady clock.
 """
 
 from collections import Counter
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from partq.core.rebalance import Move
 
 MINUTE_MS: Final = 60_000
-CLOCK_JITTER_MS: Final = 1_000
-"""How far ahead of now a past instant may seem; beyond that the clock was set back since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +77,7 @@ def admit(moves: "Sequence[Move]", budget: Budget, spent: Spent, now_ms: int) ->
     """
     started = [move for move in moves if not move.may_wait]
     paused = spent.paused_count + sum(move.seat.member is not None for move in started)
-    recent = sorted(at for at in spent.moved_at_ms if _is_within(at, now_ms, MINUTE_MS))
+    recent = sorted(at for at in spent.moved_at_ms if now_ms - at < MINUTE_MS)
     held = []
     for move in _most_owed_first([move for move in moves if move.may_wait]):
         found = _holds(move, budget, spent, paused, recent, now_ms)
@@ -95,7 +93,7 @@ def _holds(
     move: "Move", budget: Budget, spent: Spent, paused: int, recent: Sequence[int], now_ms: int
 ) -> Held | None:
     last_ms = spent.last_at_ms.get(move.partition)
-    if last_ms is not None and _is_within(last_ms, now_ms, budget.min_interval_ms):
+    if last_ms is not None and now_ms - last_ms < budget.min_interval_ms:
         return Held(move, Limit.INTERVAL, last_ms + budget.min_interval_ms)
     if budget.max_per_minute:
         # What is under way will be a move of this minute, too.
@@ -107,15 +105,6 @@ def _holds(
     if budget.max_paused and paused >= budget.max_paused:
         return Held(move, Limit.PAUSED, None)
     return None
-
-
-def _is_within(at_ms: int, now_ms: int, length_ms: int) -> bool:
-    """Whether something was at most so long ago.
-
-    What lies ahead is from before the clock was set back, and counts no more: the clock may take
-    any time to come there again.
-    """
-    return -CLOCK_JITTER_MS <= now_ms - at_ms < length_ms
 
 
 def _most_owed_first(moves: "Sequence[Move]") -> "list[Move]":

@@ -3,7 +3,8 @@
 Only the broker's answer, or its record, moves ownership; a timer merely asks for a forced commit.
 `pending(state)` lists the calls that a state asks for: the shell makes them, and makes them again
 after a crash or a lost answer, so each is safe to repeat. An attempt is used once: whatever does
-not fit it any more ends it, and the next plan starts another.
+not fit it any more ends it, and the next plan starts another. Instants are those of the shell's own
+steady clock: what the store's clock does while a drain lasts is nothing to it.
 """
 
 from dataclasses import dataclass, replace
@@ -52,7 +53,7 @@ class Draining:
     attempt: Attempt
     drain_ms: int
     drain_by_ms: int
-    """Store time when waiting ends; it only comes nearer."""
+    """When waiting ends; it only comes nearer."""
     is_paused: bool = False
     """The broker has confirmed the pause."""
 
@@ -78,7 +79,7 @@ class Targeted:
     attempt: Attempt
     drain_ms: int
     drain_by_ms: int
-    """Store time by which even an unanswered pause has been waited for."""
+    """By when even an unanswered pause has been waited for."""
     forced: Forced | None = None
 
 
@@ -180,7 +181,7 @@ Effect = Pause | AwaitDrain | Commit | Cancel
 def step(state: Handoff, event: Event, now_ms: int) -> tuple[Handoff, tuple[Effect, ...]]:
     """Return the state after `event` and the effects it calls for.
 
-    `now_ms`: store time in milliseconds.
+    `now_ms`: the shell's steady clock in milliseconds.
     """
     after = _transition(state, event, now_ms)
     if after == state:
@@ -203,12 +204,16 @@ def pending(state: Handoff) -> tuple[Effect, ...]:
             return ()
 
 
-def resumed(attempt: Attempt, *, drain_ms: int, drain_by_ms: int, now_ms: int) -> Draining:
+def resumed(attempt: Attempt, *, drain_ms: int, left_ms: int, now_ms: int) -> Draining:
     """Return the state of a recorded attempt whose pause the broker still holds.
 
-    The recorded deadline counts on; what remains is never above the configured length.
+    Args:
+        attempt: as it was recorded.
+        drain_ms: the configured length; what remains is never above it.
+        left_ms: what remains by the recorded deadline and the store's clock; below 0: it is over.
+        now_ms: the shell's steady clock, on which it is counted from here on.
     """
-    return Draining(attempt, drain_ms, min(drain_by_ms, now_ms + drain_ms))
+    return Draining(attempt, drain_ms, now_ms + min(left_ms, drain_ms))
 
 
 def is_over(state: Handoff) -> bool:
