@@ -1,4 +1,4 @@
-"""How long ago stored instants were, for who looks again and again while the store's clock jumps."""
+"""How long ago stored instants were, for who looks again while the clock of the store jumps."""
 
 import pytest
 from hypothesis import given

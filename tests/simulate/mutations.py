@@ -1,5 +1,6 @@
 """Mistakes that somebody could make in the protocol, each as a change of the running code."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha1
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from partq.broker import binder, flow, handoff, lease, outcomes, pull, subscription, tail
-from partq.coordinator import coordinator
+from partq.coordinator import coordinator, group
 from partq.coordinator.sight import World
 from partq.core import membership, rebalance
 from partq.core.assignors import ASSIGNORS, modulo
@@ -233,9 +234,22 @@ def _messages_come_while_a_coordinator_sleeps_in_a_drain(seed):
     )
 
 
-def _redis_clock_jumps_in_a_drain(seed):
-    at = 2.3 + seed * 0.02
-    return *DRAIN, *(Event(at + n * 0.3, "redis_clock", {"by_s": 30.0}) for n in range(5))
+def _redis_clock_jumps_in_a_drain_and_another_coordinator_goes_on(seed):
+    at = 2.5 + seed * 0.02
+    jump, kill = {"by_s": 30.0}, {"for_s": 0.1}
+    return *DRAIN, Event(at, "redis_clock", jump), Event(at + 0.01, "coordinator_kill", kill)
+
+
+def _redis_clock_is_set_back_as_a_pod_that_pulls_has_vanished(seed):
+    return (
+        BACKLOG,
+        Event(2.2, "pod_vanish", {"which": 0, "is_silent": False}),
+        Event(2.7 + seed * 0.05, "redis_clock", {"by_s": -30.0}),
+    )
+
+
+def _redis_time_ms(self):
+    return round(asyncio.get_running_loop().redis.time() * 1000)
 
 
 def _broker_without_redis_and_member_without_the_other_broker(seed):
@@ -377,8 +391,15 @@ MUTATIONS = (
         "a forced commit passes before its deadline",
         code(handoff.Handoffs, "_judge", _judge_without_deadline),
         frozenset({"E4"}),
-        _redis_clock_jumps_in_a_drain,
+        _redis_clock_jumps_in_a_drain_and_another_coordinator_goes_on,
         ONE_POD | {"max_handoff_s": 2.0, "work_s": 4.0},
+    ),
+    Mutation(
+        "a drain is waited for by Redis's clock",
+        code(group.GroupWorker, "_now_ms", _redis_time_ms),
+        frozenset({"G7"}),
+        _redis_clock_is_set_back_as_a_pod_that_pulls_has_vanished,
+        ONE_POD | {"max_handoff_s": 2.0, "pull_share": 1.0, "is_aware": True, "pod_count": 2},
     ),
     Mutation(
         "a handoff pauses all that its member has",

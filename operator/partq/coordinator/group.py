@@ -144,9 +144,7 @@ class GroupWorker:
             world,
             group,
             members=members,
-            lost_ms=self._lost.observe(
-                lost_since(members), store_ms=members.now_ms, now_ms=now_ms
-            ),
+            lost_ms=self._lost.observe(lost_since(members), store_ms=members.now_ms, now_ms=now_ms),
             assignment=assignment,
             outcomes=self._outcomes,
             # A member may be bound that a store which lost its last writes does not list.
@@ -245,9 +243,7 @@ class GroupWorker:
                 continue
             del self._inherited[partition]
             if seat is not None and is_committed(record, seat):
-                self._ledger.note(
-                    partition, unseen_move(record, self._store_ms()), self._now_ms()
-                )
+                self._ledger.note(partition, unseen_move(record, self._store_ms()), self._now_ms())
             if (
                 seat is None
                 or seat.broker is None
@@ -349,9 +345,7 @@ class GroupWorker:
                 pause_ms=ended.pause_ms,
                 is_timed_out=ended.forced is Forced.DRAIN_TIMEOUT,
             )
-            self._ledger.note(
-                ended.partition, past_move(ended, self._store_ms()), self._now_ms()
-            )
+            self._ledger.note(ended.partition, past_move(ended, self._store_ms()), self._now_ms())
         self._on_change()
 
     # ---- writing down ---------------------------------------------------------------------------

@@ -156,9 +156,7 @@ class Ledger:
         if waiting is not None:
             self._written_waiting = dict(waiting)
 
-    def _waiting(
-        self, held: Held, target: MemberId, store_ms: int, now_ms: int
-    ) -> WaitingMove:
+    def _waiting(self, held: Held, target: MemberId, store_ms: int, now_ms: int) -> WaitingMove:
         until_ms = None if held.until_ms is None else held.until_ms - now_ms + store_ms
         new = WaitingMove(target=target, limit=held.limit, since_ms=store_ms, until_ms=until_ms)
         before = self.waiting.get(held.move.partition)

@@ -28,9 +28,7 @@ class Elapsed(Generic[Key]):
         self._seen: dict[Key, _Seen] = {}
         self._looked_ms: int | None = None
 
-    def observe(
-        self, instants: Mapping[Key, int], *, store_ms: int, now_ms: int
-    ) -> dict[Key, int]:
+    def observe(self, instants: Mapping[Key, int], *, store_ms: int, now_ms: int) -> dict[Key, int]:
         """Return how long ago each instant was, by key; what is not among them is forgotten.
 
         An instant that is new, and by the store's clock still to come, is left out: it is from
