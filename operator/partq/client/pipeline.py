@@ -89,6 +89,7 @@ class Pipeline:
         self._gap: _Gap | None = None
         self._has_moved = False
         self._backoff = Backoff()
+        self._refusal = ""
 
     # ---- messages come in ----
 
@@ -171,6 +172,7 @@ class Pipeline:
             return
         self._settle_head(offset)
         self._backoff.reset()
+        self._refusal = ""
         self._has_moved = False
 
     def refused(
@@ -192,6 +194,7 @@ class Pipeline:
                 self._drop_head(error)
             case _:
                 head.may_be_stored = head.may_be_stored or code not in NOTHING_STORED
+                self._refusal = f": {error.message}"
                 self._hold(now, error.retry_after_s)
 
     def lost(self) -> None:
@@ -228,8 +231,8 @@ class Pipeline:
             else:
                 self._drop_head(
                     NotStoredError(
-                        f"partition {self.partition}: not stored within the delivery timeout; "
-                        "publish it again when its broker is back"
+                        f"partition {self.partition}: not stored within the delivery timeout"
+                        + (self._refusal or "; publish it again when its broker is back")
                     )
                 )
 

@@ -19,7 +19,7 @@ MAX_KEYS_REMEMBERED = 100_000
 T = TypeVar("T")
 
 
-class _SlotsOfKeys(dict[str, int]):
+class SlotsOfKeys(dict[str, int]):
     """Remembers slots, so that hashing a list of messages is C code for keys seen before."""
 
     def __missing__(self, key: str) -> int:
@@ -43,7 +43,7 @@ class Slots:
     ) -> None:
         self.layout = layout
         self._chance = chance
-        self._slots_of_keys = _SlotsOfKeys()
+        self._slots_of_keys = SlotsOfKeys()
         self._is_random = keyless_policy == "Random"
         generation, count = layout.generation, layout.partition_count
         self._partitions = [PartitionId(generation, index) for index in range(count)]

@@ -2,7 +2,13 @@
 
 import uuid
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from partq.spark.batch_reader import BatchReader
@@ -11,11 +17,12 @@ from partq.spark.log_thread import LogThread
 from partq.spark.options import read_options
 from partq.spark.planning import Plan
 from partq.spark.schema import check_schema, source_schema
+from partq.spark.sink import batch_writer, stream_writer
 from partq.spark.stream_reader import stream_reader
 
 
 class PartqDataSource(DataSource):
-    """`spark.read.format("partq")`, `spark.readStream.format("partq")`."""
+    """`spark.read.format("partq")`, `spark.readStream.format("partq")`, and both for writing."""
 
     _pin: str | None = None
     """Under which name the logs are kept while they are read without a group."""
@@ -47,6 +54,18 @@ class PartqDataSource(DataSource):
         with shown():
             check_schema(schema)
             return stream_reader(read_options(self.options, is_stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what writes a batch."""
+        with shown():
+            return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Return what writes the micro-batches of a stream."""
+        with shown():
+            return stream_writer(self.options, schema, overwrite=overwrite)
 
 
 def _pin_name() -> str:
