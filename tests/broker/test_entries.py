@@ -169,7 +169,7 @@ async def test_a_store_that_does_not_answer_is_not_waited_for(
     async def fail(*_, **__):
         raise StoreUnavailableError("no answer")
 
-    running.broker.log.read = fail
+    running.broker.log.read_within = fail
     assert (await read())[:2] == (503, "store_unavailable")
 
 

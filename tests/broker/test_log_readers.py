@@ -159,13 +159,13 @@ async def test_the_next_batches_are_fetched_while_those_before_are_worked_on(
     for value in "abcd":
         await producer.publish(value)
     asked = []
-    real = running.broker.log.read
+    real = running.broker.log.read_within
 
     async def note(partition, start, **settings):
         asked.append(start)
         return await real(partition, start, **settings)
 
-    running.broker.log.read = note
+    running.broker.log.read_within = note
     reading = reader.entries(partition, 0)
     assert values(await anext(reading)) == ["a"]
     await peers.eventually(lambda: asked == [0, 1], "the next answer is asked for")

@@ -262,7 +262,7 @@ GROWS = {
     "register_life",
 }  # fmt: skip
 """Scripts that a full Redis refuses: they make something new."""
-READS = {"find_time", "read_positions", "read_times"}
+READS = {"find_bytes", "find_time", "read_positions", "read_times"}
 """Scripts that write nothing."""
 
 

@@ -106,6 +106,71 @@ async def test_a_time_is_found_and_told(
     assert now_ms > times[-1]
 
 
+# ---- reading within bytes -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def within(log, partition):
+    async def within(start, max_bytes, max_entries=1000):
+        found = await log.read_within(
+            partition, start, max_bytes=max_bytes, max_entries=max_entries
+        )
+        return firsts(found)
+
+    return within
+
+
+@pytest.mark.parametrize(
+    ("start", "found"),
+    [
+        pytest.param(0, [0, 3, 5], id="from the first message"),
+        pytest.param(4, [3, 5], id="inside an entry: from its beginning"),
+        pytest.param(5, [5], id="at an entry"),
+        pytest.param(9, [], id="the end"),
+        pytest.param(99, [], id="beyond the end"),
+    ],
+)
+async def test_reading_within_begins_with_the_entry_that_holds_the_offset(
+    fill, within, start, found
+):
+    await fill(3, 2, 4)
+    assert await within(start, 1000) == found
+
+
+async def test_reading_within_never_goes_beyond_the_bytes(fill, within):
+    """However the sizes change: small ones first, then large ones, and back."""
+    sizes = [10, 10, 2000, 10, 500, 500, 10, 3000, 10]
+    for size in sizes:
+        await fill(2, size=size)
+    for start in range(len(sizes)):
+        for max_bytes in (1, 10, 19, 20, 25, 520, 1020, 2030, 6049, 6050, 10**6):
+            fitting, used = [], 0
+            for number in range(start, len(sizes)):
+                used += sizes[number]
+                if fitting and used > max_bytes:
+                    break
+                fitting.append(2 * number)
+            assert await within(2 * start, max_bytes) == fitting, (start, max_bytes)
+
+
+async def test_reading_within_has_a_number_of_entries_too(fill, within):
+    await fill(*[1] * 50)
+    assert await within(7, 10**6, max_entries=3) == [7, 8, 9]
+
+
+async def test_reading_within_a_log_that_was_trimmed_begins_with_what_is_left(
+    partitions, log, partition, broker_epoch, fill, within
+):
+    await fill(3, 2, 4)
+    await flush(partitions, partition, broker_epoch, "workers", 5)
+    await log.trim(partition, broker_epoch=broker_epoch)
+    assert await within(0, 1000) == [5]
+    await flush(partitions, partition, broker_epoch, "workers", 9)
+    await log.trim(partition, broker_epoch=broker_epoch)
+    assert await within(0, 1000) == []
+    assert await within(9, 1000) == []
+
+
 # ---- trimming -----------------------------------------------------------------------------------
 
 

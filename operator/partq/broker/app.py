@@ -12,8 +12,9 @@ from aiohttp import ClientSession, web
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
 from partq.broker.calls import CallTable
+from partq.broker.entries import READS_AT_ONCE
 from partq.broker.frame_socket import SOCKETS, close_all
-from partq.broker.keys import BROKER, CALLS, DOCUMENT, PEERS, PULLS, TLS, TOKENS
+from partq.broker.keys import BROKER, CALLS, DOCUMENT, PEERS, PULLS, READS, TLS, TOKENS
 from partq.broker.middlewares import errors_as_json
 from partq.broker.openapi import describe
 from partq.broker.pull import Pulls
@@ -75,6 +76,7 @@ def make_app(
     app[BROKER] = broker
     app[TOKENS] = tokens
     app[PULLS] = Pulls(broker)
+    app[READS] = asyncio.Semaphore(READS_AT_ONCE)
     app[PEERS] = peers
     if tls is not None:
         app[TLS] = tls

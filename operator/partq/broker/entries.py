@@ -18,19 +18,24 @@ from partq.wire.entries import EntriesQuery, StoredBatch, encode
 
 MAX_ENTRIES = 4096
 """The most batches of an answer."""
+READS_AT_ONCE = 8
+"""Answers that are read side by side: bounds their memory."""
 READ_TIMEOUT_S = 4.0
 
 
-async def read_entries(broker: Broker, partition: PartitionId, query: EntriesQuery) -> bytes:
+async def read_entries(
+    broker: Broker, partition: PartitionId, query: EntriesQuery, limit: asyncio.Semaphore
+) -> bytes:
     """Return stored batches of a partition that is owned here, as `partq.wire.entries` has them.
 
     From the one that holds the offset on, as many as `max_bytes` allow; one if there is one.
+    `limit` bounds how many answers are read side by side.
 
     Raises:
         NotOwnerError: another broker owns the partition, or none.
         DataLossError: the offset is no longer stored.
         RolledBackError: the log ends below the offset, or the message below it is another one.
-        UnavailableError: not read in time.
+        UnavailableError: not read in time, or too many others read.
         StoreUnavailableError: Redis does not answer.
     """
     owned = broker.find(partition)
@@ -38,10 +43,10 @@ async def read_entries(broker: Broker, partition: PartitionId, query: EntriesQue
     end = owned.tail.end
     start = Offset(query.from_)
     try:
-        async with asyncio.timeout(READ_TIMEOUT_S):
+        async with asyncio.timeout(READ_TIMEOUT_S), limit:
             entries: list[Entry] = []
             if start < end:
-                entries = await broker.log.read(
+                entries = await broker.log.read_within(
                     partition, start, max_bytes=query.max_bytes, max_entries=MAX_ENTRIES
                 )
             # Asked after the read: what is true then was true of all that was read.
@@ -52,7 +57,7 @@ async def read_entries(broker: Broker, partition: PartitionId, query: EntriesQue
             retry_after_s=1.0,
         ) from None
     _check(partition, query, bounds, end, entries)
-    chosen = _chosen(entries, end, query.max_bytes)
+    chosen = _chosen(entries, end)
     return encode(
         bounds.first,
         end,
@@ -125,15 +130,13 @@ def _check(
     )
 
 
-def _chosen(entries: Sequence[Entry], end: int, max_bytes: int) -> list[Entry]:
-    """Return the first entries that follow each other, lie below the end and fit."""
+def _chosen(entries: Sequence[Entry], end: int) -> list[Entry]:
+    """Return the first entries that follow each other and lie below the end."""
     chosen: list[Entry] = []
-    used = 0
     due = entries[0].first if entries else Offset(0)
     for entry in entries:
-        used += len(entry.data)
-        due = Offset(due + entry.count)
-        if due > end or entry.first + entry.count != due or (chosen and used > max_bytes):
+        if entry.first != due or due + entry.count > end:
             break
+        due = Offset(due + entry.count)
         chosen.append(entry)
     return chosen

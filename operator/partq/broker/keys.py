@@ -1,5 +1,7 @@
 """What the aiohttp application carries, by typed keys."""
 
+import asyncio
+
 from aiohttp import ClientSession, web
 
 from partq.broker.auth import Tokens
@@ -14,6 +16,8 @@ DOCUMENT = web.AppKey("document", bytes)
 """What `/openapi.json` answers."""
 TOKENS = web.AppKey("tokens", Tokens)
 PULLS = web.AppKey("pulls", Pulls)
+READS = web.AppKey("reads", asyncio.Semaphore)
+"""Bounds how many answers of stored batches are read side by side."""
 PEERS = web.AppKey("peers", ClientSession)
 """For forwarding to the broker that owns a partition."""
 TLS = web.AppKey("tls", Tls)

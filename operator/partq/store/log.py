@@ -190,6 +190,20 @@ class Log:
             entries += [_entry(*raw) for raw in raw_entries]
         return entries
 
+    async def read_within(
+        self, partition: PartitionId, start: Offset, *, max_bytes: int, max_entries: int
+    ) -> list[Entry]:
+        """Return entries from the one that contains `start` on; trimmed ones are left out.
+
+        As many as make at most `max_bytes`; at least one if there is one. Nothing more is read.
+        """
+        keys = [self._keys.meta(partition), self._keys.log(partition)]
+        found = await self._store.run("find_bytes", keys, [start, max_bytes], lane=Lane.BULK)
+        if not found:
+            return []
+        raw = await self._store.read("XRANGE", keys[1], *found, "COUNT", max_entries)
+        return [_entry(*each) for each in raw]
+
     async def read_positions(
         self, partition: PartitionId, offsets: Sequence[int], *, broker_epoch: BrokerEpoch
     ) -> LogBounds:

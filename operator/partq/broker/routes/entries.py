@@ -4,6 +4,7 @@ from aiohttp import web
 
 from partq.broker.calls import CONSUMERS, Binary, Calls
 from partq.broker.entries import read_entries
+from partq.broker.keys import READS
 from partq.broker.routes.access import enter
 from partq.broker.routes.owners import named
 from partq.errors import DataLossError, NotOwnerError, RolledBackError, UnknownPartitionError
@@ -29,5 +30,5 @@ async def read(request: web.Request) -> web.Response:
     broker, _ = enter(request)
     query = read_texts(request.query, EntriesQuery, "query")
     (partition,) = named(broker, [request.match_info["partition"]])
-    body = await read_entries(broker, partition, query)
+    body = await read_entries(broker, partition, query, request.app[READS])
     return web.Response(body=body, content_type="application/octet-stream")
