@@ -46,6 +46,8 @@ _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",
+    # It would write over the display of the command that runs the job.
+    "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
     # Times are shown and stored as they are, wherever the job runs.
     "spark.sql.session.timeZone": "UTC",

@@ -1,0 +1,116 @@
+"""`partq pipeline archive`: write a queue to Parquet, each message once."""
+
+import json
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from partq.cli.connection import Connect, connection_options
+from partq.cli.pipeline.access import access_of
+from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
+from partq.errors import SettingsError
+
+if TYPE_CHECKING:
+    from partq.spark.pipeline.archive import Archived
+    from partq.spark.pipeline.job import Job
+
+_HELP = """Write a queue to Parquet under ROOT: a path, or a URL that Spark can write.
+
+Each message is written once, also when the command is killed and run again. The cursors of --group
+move when their messages are durable; the group is the archive's alone, no member may be in it. The
+archive begins at its cursors. The audit record, where the queue has one, is archived too, and what
+is archived of it is trimmed.
+
+\b
+  partq pipeline archive /data/orders --group archive
+  partq pipeline archive s3a://lake/orders --group archive --follow --every 60
+"""
+
+
+@click.command(help=_HELP)
+@click.argument("root")
+@connection_options
+@click.option(
+    "--group", envvar="PARTQ_GROUP", show_envvar=True, help="Consumer group of the archive alone."
+)
+@click.option(
+    "--once/--follow",
+    default=True,
+    show_default=True,
+    help="End with what is there now, or go on until SIGTERM or Ctrl-C.",
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(0.1, 86_400),
+    default=30.0,
+    show_default=True,
+    help="With --follow: seconds between two looks for more.",
+)
+@click.option(
+    "--max-rows",
+    type=click.IntRange(1, 1_000_000_000),
+    default=1_000_000,
+    show_default=True,
+    help="Messages of one step: what counts together, and what a crash costs at most.",
+)
+@click.option(
+    "--audit/--no-audit", default=None, help="The audit record, too. Default: if there is one."
+)
+@click.option(
+    "--skip-lost", is_flag=True, help="Note what is no longer stored as a gap, and go on."
+)
+@spark_options
+@json_option
+def archive(
+    *,
+    root: str,
+    connect: Connect,
+    group: str | None,
+    once: bool,
+    every_s: float,
+    max_rows: int,
+    audit: bool | None,
+    skip_lost: bool,
+    spark: SparkChoice,
+    as_json: bool,
+) -> None:
+    """Archive, and say what is durable."""
+    if not group:
+        raise SettingsError(
+            "--group is not given (PARTQ_GROUP); name a consumer group that is the archive's alone"
+        )
+    connection = connect("consume" if audit is False else "admin")
+
+    def work(job: "Job") -> "Archived":
+        from partq.spark.pipeline.archive import Archiver, ArchiveSettings
+        from partq.spark.pipeline.archive_log import ArchiveLog
+        from partq.spark.pipeline.feeds import MessageFeed
+        from partq.spark.pipeline.files import open_files
+
+        access = access_of(connection)
+        return Archiver(
+            job,
+            ArchiveLog.open_for(open_files(job.spark, root), access.identity()),
+            [MessageFeed(access, group)],
+            ArchiveSettings(
+                every_s=None if once else every_s, max_rows=max_rows, skips_lost=skip_lost
+            ),
+            now_ms=lambda: time.time_ns() // 1_000_000,
+        ).run()
+
+    done, number = run_job("archive", spark, work)
+    click.echo(json.dumps(asdict(done)) if as_json else as_text(done))
+    if number and not done.is_complete:
+        raise click.exceptions.Exit(128 + number)
+
+
+def as_text(done: "Archived") -> str:
+    """Return what was done, for people."""
+    counts = ", ".join(f"{count:,} rows of {stream}" for stream, count in done.rows.items())
+    text = f"archived {counts or 'nothing'}, {done.files:,} files, {done.bytes:,} bytes"
+    if not done.is_complete:
+        text += "; stopped before the end, run it again for the rest"
+    return text

@@ -1,0 +1,45 @@
+"""Which queue a job works on, and how its brokers are reached."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from partq.client.session import Session
+from partq.spark.pipeline.archive_log import QueueIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAccess:
+    """A queue, and the right to call it."""
+
+    url: str
+    queue: str
+    namespace: str
+    token: str
+    ca_file: str | None = None
+
+    def options(self) -> dict[str, str]:
+        """Return the options of `spark.read.format("partq")` that say which queue it is."""
+        named = {"url": self.url, "queue": self.queue, "namespace": self.namespace}
+        secret = {"token": self.token}
+        return named | secret | ({"caFile": self.ca_file} if self.ca_file else {})
+
+    def client(self) -> dict[str, Any]:
+        """Return the arguments that every client of the queue takes, the URL among them."""
+        return {
+            "url": self.url,
+            "queue": self.queue,
+            "namespace": self.namespace,
+            "token": self.token,
+            "ca_file": self.ca_file,
+        }
+
+    def identity(self) -> QueueIdentity:
+        """Return which life of the queue this is; raises as `Session.ask`."""
+
+        async def ask() -> Any:
+            async with Session(**self.client()) as session:
+                return await session.ask("GET", "/layout")
+
+        layout = asyncio.run(ask())
+        return QueueIdentity(layout["namespace"], layout["queue"], layout["uid"])
