@@ -1,5 +1,7 @@
 """What is written by Spark is in the queue exactly once, whatever fails in between."""
 
+import json
+import runpy
 import threading
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
@@ -26,6 +28,7 @@ PARTITIONS = 3
 VALUE_BYTES = 20_000
 """Some 25 messages make a batch."""
 WAIT_S = 30.0
+COUNT = 150
 KEY = "concat('{}', id % 7)"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -218,7 +221,8 @@ def test_a_dataframe_is_written_with_all_its_columns(writing, queue, options):
     ]
 
 
-FAIL_AT = 200
+FAIL_AT = 120
+"""Behind the hundred rows that Spark hands a function at once."""
 
 
 def failing_value(queue, prefix, *, attempts=1):
@@ -241,8 +245,10 @@ def failing_value(queue, prefix, *, attempts=1):
                                 return
                     await asyncio.sleep(0.05)
 
-        if number == FAIL_AT and TaskContext.get().attemptNumber() < attempts:
+        attempt = TaskContext.get().attemptNumber()
+        if number == FAIL_AT and attempt == 0:
             asyncio.run(wait_for_some())
+        if number == (0 if attempt else FAIL_AT) and attempt < attempts:
             raise RuntimeError("planted")
         return value
 
@@ -268,10 +274,10 @@ def rows_from(numbers, key, failing=None):
 def test_a_task_that_fails_after_some_batches_is_repeated_without_duplicates(
     writing, queue, options, small_batches
 ):
-    numbers = writing.range(0, 300, 1, 1)
+    numbers = writing.range(0, COUNT, 1, 1)
     frame = rows_from(numbers, KEY.format("retried-"), failing_value(queue, "retried-"))
     frame.write.format("partq").options(**options).mode("append").save()
-    assert by_key(queue, "retried-") == expected("retried-", 300)
+    assert by_key(queue, "retried-") == expected("retried-", COUNT)
 
 
 def test_a_write_that_is_repeated_under_its_id_adds_nothing(writing, queue, options):
@@ -289,12 +295,12 @@ def test_a_write_that_is_repeated_under_its_id_adds_nothing(writing, queue, opti
 def test_rows_without_a_key_are_written_once_too(writing, queue, options, small_batches):
     before = Counter(m.value[:3] for m, _ in stored(queue) if m.key is None)
     frame = rows_from(
-        writing.range(0, 300, 1, 1), "CAST(NULL AS string)", failing_value(queue, ":xxx")
+        writing.range(0, COUNT, 1, 1), "CAST(NULL AS string)", failing_value(queue, ":xxx")
     )
     frame.write.format("partq").options(**options).mode("append").save()
     assert not before
     values = Counter(int(m.value.split(b":")[0]) for m, _ in stored(queue) if m.key is None)
-    assert values == Counter(range(300))
+    assert values == Counter(range(COUNT))
 
 
 def run_stream(spark, options, path, prefix, failing=None, **more):
@@ -307,19 +313,19 @@ def run_stream(spark, options, path, prefix, failing=None, **more):
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(60)
+    assert query.awaitTermination(100)
 
 
 def test_a_stream_that_died_in_a_micro_batch_goes_on_without_duplicates(
     writing, queue, options, small_batches, tmp_path
 ):
-    writing.range(0, 300, 1, 1).write.parquet(str(tmp_path / "in"))
+    writing.range(0, COUNT, 1, 1).write.parquet(str(tmp_path / "in"))
     with pytest.raises(StreamingQueryException, match="planted"):
         run_stream(writing, options, tmp_path, "died-", failing_value(queue, "died-", attempts=4))
-    assert 0 < sum(map(len, by_key(queue, "died-").values())) < 300
+    assert 0 < sum(map(len, by_key(queue, "died-").values())) < COUNT
     writing.conf.set(ARROW_ROWS, "37")
     run_stream(writing, options, tmp_path, "died-")
-    assert by_key(queue, "died-") == expected("died-", 300)
+    assert by_key(queue, "died-") == expected("died-", COUNT)
 
 
 def test_a_micro_batch_that_is_replayed_adds_nothing_unless_told_so(
@@ -335,6 +341,20 @@ def test_a_micro_batch_that_is_replayed_adds_nothing_unless_told_so(
         assert by_key(queue, "replayed-") == {
             key: found * times for key, found in expected("replayed-", 70).items()
         }
+
+
+def test_the_example_writes_every_order_once(writing, queue, options, tmp_path):
+    path = Path(__file__).parents[2] / "examples" / "spark_write.py"
+    example = runpy.run_path(str(path))
+    before = len(stored(queue, "customer-"))
+    for _ in range(2):
+        example["write_once"](writing, options, "example")
+    example["stream_once"](writing, options, str(tmp_path))
+    found = defaultdict(list)
+    for message, _ in stored(queue, "customer-"):
+        found[message.key].append(json.loads(message.value)["number"])
+    assert not before
+    assert found == {f"customer-{n}": list(range(n, 2000, 10)) for n in range(10)}
 
 
 def test_spark_shows_one_sentence(writing, options):
