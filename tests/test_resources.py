@@ -71,6 +71,7 @@ def test_defaults():
         },
         "messageTTLSeconds": None,
         "deadLetter": {"queue": None, "expired": False, "create": False},
+        "audit": False,
         "groups": ["workers"],
     }
     effective = effective_group(group, queue)

@@ -16,6 +16,7 @@ from partq.errors import (
     BadRequestError,
     BatchTooLargeError,
     ConflictError,
+    FencedError,
     NotOwnerError,
     PartqError,
     UnknownGroupError,
@@ -101,6 +102,7 @@ async def pause(broker: Broker, group: str, body: Pauses) -> Body:
             lease_s=item.lease_ms / 1000,
             drain_s=item.drain_ms / 1000,
         )
+        await _tell(subscription)
         return _drain_view(subscription)
 
     return await _each(body.pauses, pause_one)
@@ -133,13 +135,17 @@ async def drain(broker: Broker, group: str, body: Drains) -> Body:
 
     async def look(item: DrainItem) -> dict[str, Any]:
         subscription = _find(broker, item.partition, group)
-        broker.handoffs.watch(
+        has_ended = broker.handoffs.watch(
             subscription,
             broker_epoch=BrokerEpoch(item.broker_epoch),
             epoch=Epoch(item.epoch),
             attempt=item.attempt,
         )
-        return _drain_view(subscription)
+        view = _drain_view(subscription)
+        if has_ended:
+            broker.handoffs.tell_drained(subscription, item.attempt)
+        await _tell(subscription)
+        return view
 
     return await _each(body.drains, look)
 
@@ -166,12 +172,14 @@ async def cancel(broker: Broker, group: str, body: Cancels) -> Body:
     """Let the sources of handoffs go on."""
 
     async def cancel_one(item: DrainItem) -> dict[str, Any]:
+        subscription = _find(broker, item.partition, group)
         broker.handoffs.cancel(
-            _find(broker, item.partition, group),
+            subscription,
             broker_epoch=BrokerEpoch(item.broker_epoch),
             epoch=Epoch(item.epoch),
             attempt=item.attempt,
         )
+        await _tell(subscription)
         return {}
 
     return await _each(body.cancels, cancel_one)
@@ -259,6 +267,19 @@ def _find(broker: Broker, name: str, group: str) -> Subscription:
     if subscription is None:
         raise UnknownGroupError(f"partition {name}: has no cursor of group {group} yet")
     return subscription
+
+
+async def _tell(subscription: Subscription) -> None:
+    """Have on record what was done, before it is answered.
+
+    Raises:
+        FencedError: the partition was lost before that.
+    """
+    await subscription.settle_audit()
+    if subscription.is_dropped:
+        raise FencedError(
+            f"partition {subscription.partition}: lost before it was on record; look again"
+        )
 
 
 def _subscription(subscription: Subscription, end: int) -> dict[str, Any]:

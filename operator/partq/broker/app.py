@@ -20,6 +20,7 @@ from partq.broker.openapi import describe
 from partq.broker.pull import Pulls
 from partq.broker.routes import (
     admin,
+    audit,
     browse,
     dead_letters,
     entries,
@@ -48,6 +49,7 @@ MAX_BODY_BYTES = 2 * MAX_BATCH_BYTES
 OPEN_GAP_S = 0.5
 SHUTDOWN_TIMEOUT_S = 5.0
 _PARTS = (
+    audit,
     publish,
     flow,
     messages,

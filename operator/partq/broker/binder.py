@@ -178,6 +178,12 @@ class Binder:
             if not self._may_take(subscription, flow):
                 return
             self.unbind(subscription, Cause.FLOW_LOST)
+            if subscription.trail is not None:
+                # What happened under the older epoch is on record before the newer one.
+                await self._flusher.settle(subscription)
+                await subscription.settle_audit()
+                if not self._may_take(subscription, flow):
+                    return
             try:
                 epoch = await self._partitions.bind(
                     subscription.partition,

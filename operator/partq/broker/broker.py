@@ -10,7 +10,7 @@ from partq.broker.binder import Binder
 from partq.broker.chain import Reply
 from partq.broker.claims import Claims
 from partq.broker.clock import boot_time
-from partq.broker.config import QueueConfig, dead_letters_of, read_config, redelivery_of
+from partq.broker.config import QueueConfig, dead_letters_of, redelivery_of
 from partq.broker.dead_letters import DeadLetterOffice
 from partq.broker.expiry import Expiry
 from partq.broker.flusher import Flusher
@@ -21,6 +21,7 @@ from partq.broker.ownership import Ownership
 from partq.broker.partition import OwnedPartition
 from partq.broker.progress import Progress
 from partq.broker.reader import LogReader
+from partq.broker.refresh import REFRESH_GAP_S, refresh, refresh_forever
 from partq.broker.room import Room
 from partq.broker.subscription import Subscription
 from partq.broker.trimmer import Trimmer
@@ -32,12 +33,12 @@ from partq.errors import (
     NotStoredError,
     PartqError,
     UnavailableError,
-    UnknownGroupError,
     UnknownPartitionError,
     UnknownQueueError,
 )
 from partq.metrics import BrokerMetrics
 from partq.settings import BrokerSettings
+from partq.store.audit import Audits
 from partq.store.connection import IsLost, Store
 from partq.store.dead_letters import Outboxes
 from partq.store.events import Events
@@ -49,8 +50,6 @@ from partq.store.members import Members
 from partq.store.partitions import Partitions
 from partq.wire import batch
 
-REFRESH_GAP_S = 1.0
-"""How often layout, limits and the state of Redis are read."""
 EXPIRE_GAP_S = 0.25
 MAX_DATA_BYTES = batch.MAX_BATCH_BYTES + batch.HEADER_SIZE + 6 * batch.MAX_BATCH_COUNT
 """The most bytes of a batch as it is stored: header, slots, ends and body."""
@@ -83,12 +82,14 @@ class Broker:
         self.log = Log(store, keys)
         self.partitions = Partitions(store, keys)
         self.leases = Leases(store, keys)
+        self.audits = Audits(store, keys)
         self.store = store
         self.keys = keys
         self._config: QueueConfig | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
-        self._drawn_token = secrets.token_urlsafe(24)
+        self.drawn_token = secrets.token_urlsafe(24)
+        """What the peers' token becomes if there is none yet."""
         self._turn = 0
         self.peer_token = ""
         """By which brokers of other queues of this Redis know themselves here; empty: not read."""
@@ -112,6 +113,8 @@ class Broker:
             clock=self.clock,
             tail_bytes=self._tail_bytes,
             room=self.room,
+            audits=self.audits,
+            wants_audit=lambda: self._config is not None and self._config.audit,
             on_claimed=self._claimed,
             empty=self._empty,
             spawn=self._spawn,
@@ -201,7 +204,7 @@ class Broker:
             ("lease", self.lease.run()),
             ("claims", self.claims.run()),
             ("flusher", self.flusher.run()),
-            ("refresh", self._refresh_forever()),
+            ("refresh", refresh_forever(self)),
             ("expiry", self._expire_forever()),
         ):
             self._spawn(work, name)
@@ -338,44 +341,17 @@ class Broker:
         """Take a partition from its flow, and wait until the group's book is stored."""
         self.binder.unbind(subscription, Cause.BROKER_CHANGE)
         await self.flusher.settle(subscription)
+        await subscription.settle_audit()
 
     # ---- recurring work -------------------------------------------------------------------------
 
+    def learn(self, config: QueueConfig, peer_token: str) -> None:
+        """Take the queue's settings as they are now."""
+        self._config, self.peer_token = config, peer_token
+
     async def refresh(self) -> None:
         """Read the queue's settings now; start the books of new groups, or end it all."""
-        config = await read_config(self.layouts)
-        self.peer_token = await self.leases.peer_token(self._drawn_token)
-        self._config = config
-        if config.is_deleted:
-            self.ownership.drop_all()
-            self.binder.lose_all()
-            return
-        # Before anything is awaited: a group that comes meanwhile is in a later answer.
-        for owned in list(self.owned.values()):
-            for group in owned.groups.keys() - config.groups:
-                self.ownership.lose_subscription(
-                    owned.groups[group], UnknownGroupError(f"group {group}: removed")
-                )
-        for owned in list(self.owned.values()):
-            for group in config.groups - owned.groups.keys():
-                try:
-                    record = await self.partitions.read_cursor(owned.id, group)
-                except UnknownGroupError:
-                    continue  # its cursor is being made: the next refresh finds it
-                if self.owned.get(owned.id) is owned:
-                    owned.add_groups({group: record})
-            self.dead_letters.watch(owned)
-
-    async def _refresh_forever(self) -> None:
-        while True:
-            try:
-                await self.refresh()
-                await self.room.refresh()
-                await self.expiry.expire()
-                await self.trimmer.trim()
-            except PartqError as error:
-                _log.warning("queue not refreshed: %s", error)
-            await asyncio.sleep(REFRESH_GAP_S)
+        await refresh(self)
 
     async def _expire_forever(self) -> None:
         while True:

@@ -43,6 +43,8 @@ class QueueConfig:
     max_unacked_per_flow: int
     message_ttl_s: float | None
     """How old a message may become that is not in flight; None: as old as it likes."""
+    audit: bool
+    """Whether the brokers keep a record of what happens."""
     is_deleted: bool
     """The queue is being deleted: nothing of it is served any more."""
 
@@ -88,6 +90,7 @@ async def read_config(layouts: Layouts) -> QueueConfig:
         max_spool_bytes=limits.get("maxSpoolBytes"),
         max_unacked_per_flow=int(limits["maxUnackedPerFlow"]),
         message_ttl_s=spec.get("messageTTLSeconds"),
+        audit=bool(spec.get("audit", False)),
         is_deleted=known.tombstone,
     )
 

@@ -155,7 +155,10 @@ class Expiry:
             limit = max(0, min(room, MOVES_AT_ONCE))
             self._office.doom(subscription, _unsent(book, stop, limit), Reason.EXPIRED)
             return False
-        expired = stop - start - book.acked.count(start, stop)
+        ranges = book.acked.outside(start, stop)
+        expired = sum(high - low for low, high in ranges)
+        if expired and subscription.trail is not None:
+            subscription.flush_records.told("expired", subscription, None, ranges)
         book.discard([(start, stop)])
         if expired:
             self._metrics.expired(subscription.group, expired)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from math import inf
 from typing import Protocol
 
+from partq.broker.audit_records import delivered
+from partq.broker.held import HeldDelivery, HeldFrames
 from partq.broker.subscription import Subscription
 from partq.core.model import Cause, MemberId
 from partq.core.windows import Window
@@ -85,6 +87,8 @@ class Flow:
         self._reader = reader
         self._judge = judge
         self._controls: deque[bytes] = deque()
+        self.held = HeldFrames()
+        """What waits for its audit record."""
         self._ready: dict[Subscription, None] = {}
         self._delayed: dict[Subscription, None] = {}
         """Partitions with messages that wait to be sent again."""
@@ -97,13 +101,14 @@ class Flow:
         subscription.flow = self
         subscription.incarnation = self.incarnation
         self.subscriptions[subscription] = None
-        self.send(
+        self._send_behind(
+            subscription,
             frames.Assigned(
                 *subscription.partition,
                 subscription.broker_epoch,
                 subscription.epoch,
                 subscription.book.cursor,
-            )
+            ),
         )
         if subscription.pause is not None:
             # A pause survives a re-bind.
@@ -116,6 +121,9 @@ class Flow:
         self._ready.pop(subscription, None)
         self._delayed.pop(subscription, None)
         self.unacked -= subscription.book.in_flight
+        messages, waiting = self.held.forget(subscription.partition)
+        self.credit += messages  # the client never hears of them
+        self._controls.extend(waiting)
         self.send(
             frames.Revoked(
                 *subscription.partition, subscription.broker_epoch, subscription.epoch, cause
@@ -130,21 +138,29 @@ class Flow:
             self._controls.append(frames.encode(frame))
             self.wake.set()
 
+    def _send_behind(self, subscription: Subscription, frame: frames.Frame) -> None:
+        """Queue a control frame behind the deliveries of its partition that are not sent yet."""
+        if self.is_closed or not self.held.follow(subscription.partition, frames.encode(frame)):
+            self.send(frame)
+
     def send_paused(self, subscription: Subscription) -> None:
         """Tell the client that nothing new comes, and that it shall release what it can."""
-        self.send(
-            frames.Paused(*subscription.partition, subscription.broker_epoch, subscription.epoch)
+        self._send_behind(
+            subscription,
+            frames.Paused(*subscription.partition, subscription.broker_epoch, subscription.epoch),
         )
 
     def send_resumed(self, subscription: Subscription) -> None:
         """Tell the client that a pause is over without a handoff."""
-        self.send(
-            frames.Resumed(*subscription.partition, subscription.broker_epoch, subscription.epoch)
+        self._send_behind(
+            subscription,
+            frames.Resumed(*subscription.partition, subscription.broker_epoch, subscription.epoch),
         )
 
     def send_rewound(self, subscription: Subscription, start: int, cause: Cause) -> None:
         """Tell the client that all from `start` on comes again, under the book's number."""
-        self.send(
+        self._send_behind(
+            subscription,
             frames.Rewound(
                 *subscription.partition,
                 subscription.broker_epoch,
@@ -152,7 +168,7 @@ class Flow:
                 subscription.book.number,
                 start,
                 cause,
-            )
+            ),
         )
 
     def notice(self, subscription: Subscription) -> None:
@@ -247,6 +263,38 @@ class Flow:
                 offset = book.position
                 entry = self._reader.find(subscription, offset)
         return look_at
+
+    def hold(
+        self,
+        subscription: Subscription,
+        header: frames.Deliver,
+        entry: Entry,
+        window: Window,
+    ) -> bool:
+        """Send a window that was just taken once it is on record; False: it need not be."""
+        audit = subscription.audit
+        if audit is None or not (audit.is_on or self.held.holds(subscription.partition)):
+            return False
+        held = HeldDelivery(subscription, header, entry, window.messages)
+        self.held.hold(held)
+
+        def told() -> None:
+            self.held.recorded(held)
+            self.wake.set()
+
+        audit.note(self.record_of(header, window), told)
+        return True
+
+    def record_of(self, header: frames.Deliver, window: Window) -> bytes:
+        """Return what the audit record is told of a window that was just taken."""
+        return delivered(
+            self.group,
+            self,
+            header.epoch,
+            window,
+            delivery=header.delivery,
+            append_broker_epoch=header.append_broker_epoch,
+        )
 
     def _settle(self, now: float) -> float | None:
         """Let go what has waited enough; return when the next will have, None: nothing waits."""

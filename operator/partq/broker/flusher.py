@@ -95,6 +95,7 @@ class Flusher:
                 # What is lost or nacked during the flush raises counts that this one does not hold.
                 counts = subscription.counts
                 book = subscription.book
+                records = subscription.flush_records.take()
                 try:
                     await self._partitions.flush(
                         subscription.partition,
@@ -103,6 +104,7 @@ class Flusher:
                         cursor=Offset(book.cursor),
                         acked=book.acked.pairs(),
                         redeliveries=book.redeliveries,
+                        audit=records,
                     )
                 except (FencedError, UnknownGroupError) as error:
                     self._on_lost(subscription, error)
@@ -115,6 +117,7 @@ class Flusher:
                     await asyncio.sleep(RETRY_GAP_S)
                     continue
                 is_failing = False
+                subscription.flush_records.stored(records)
                 subscription.note_counts(counts)
                 for answer in answers:
                     answer(None)

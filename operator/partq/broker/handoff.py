@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from partq.broker.audit_records import handoff_step
 from partq.broker.flow import Flow
 from partq.broker.flusher import Flusher
 from partq.broker.subscription import Closed, Pause, Subscription
@@ -73,9 +74,12 @@ class Handoffs:
         if pause is not None and attempt == pause.attempt and epoch != pause.epoch:
             raise _refused(subscription, f"attempt {attempt} began under epoch {pause.epoch}")
         if pause is None or attempt > pause.attempt:
+            if pause is not None:
+                _tell(subscription, "cancel", pause.attempt)
             subscription.end_pause()
             pause = Pause(attempt, epoch, now + lease_s, now + drain_s)
             subscription.pause = pause
+            _tell(subscription, "pause", attempt)
             if subscription.flow is not None:
                 subscription.flow.send_paused(subscription)
             _log.info(
@@ -100,6 +104,20 @@ class Handoffs:
         pause = self._pause_in_force(subscription, attempt)
         return subscription.is_drained or self._clock() >= pause.drain_until
 
+    def tell_drained(self, subscription: Subscription, attempt: int) -> None:
+        """Have it on record, once per pause, that a drain is over; `settle_audit` waits for that.
+
+        After `watch` has said so, and before it is answered.
+        """
+        pause = subscription.pause
+        if pause is None or pause.attempt != attempt or pause.is_told:
+            return
+        pause.is_told = True
+        book = subscription.book
+        cause = "drain_timeout" if book.in_flight else ""
+        first, stop = book.cursor, book.position
+        _tell(subscription, "drained", attempt, first=first, stop=stop, cause=cause)
+
     def cancel(
         self, subscription: Subscription, *, broker_epoch: BrokerEpoch, epoch: Epoch, attempt: int
     ) -> None:
@@ -114,6 +132,7 @@ class Handoffs:
             raise _refused(subscription, "the epoch is unknown, or a commit is under way")
         pause = subscription.pause
         if pause is not None and pause.attempt == attempt:
+            _tell(subscription, "cancel", attempt)
             self._resume(subscription)
         subscription.closed_attempt = max(subscription.closed_attempt, attempt)
 
@@ -144,7 +163,7 @@ class Handoffs:
                 raise _refused(subscription, f"the member on record is {subscription.member}")
             is_forced = self._judge(subscription, attempt, cause)
             return await self._carry_out(
-                subscription, attempt=attempt, target=target, is_forced=is_forced
+                subscription, attempt=attempt, target=target, why=cause, is_forced=is_forced
             )
 
     def _judge(self, subscription: Subscription, attempt: int, cause: str) -> bool:
@@ -171,17 +190,19 @@ class Handoffs:
         *,
         attempt: int,
         target: MemberId | None,
+        why: str,
         is_forced: bool,
     ) -> Closed:
         # From here to the script's answer: no lapse, no delivery; acks wait for the outcome.
         subscription.is_committing = True
         try:
             await self._flusher.settle(subscription)
+            await subscription.settle_audit()
             if subscription.is_dropped:
                 raise _fenced(subscription, subscription.broker_epoch)
             cause = Cause.FORCED_COMMIT if is_forced else Cause.NONE
             epoch = await self._commit_until_answered(
-                subscription, attempt=attempt, target=target, cause=cause
+                subscription, attempt=attempt, target=target, cause=cause, why=why
             )
             subscription.end_pause()
             subscription.unbind(cause)
@@ -211,6 +232,7 @@ class Handoffs:
                 subscription.held_acks.popleft()()
             pause = subscription.pause
             if pause is not None and self._clock() >= pause.until:
+                _tell(subscription, "lapse", pause.attempt)
                 self._resume(subscription)
         flow = self._find_flow(subscription.group, target) if target is not None else None
         if flow is not None and not subscription.is_dropped:
@@ -218,7 +240,13 @@ class Handoffs:
         return closed
 
     async def _commit_until_answered(
-        self, subscription: Subscription, *, attempt: int, target: MemberId | None, cause: Cause
+        self,
+        subscription: Subscription,
+        *,
+        attempt: int,
+        target: MemberId | None,
+        cause: Cause,
+        why: str,
     ) -> Epoch:
         book = subscription.book
         redeliveries = (
@@ -238,6 +266,7 @@ class Handoffs:
                     cursor=Offset(book.cursor),
                     acked=book.acked.pairs(),
                     redeliveries=redeliveries,
+                    why=why,
                 )
             except StoreUnavailableError as error:
                 # The same script under the same attempt finds out whether it went through.
@@ -269,6 +298,7 @@ class Handoffs:
     def _lapse(self, subscription: Subscription, pause: Pause) -> None:
         if subscription.pause is pause and not subscription.is_committing:
             _log.info("pause of %s lapsed, attempt %d", subscription.partition, pause.attempt)
+            _tell(subscription, "lapse", pause.attempt)
             self._resume(subscription)
 
     def _resume(self, subscription: Subscription) -> None:
@@ -276,6 +306,11 @@ class Handoffs:
         if subscription.flow is not None:
             subscription.flow.send_resumed(subscription)
             subscription.flow.notice(subscription)
+
+
+def _tell(subscription: Subscription, kind: str, attempt: int, **fields: str | int) -> None:
+    if (trail := subscription.trail) is not None:
+        trail.note(handoff_step(kind, subscription, attempt, **fields))
 
 
 def _fenced(subscription: Subscription, broker_epoch: BrokerEpoch) -> FencedError:

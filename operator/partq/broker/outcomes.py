@@ -8,11 +8,13 @@ from partq.broker.partition import OwnedPartition
 from partq.broker.progress import Progress
 from partq.broker.subscription import Answer, Subscription
 from partq.core.model import Cause, PartitionId
+from partq.core.ranges import Ranges
 from partq.core.redelivery import Redelivery
 from partq.core.windows import TakenBack
 from partq.errors import BadRequestError, FencedError, PartqError
 from partq.metrics import BrokerMetrics
 from partq.wire import frames
+from partq.wire.audit import encode_record
 
 MAX_NACK_DELAY_MS = 86_400_000
 """A day."""
@@ -48,12 +50,15 @@ class Outcomes:
         elif subscription.is_committing:
             subscription.held_acks.append(lambda: self.ack(flow, frame, answer))
         else:
+            accepted = _accepted(subscription, frame)
             try:
                 acked = subscription.book.ack(frame.upto, frame.ranges, frame.delivery)
             except PartqError as error:
                 answer(error)
                 return
             flow.unacked -= acked
+            if accepted:
+                subscription.flush_records.acked(subscription, flow, accepted)
             if acked:
                 self._has_moved(flow)
             self._metrics.acked(flow.group, acked)
@@ -104,7 +109,10 @@ class Outcomes:
         subscription = self._token_of(flow, frame)
         if subscription is None or subscription.is_committing:
             return  # the token has ended, or is about to: everything is taken back anyway
+        trail, position = subscription.trail, subscription.book.position
         released = subscription.book.release(frame.start, frame.delivery)
+        if trail is not None and released:
+            trail.note(_released(subscription, flow, frame, position))
         flow.unacked -= released
         flow.notice(subscription)
         self._progress.notice()
@@ -152,6 +160,14 @@ class Outcomes:
         if taken.rewound_from is not None:
             flow.send_rewound(subscription, taken.rewound_from, cause)
         if taken.counted:
+            if subscription.trail is not None:
+                subscription.flush_records.told(
+                    "nack",
+                    subscription,
+                    flow,
+                    Ranges((offset, offset + 1) for offset in sorted(taken.offsets)).pairs(),
+                    cause=reason or cause.name.lower(),
+                )
             subscription.counts += 1
             self._metrics.taken_back(flow.group, reason or cause.name.lower(), taken.counted)
         flow.watch(subscription)
@@ -174,6 +190,32 @@ class Outcomes:
         ):
             return None
         return subscription
+
+
+def _accepted(subscription: Subscription, frame: frames.Ack) -> list[tuple[int, int]]:
+    """Return what an ack adds to what the group has done with, if somebody wants to know."""
+    if subscription.trail is None:
+        return []
+    book = subscription.book
+    wanted = Ranges((max(start, book.cursor), stop) for start, stop in frame.ranges)
+    wanted.add(book.cursor, frame.upto)
+    return [part for each in wanted.pairs() for part in book.acked.outside(*each)]
+
+
+def _released(
+    subscription: Subscription, flow: Flow, frame: frames.Release, position: int
+) -> bytes:
+    return encode_record(
+        "release",
+        group=flow.group,
+        member=flow.member,
+        incarnation=flow.incarnation,
+        flow=flow.number,
+        epoch=subscription.epoch,
+        first=max(frame.start, subscription.book.cursor),
+        stop=position,
+        delivery=frame.delivery,
+    )
 
 
 def _problem(frame: frames.Nack) -> BadRequestError | None:

@@ -16,6 +16,7 @@ from partq.errors import (
     PartqError,
     UnknownGroupError,
 )
+from partq.store.audit import Audits
 from partq.store.log import Log
 from partq.store.partition_records import Claim, Record
 from partq.store.partitions import Partitions
@@ -41,6 +42,8 @@ class Ownership:
         clock: Callable[[], float],
         tail_bytes: Callable[[], int],
         room: Room,
+        audits: Audits,
+        wants_audit: Callable[[], bool],
         on_claimed: Callable[[OwnedPartition], None],
         empty: Callable[[Subscription], Awaitable[None]],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
@@ -55,6 +58,8 @@ class Ownership:
         self._clock = clock
         self._tail_bytes = tail_bytes
         self._room = room
+        self._audits = audits
+        self._wants_audit = wants_audit
         self._on_claimed = on_claimed
         self._empty = empty
         self._spawn = spawn
@@ -89,6 +94,7 @@ class Ownership:
                 self._incarnation,
                 expected=seen.broker_epoch,
                 affirmed=seen.affirmed,
+                wants_audit=self._wants_audit(),
             )
             self._check_open()
             self._hold(partition, claim)
@@ -119,6 +125,8 @@ class Ownership:
             log=self._log,
             tail_bytes=self._tail_bytes(),
             room=self._room,
+            audits=self._audits,
+            broker=self._broker,
             on_lost=self.lose,
         )
         self.owned[partition] = owned

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from partq.broker.audit_trail import AuditTrail
 from partq.broker.chain import AppendChain
 from partq.broker.outbox import Outbox
 from partq.broker.room import Room
 from partq.broker.subscription import Subscription
 from partq.broker.tail import Tail
 from partq.core.delivery import Delivery
-from partq.core.model import BrokerEpoch, Cause, PartitionId
+from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
 from partq.errors import AppendGapError, PartqError
+from partq.store.audit import Audits
 from partq.store.log import Entry, Log
 from partq.store.partition_records import Claim, CursorRecord
 
@@ -25,6 +27,7 @@ class OwnedPartition:
     tail: Tail
     on_lost: Callable[["OwnedPartition", PartqError], None]
     chain: AppendChain = field(init=False)
+    audit: AuditTrail = field(init=False)
     groups: dict[str, Subscription] = field(default_factory=dict)
     is_yielding: bool = False
     expired: int = 0
@@ -43,6 +46,8 @@ class OwnedPartition:
         log: Log,
         tail_bytes: int,
         room: Room,
+        audits: Audits,
+        broker: BrokerId,
         on_lost: Callable[["OwnedPartition", PartqError], None],
     ) -> "OwnedPartition":
         """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
@@ -54,6 +59,15 @@ class OwnedPartition:
             end=claim.next,
             room=room,
             on_stored=owned.accept,
+            on_lost=lambda error: on_lost(owned, error),
+        )
+        owned.audit = AuditTrail(
+            audits,
+            partition,
+            broker=broker,
+            broker_epoch=claim.broker_epoch,
+            is_on=claim.is_audited,
+            must_wait=lambda: room.is_store_overfull,
             on_lost=lambda error: on_lost(owned, error),
         )
         owned.add_groups(claim.groups)
@@ -75,6 +89,7 @@ class OwnedPartition:
                     closed_attempt=record.attempt,
                     book=Delivery(record.cursor, record.acked, record.redeliveries),
                     outbox=Outbox(list(record.outbox)),
+                    audit=self.audit,
                 )
                 subscription.book.discard(
                     sorted((letter.offset, letter.offset + 1) for letter in record.outbox)
@@ -96,6 +111,7 @@ class OwnedPartition:
     def drop(self, cause: Cause) -> None:
         """Forget everything: no delivery, no ack and no append counts from here on."""
         self.chain.drop()
+        self.audit.drop()
         for subscription in self.groups.values():
             subscription.drop(cause)
         self.groups.clear()

@@ -101,6 +101,9 @@ async def advance(
             raise UnknownGroupError(f"partition {partition}: group {group} was removed")
         book, began_at = subscription.book, subscription.book.cursor
         if is_moved := began_at < position.offset:
+            if subscription.trail is not None:
+                ranges = book.acked.outside(began_at, position.offset)
+                subscription.flush_records.acked(subscription, None, ranges, "cursor")
             book.discard([(began_at, position.offset)])
         cursor = book.cursor
         stored = _stored(broker, subscription, is_moved=is_moved)

@@ -9,7 +9,8 @@ from partq.broker.broker import Broker
 from partq.broker.contents import contents
 from partq.broker.flow import Flow
 from partq.broker.middlewares import error_body
-from partq.core.model import Cause, MemberId
+from partq.broker.subscription import Subscription
+from partq.core.model import Cause, MemberId, PartitionId
 from partq.core.windows import Window
 from partq.errors import (
     BadRequestError,
@@ -72,6 +73,7 @@ class Pulls:
             if state.body is None or last_answer == state.answer:
                 flow.credit = max_messages
                 taken = await self._take(flow, max_messages, wait_ms)
+                await self._recorded(flow, taken)
                 state.answer += 1
                 state.body = self._render(flow, state.answer, taken)
             # A broker whose lease is over must not answer: somebody else may own the partitions.
@@ -165,6 +167,48 @@ class Pulls:
                 continue
         flow.credit = 0
         return taken
+
+    async def _recorded(
+        self, flow: Flow, taken: list[tuple[frames.Deliver, Entry, Window]]
+    ) -> None:
+        """Have the windows on record before they are answered.
+
+        Raises:
+            FencedError: the flow was lost meanwhile.
+            StoreUnavailableError: Redis does not answer; what was taken comes again.
+        """
+        told: dict[Subscription, None] = {}
+        for header, _, window in taken:
+            partition = PartitionId(header.generation, header.partition)
+            owned = self._broker.owned.get(partition)
+            subscription = owned.groups.get(flow.group) if owned is not None else None
+            if subscription is None or subscription.flow is not flow:
+                continue
+            if (trail := subscription.trail) is not None:
+                trail.note(flow.record_of(header, window))
+                told[subscription] = None
+        try:
+            async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
+                for subscription in told:
+                    await subscription.settle_audit()
+        except BaseException as error:
+            # Nobody gets them: they must not count as delivered.
+            self._broker.binder.lose(flow)
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailableError(
+                    "pull: the deliveries are not on record, so Redis does not answer; pull again",
+                    retry_after_s=1.0,
+                ) from None
+            raise
+        if any(subscription.flow is not flow for subscription in told):
+            lost = {
+                subscription.partition for subscription in told if subscription.flow is not flow
+            }
+            taken[:] = [
+                each
+                for each in taken
+                if PartitionId(each[0].generation, each[0].partition) not in lost
+            ]
 
     def _render(
         self, flow: Flow, answer: int, taken: list[tuple[frames.Deliver, Entry, Window]]

@@ -120,6 +120,7 @@ async def _settle(broker: Broker, subscription: Subscription) -> None:
     try:
         async with asyncio.timeout(SETTLE_TIMEOUT_S):
             await broker.flusher.settle(subscription)
+            await subscription.settle_audit()
     except TimeoutError:
         raise UnavailableError(
             f"partition {subscription.partition}: the store does not answer; nothing was moved: "

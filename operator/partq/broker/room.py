@@ -66,6 +66,11 @@ class Room:
         return self.info is not None and self.info.is_nearly_full
 
     @property
+    def is_store_overfull(self) -> bool:
+        """Whether Redis has no room for the audit records of deliveries either."""
+        return self.info is not None and self.info.is_overfull
+
+    @property
     def is_quota_used_up(self) -> bool:
         """Whether publishes find no room in the queue's quota, as of its last sum."""
         config = self._config()

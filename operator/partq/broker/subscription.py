@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from partq.broker.audit_records import FlushRecords
+from partq.broker.audit_trail import AuditTrail
 from partq.broker.outbox import Outbox
 from partq.core.delivery import Delivery
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
@@ -39,6 +41,8 @@ class Pause:
     until: float
     drain_until: float
     timer: asyncio.TimerHandle | None = None
+    is_told: bool = False
+    """Whether the audit record says that its drain is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,10 @@ class Subscription:
     """Attempts up to this one are over, by commit, cancel or lapse."""
     book: Delivery
     outbox: Outbox = field(default_factory=Outbox)
+    audit: AuditTrail | None = None
+    """The partition's audit record."""
+    flush_records: FlushRecords = field(default_factory=FlushRecords)
+    """What the next flush tells it."""
     after_counts: Callable[["Subscription"], None] | None = None
     """Called when redelivery counts have changed and are stored, before anything goes out."""
     flow: "Flow | None" = None
@@ -110,6 +118,11 @@ class Subscription:
         return self.counts_stored < self.flush_first
 
     @property
+    def trail(self) -> AuditTrail | None:
+        """The partition's audit record, if one is to be told of what happens."""
+        return self.audit if self.audit is not None and self.audit.is_on else None
+
+    @property
     def is_open(self) -> bool:
         """Whether messages may be sent to the flow."""
         return (
@@ -118,6 +131,7 @@ class Subscription:
             and not self.is_committing
             and not self.must_flush_first
             and not self.outbox.is_holding
+            and not (self.audit is not None and self.audit.is_held)
             and not self.is_dropped
         )
 
@@ -130,6 +144,11 @@ class Subscription:
     def mark(self) -> int:
         """The lowest offset that the group still needs in the log."""
         return min([self.book.cursor, *(letter.offset for letter in self.outbox.letters)])
+
+    async def settle_audit(self) -> None:
+        """Wait until the audit record has been told all so far; at once where there is none."""
+        if self.audit is not None:
+            await self.audit.settle()
 
     def note_counts(self, counts: int) -> None:
         """Note that the redelivery counts are stored as they were at `counts`."""

@@ -319,7 +319,7 @@ class Delivery:
             begun = self.position if begun is None else max(begun, max(offsets) + 1)
             self.mark(min(begun, self.position), cause, start=lowest)
             self._go_back(lowest)
-        return TakenBack(len(offsets), before - self.in_flight, rewound_from)
+        return TakenBack(len(offsets), before - self.in_flight, rewound_from, offsets)
 
     def _go_back(self, start: int) -> None:
         """Send everything from `start` on again, under the next delivery number."""

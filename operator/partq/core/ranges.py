@@ -36,6 +36,17 @@ class Ranges:
             for at in self._places(start, stop)
         ]
 
+    def outside(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return the parts of [start, stop) that are not in the set."""
+        found = []
+        for low, high in self.within(start, stop):
+            if start < low:
+                found.append((start, low))
+            start = high
+        if start < stop:
+            found.append((start, stop))
+        return found
+
     def end_of_run(self, offset: int) -> int:
         """Return the first offset from `offset` on that is not in the set."""
         at = bisect_right(self._starts, offset) - 1

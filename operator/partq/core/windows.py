@@ -1,6 +1,7 @@
 """What the book of a group gives out and takes back."""
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 from partq.core.model import Cause
 
@@ -28,3 +29,5 @@ class TakenBack:
     """How many messages are not in flight any more."""
     rewound_from: int | None
     """From where on everything is sent again; None: what is delivered stays so."""
+    offsets: Collection[int] = field(default=(), compare=False)
+    """Which messages it counted against."""

@@ -243,6 +243,9 @@ class PartitionedQueueSpec(Model):
     """Who may call the brokers."""
     tls: Tls | None = None
     """HTTPS at the brokers, in the place of HTTP; left out: HTTP. The embedded runtime has HTTP."""
+    audit: bool = False
+    """Keep a record of what happens: every publish, delivery, acknowledgement and handoff, chained
+    by hashes. Nothing but its archive frees it: without one it fills Redis."""
     deletion_policy: DeletionPolicy = "Delete"
     """Delete: the messages go with the resource. Retain: they stay in Redis."""
 

@@ -20,6 +20,10 @@ FULL_SHARE = 0.8
 """Appends stop at this share of `maxmemory`: the rest is for acks, claims and records."""
 
 
+OVERFULL_SHARE = 0.95
+"""Deliveries that have to be on record stop at this share: nothing else grows by then."""
+
+
 class Lane(Enum):
     """Which connection carries a call: no lane waits for another."""
 
@@ -53,6 +57,11 @@ class StoreInfo:
     def is_nearly_full(self) -> bool:
         """Tell whether appends have to stop: `Log.append(room_bytes=0)` does that."""
         return 0 < self.maxmemory_bytes * FULL_SHARE <= self.used_memory_bytes
+
+    @property
+    def is_overfull(self) -> bool:
+        """Tell whether deliveries have to stop that need an audit record."""
+        return 0 < self.maxmemory_bytes * OVERFULL_SHARE <= self.used_memory_bytes
 
     def check_usable(self) -> None:
         """Raise SettingsError when the server cannot be trusted with messages."""

@@ -181,13 +181,19 @@ class Consuming:
                     await self._socket.send(control)
                     self._room.set()
                     continue
-                taken = flow.next_delivery(clock()) if lease.is_valid else None
+                if lease.is_valid and (recorded := flow.held.next()) is not None:
+                    await self._socket.send(recorded)
+                    self._room.set()
+                    continue
+                may_take = lease.is_valid and not flow.held.is_full
+                taken = flow.next_delivery(clock()) if may_take else None
                 if isinstance(taken, tuple):
                     subscription, entry, window = taken
                     cause = Cause(window.cause).name.lower()
                     metrics.delivered(flow.group, cause, window.messages)
                     header = flow.deliver_header(subscription, entry, window)
-                    await self._socket.send(frames.encode(header, entry.data))
+                    if not flow.hold(subscription, header, entry, window):
+                        await self._socket.send(frames.encode(header, entry.data))
                 elif taken is None:
                     await flow.wake.wait()
                 else:

@@ -1,0 +1,71 @@
+"""What a broker looks at each second: its queue's settings, what has aged, what can be freed."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from partq.broker.config import read_config
+from partq.errors import ConflictError, FencedError, PartqError, UnknownGroupError
+
+if TYPE_CHECKING:
+    from partq.broker.broker import Broker
+
+REFRESH_GAP_S = 1.0
+"""How often layout, limits and the state of Redis are read."""
+
+_log = logging.getLogger(__name__)
+
+
+async def refresh(broker: "Broker") -> None:
+    """Read the queue's settings now; start the books of new groups, or end it all.
+
+    Raises:
+        UnknownQueueError: nobody has created the queue.
+        StoreUnavailableError: no answer; what was known stays.
+    """
+    config = await read_config(broker.layouts)
+    broker.learn(config, await broker.leases.peer_token(broker.drawn_token))
+    if config.is_deleted:
+        broker.ownership.drop_all()
+        broker.binder.lose_all()
+        return
+    # Before anything is awaited: a group that comes meanwhile is in a later answer.
+    for owned in list(broker.owned.values()):
+        for group in owned.groups.keys() - config.groups:
+            broker.ownership.lose_subscription(
+                owned.groups[group], UnknownGroupError(f"group {group}: removed")
+            )
+    for owned in list(broker.owned.values()):
+        for group in config.groups - owned.groups.keys():
+            try:
+                record = await broker.partitions.read_cursor(owned.id, group)
+            except UnknownGroupError:
+                continue  # its cursor is being made: the next refresh finds it
+            if broker.owned.get(owned.id) is owned:
+                owned.add_groups({group: record})
+        broker.dead_letters.watch(owned)
+    for owned in list(broker.owned.values()):
+        try:
+            await owned.audit.switch(is_on=config.audit)
+        except FencedError as error:
+            broker.ownership.lose(owned, error)
+        except ConflictError as error:
+            _log.warning("%s", error)  # the next refresh tries again
+
+
+async def refresh_forever(broker: "Broker") -> None:
+    """Look each second, until cancelled."""
+    was_overfull = False
+    while True:
+        try:
+            await broker.refresh()
+            await broker.room.refresh()
+            if was_overfull and not broker.room.is_store_overfull:
+                for flow in broker.binder.flows:
+                    flow.notice_all()
+            was_overfull = broker.room.is_store_overfull
+            await broker.expiry.expire()
+            await broker.trimmer.trim()
+        except PartqError as error:
+            _log.warning("queue not refreshed: %s", error)
+        await asyncio.sleep(REFRESH_GAP_S)

@@ -1,0 +1,120 @@
+"""The audit record over HTTP: how far it is, its groups as bytes, and what an archive has."""
+
+from typing import Any
+
+from aiohttp import web
+
+from partq.broker.broker import Broker
+from partq.broker.calls import ADMINS, Binary, Calls
+from partq.broker.middlewares import json_response
+from partq.broker.routes.access import enter
+from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.core.model import PartitionId
+from partq.errors import (
+    BadRequestError,
+    DataLossError,
+    RolledBackError,
+    UnavailableError,
+    UnknownPartitionError,
+)
+from partq.store.audit_state import AuditState
+from partq.wire import audit
+from partq.wire.audit_calls import AuditCursors, AuditQuery, AuditStates
+from partq.wire.bodies import decode, read_texts
+
+calls = Calls()
+
+
+@calls.add(
+    "GET",
+    "/v1/queues/{queue}/audit",
+    roles=ADMINS,
+    answers={200: AuditStates},
+    errors=(UnknownPartitionError,),
+)
+async def show(request: web.Request) -> web.Response:
+    """Show how far the record of each partition has come; any broker reads that."""
+    broker, _ = enter(request)
+    partitions = broker.config.layout.partitions()
+    records = await broker.partitions.read_many(partitions)
+    return json_response(
+        by_name({partition: _view(record.audit) for partition, record in sorted(records.items())})
+    )
+
+
+@calls.add(
+    "GET",
+    "/v1/queues/{queue}/partitions/{partition}/audit",
+    roles=ADMINS,
+    query=AuditQuery,
+    answers={200: Binary()},
+    errors=(UnknownPartitionError, DataLossError, RolledBackError),
+)
+async def read(request: web.Request) -> web.Response:
+    """Show groups of a partition's record from a sequence on; any broker reads them."""
+    broker, _ = enter(request)
+    query = read_texts(request.query, AuditQuery, "query")
+    (partition,) = named(broker, [request.match_info["partition"]])
+    body = await _read(broker, partition, query)
+    return web.Response(body=body, content_type="application/octet-stream")
+
+
+async def _read(broker: Broker, partition: PartitionId, query: AuditQuery) -> bytes:
+    start = query.from_
+    groups = await broker.audits.read(partition, start, max_bytes=query.max_bytes)
+    # Asked after the read: what is trimmed by then may be missing in it.
+    state = await broker.audits.read_state(partition)
+    if start < state.first:
+        raise DataLossError(
+            f"partition {partition}: group {start} of the audit record is no longer stored; the "
+            f"first one that is has the sequence {state.first}"
+        )
+    if start > state.next:
+        raise RolledBackError(
+            f"partition {partition}: the audit record ends at {state.next}, below {start}: the "
+            "store has lost groups, or the sequence is not one of this queue"
+        )
+    if groups and groups[0].sequence != start:
+        raise UnavailableError(
+            f"partition {partition}: group {start} of the audit record was not found; ask again",
+            retry_after_s=1.0,
+        )
+    return audit.encode_answer(groups)
+
+
+@calls.add(
+    "POST",
+    "/v1/queues/{queue}/audit/cursor",
+    roles=ADMINS,
+    body=AuditCursors,
+    answers={200: AuditStates},
+    errors=(UnknownPartitionError,),
+)
+async def trim(request: web.Request) -> web.Response:
+    """Free the groups below sequences, which an archive has; each partition by its owner."""
+    broker, _ = enter(request)
+    body = decode(await request.read(), AuditCursors)
+    named(broker, list(body.cursors))
+    partitions = named(broker, body.partitions or list(body.cursors))
+    if missing := sorted(set(map(str, partitions)) - body.cursors.keys()):
+        raise BadRequestError(f"audit: no cursor for partition {missing[0]}; give it one")
+
+    async def work(partition: PartitionId) -> dict[str, Any]:
+        state = await broker.audits.trim(
+            partition,
+            body.cursors[str(partition)],
+            broker_epoch=broker.find(partition).broker_epoch,
+        )
+        return _view(state)
+
+    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+
+
+def _view(state: AuditState) -> dict[str, Any]:
+    return {
+        "is_on": state.is_on,
+        "first": state.first,
+        "next": state.next,
+        "chain": state.chain,
+        "bytes": state.stored_bytes,
+    }

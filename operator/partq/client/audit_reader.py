@@ -1,0 +1,194 @@
+"""Reading the audit record of a queue, and telling its brokers what an archive has of it."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from partq.client.owners import Owners
+from partq.core.model import PartitionId
+from partq.errors import BadRequestError, InternalError, RolledBackError
+from partq.wire.audit import AuditGroup, split_answer
+from partq.wire.entries import MAX_BYTES
+
+__all__ = ["AuditExtent", "AuditGroup", "AuditReader"]
+
+FETCH_BYTES = 4 * 1024 * 1024
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditExtent:
+    """How far the audit record of a partition has come: its groups [first, next) are stored."""
+
+    is_on: bool
+    """Whether what happens is written down now."""
+    first: int
+    next: int
+    chain: str
+    """The chain after the last group."""
+    stored_bytes: int
+
+
+class AuditReader:
+    """Reads audit records, for archives and those who look into an incident. Use in `async with`.
+
+    Every call is repeated over changes of brokers and failures, at most for `timeout_s`.
+
+    Args:
+        url: of a broker, or several with commas between them.
+        queue: its name.
+        token: of an administrator.
+        namespace: of the queue, where that shall be checked.
+        ca_file: certificates of who may sign the brokers'; None: the system's.
+        timeout_s: for how long a partition that nobody serves is waited for, in seconds.
+        fetch_bytes: how much is fetched at once, 1 to 16 MiB.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        queue: str,
+        token: str | None = None,
+        namespace: str | None = None,
+        ca_file: str | Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        fetch_bytes: int = FETCH_BYTES,
+    ) -> None:
+        if not 1 <= fetch_bytes <= MAX_BYTES:
+            raise BadRequestError(f"fetch_bytes {fetch_bytes}; expected 1 to {MAX_BYTES}")
+        self._owners = Owners.open(
+            url, queue=queue, token=token, namespace=namespace, ca_file=ca_file, timeout_s=timeout_s
+        )
+        self._fetch_bytes = fetch_bytes
+
+    async def __aenter__(self) -> Self:
+        """Open the connections; nothing is asked yet."""
+        await self._owners.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the connections."""
+        await self._owners.__aexit__(kind, error, traceback)
+
+    async def partitions(self) -> list[PartitionId]:
+        """Return every partition, by generation and index."""
+        return await self._owners.checked(None)
+
+    async def bounds(
+        self, partitions: Iterable[PartitionId] | None = None
+    ) -> dict[PartitionId, AuditExtent]:
+        """Return how far the records have come; None: of all partitions.
+
+        Raises:
+            UnknownPartitionError: the queue does not have one of them.
+            UnavailableError: no broker answers in time.
+        """
+        wanted = await self._owners.checked(partitions)
+        found: dict[PartitionId, AuditExtent] = {}
+        for partition in wanted[:1]:
+            answer = await self._owners.at_owner(partition, self._ask)
+            names = {PartitionId.parse(name): each for name, each in answer["partitions"].items()}
+            found = {each: _extent(each, names.get(each)) for each in wanted}
+        return found
+
+    async def groups(
+        self,
+        partition: PartitionId,
+        start: int,
+        stop: int | None = None,
+        *,
+        previous: str | None = None,
+    ) -> AsyncIterator[AuditGroup]:
+        """Yield groups from the sequence `start` on, up to `stop`; None: what there is as of now.
+
+        They follow each other by sequence and chain. Whether each chain is that of its bytes
+        (`AuditGroup.is_whole`) is left to who checks the record.
+
+        Args:
+            partition: of which.
+            start: sequence of the first group.
+            stop: behind the last one.
+            previous: the chain before `start`, as an archive knows it; None: any.
+
+        Raises:
+            DataLossError: groups from `start` on were trimmed.
+            RolledBackError: the store has lost groups: the record ends below `start` or `stop`, or
+                goes on from another chain than `previous`, or than that of the group before.
+            UnknownPartitionError, UnavailableError: as `bounds`.
+        """
+        extent = (await self.bounds([partition]))[partition]
+        end = extent.next if stop is None else stop
+        if end > extent.next or start > extent.next:
+            raise RolledBackError(
+                f"partition {partition}: the audit record ends at {extent.next}, below "
+                f"{max(start, end)}: the store has lost groups"
+            )
+        at, chain = start, previous
+        while at < end:
+            found = await self._fetch(partition, at)
+            if not found:
+                raise RolledBackError(
+                    f"partition {partition}: the audit record ends at {at}, below {end}: the "
+                    "store has lost groups"
+                )
+            for group in found[: end - at]:
+                if group.sequence != at or chain not in (None, group.previous):
+                    raise RolledBackError(
+                        f"partition {partition}: group {at} of the audit record follows another "
+                        f"chain ({group.previous}) than the one before has ({chain}): the store "
+                        "has lost groups, and has written others"
+                    )
+                at, chain = at + 1, group.chain
+                yield group
+
+    async def trim(self, cursors: Mapping[PartitionId, int]) -> dict[PartitionId, AuditExtent]:
+        """Have all groups below the sequences freed; return what is stored after that.
+
+        What is freed is gone: give sequences of groups that an archive has synced.
+
+        Raises:
+            UnknownPartitionError: the queue does not have one of them.
+            UnavailableError: a partition had no broker in time; a repeat is harmless.
+        """
+        wanted = await self._owners.checked(cursors)
+
+        def body(partitions: list[PartitionId]) -> dict[str, Any]:
+            return {"cursors": {str(partition): cursors[partition] for partition in partitions}}
+
+        found = await self._owners.ask_each("POST", "/audit/cursor", wanted, body)
+        return {partition: _extent(partition, found[partition]) for partition in wanted}
+
+    async def _ask(self, url: str) -> Any:
+        return await self._owners.session.get(url, "/audit")
+
+    async def _fetch(self, partition: PartitionId, at: int) -> list[AuditGroup]:
+        query = {"from": at, "max_bytes": self._fetch_bytes}
+        path = f"/partitions/{partition}/audit"
+
+        async def fetch(url: str) -> bytes:
+            return await self._owners.session.fetch(url, path, query)
+
+        return split_answer(await self._owners.at_owner(partition, fetch))
+
+
+def _extent(partition: PartitionId, answer: Mapping[str, Any] | None) -> AuditExtent:
+    try:
+        if answer is None:
+            raise KeyError(str(partition))
+        return AuditExtent(
+            bool(answer["is_on"]),
+            int(answer["first"]),
+            int(answer["next"]),
+            str(answer["chain"]),
+            int(answer["bytes"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InternalError(f"audit: the broker's answer is unusable: {error!r}") from error
