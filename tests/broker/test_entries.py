@@ -69,6 +69,14 @@ async def test_it_begins_with_the_batch_that_holds_the_offset(producer, read):
     assert await read(partition="1.3") == (0, 0, [])
 
 
+async def test_it_ends_with_the_batch_that_holds_the_last_message(producer, read):
+    for contents in (("a", "b", "c"), ("d",), ("e", "f")):
+        await producer.publish(*contents)
+    for to, found in ((0, []), (1, [0]), (3, [0]), (4, [0, 3]), (5, [0, 3, 4]), (99, [0, 3, 4])):
+        assert firsts(await read(0, to=to)) == found, to
+    assert (await read(0, to=1)).end == 6
+
+
 async def test_an_answer_is_bounded_and_holds_a_batch_at_least(producer, read, peers):
     for _ in range(4):
         await producer.publish("x")

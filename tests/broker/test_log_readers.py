@@ -76,6 +76,9 @@ async def test_a_reading_ends_at_its_stop_or_where_the_log_ended_when_it_began(
     assert await read(reader, partition, 1, 3) == [["a", "b"], ["c"]]
     assert await read(reader, partition, 2, 4) == [["c"], ["d", "e"]]
     assert await read(reader, partition, 2, 2) == []
+    epoch = (await running.state())["broker_epoch"]
+    inside = LogPosition(partition, epoch, 1)
+    assert await read(reader, partition, inside, inside) == [], "checked, and nothing to read"
     assert await read(reader, partition, 5) == []
     reading = reader.entries(partition, 0)
     assert values(await anext(reading)) == ["a", "b"]
@@ -161,9 +164,9 @@ async def test_the_next_batches_are_fetched_while_those_before_are_worked_on(
     asked = []
     real = running.broker.log.read_within
 
-    async def note(partition, start, **settings):
+    async def note(partition, start, stop, **settings):
         asked.append(start)
-        return await real(partition, start, **settings)
+        return await real(partition, start, stop, **settings)
 
     running.broker.log.read_within = note
     reading = reader.entries(partition, 0)

@@ -213,7 +213,7 @@ CASES = {
     "create_partition": Case(lambda to: to.partitions.create(PartitionId(1, 1))),
     "create_queue": Case(lambda to: to.layouts.create_queue({1: 16})),
     "draw_attempt": Case(lambda to: to.handoffs.draw_attempt(GROUP), draws_again=True),
-    "find_bytes": Case(lambda to: to.log.read_within(P, 3, max_bytes=9, max_entries=9)),
+    "find_bytes": Case(lambda to: to.log.read_within(P, 3, 9, max_bytes=9, max_entries=9)),
     "find_time": Case(lambda to: to.log.find_time(P, 0)),
     "flush_cursor": Case(lambda to: to.flush(8)),
     "keep_field": Case(lambda to: to.leases.peer_token("drawn")),

@@ -111,9 +111,9 @@ async def test_a_time_is_found_and_told(
 
 @pytest.fixture
 def within(log, partition):
-    async def within(start, max_bytes, max_entries=1000):
+    async def within(start, max_bytes, *, stop=10**6, max_entries=1000):
         found = await log.read_within(
-            partition, start, max_bytes=max_bytes, max_entries=max_entries
+            partition, start, stop, max_bytes=max_bytes, max_entries=max_entries
         )
         return firsts(found)
 
@@ -151,6 +151,12 @@ async def test_reading_within_never_goes_beyond_the_bytes(fill, within):
                     break
                 fitting.append(2 * number)
             assert await within(2 * start, max_bytes) == fitting, (start, max_bytes)
+
+
+async def test_reading_within_ends_with_the_entry_that_holds_the_last_message(fill, within):
+    await fill(3, 2, 4, 1)
+    found = [await within(4, 1000, stop=stop) for stop in (4, 5, 6, 9, 10)]
+    assert found == [[3], [3], [3, 5], [3, 5], [3, 5, 9]]
 
 
 async def test_reading_within_has_a_number_of_entries_too(fill, within):

@@ -42,12 +42,13 @@ async def read_entries(
     # What a replica does not have yet is not shown: a failover may take it back.
     end = owned.tail.end
     start = Offset(query.from_)
+    stop = Offset(end if query.to is None else min(query.to, end))
     try:
         async with asyncio.timeout(READ_TIMEOUT_S), limit:
             entries: list[Entry] = []
-            if start < end:
+            if start < stop:
                 entries = await broker.log.read_within(
-                    partition, start, max_bytes=query.max_bytes, max_entries=MAX_ENTRIES
+                    partition, start, stop, max_bytes=query.max_bytes, max_entries=MAX_ENTRIES
                 )
             # Asked after the read: what is true then was true of all that was read.
             bounds = await read_bounds(broker, owned, [start])
@@ -56,8 +57,11 @@ async def read_entries(
             f"partition {partition}: not read within {READ_TIMEOUT_S:g} s; ask again",
             retry_after_s=1.0,
         ) from None
-    _check(partition, query, bounds, end, entries)
-    chosen = _chosen(entries, end)
+    check_end(partition, start, end)
+    check_epoch(partition, start, query.append_broker_epoch, bounds.epochs[0])
+    if start < stop:
+        _check_found(partition, start, bounds, entries)
+    chosen = _chosen(entries, stop)
     return encode(
         bounds.first,
         end,
@@ -108,17 +112,11 @@ def check_end(partition: PartitionId, offset: int, end: int) -> None:
         )
 
 
-def _check(
-    partition: PartitionId,
-    query: EntriesQuery,
-    bounds: LogBounds,
-    end: int,
-    entries: Sequence[Entry],
+def _check_found(
+    partition: PartitionId, start: Offset, bounds: LogBounds, entries: Sequence[Entry]
 ) -> None:
-    start = query.from_
-    check_end(partition, start, end)
-    check_epoch(partition, start, query.append_broker_epoch, bounds.epochs[0])
-    if start == end or (entries and entries[0].first <= start):
+    """Refuse to begin behind the message that is asked for."""
+    if entries and entries[0].first <= start:
         return
     if start < bounds.first:
         raise DataLossError(
@@ -130,12 +128,15 @@ def _check(
     )
 
 
-def _chosen(entries: Sequence[Entry], end: int) -> list[Entry]:
-    """Return the first entries that follow each other and lie below the end."""
+def _chosen(entries: Sequence[Entry], stop: int) -> list[Entry]:
+    """Return the first entries that follow each other and begin below `stop`.
+
+    It is not above the end of the log as its owner has confirmed it, where no entry goes beyond.
+    """
     chosen: list[Entry] = []
     due = entries[0].first if entries else Offset(0)
     for entry in entries:
-        if entry.first != due or due + entry.count > end:
+        if entry.first != due or entry.first >= stop:
             break
         due = Offset(due + entry.count)
         chosen.append(entry)

@@ -196,23 +196,16 @@ class LogReader:
         await self._owners.checked([partition])
         if at == end and not epoch:
             return
-        fetching = self._fetch(partition, at, epoch)
+        fetching = self._fetch(partition, at, epoch, end)
         try:
             while True:
                 found = await self._fetched(fetching)
                 _check_end(partition, found, end)
-                following = at
-                if found.batches:
-                    last = found.batches[-1]
-                    following, epoch = last.first + last.count, last.append_broker_epoch
+                following = _following(partition, at, end, found)
                 if following < end:
-                    if following <= at:
-                        raise InternalError(
-                            f"partition {partition}: the broker shows nothing at {at}, though the "
-                            f"log goes on to {found.end}"
-                        )
-                    fetching = self._fetch(partition, following, epoch)
-                for batch in found.batches:
+                    epoch = found.batches[-1].append_broker_epoch
+                    fetching = self._fetch(partition, following, epoch, end)
+                for batch in found.batches if at < end else ():
                     if batch.first >= end:
                         break
                     if end <= batch.first + batch.count:
@@ -224,8 +217,11 @@ class LogReader:
         finally:
             await tasks.stop(fetching)
 
-    def _fetch(self, partition: PartitionId, at: int, epoch: int) -> asyncio.Task[Entries]:
-        query = {"from": at, "max_bytes": self._fetch_bytes, "append_broker_epoch": epoch}
+    def _fetch(
+        self, partition: PartitionId, at: int, epoch: int, end: int
+    ) -> asyncio.Task[Entries]:
+        query = {"from": at, "to": end, "max_bytes": self._fetch_bytes}
+        query["append_broker_epoch"] = epoch
         path = f"/partitions/{partition}/entries"
 
         async def fetch(url: str) -> Entries:
@@ -342,6 +338,20 @@ def _number(answer: Mapping[str, Any], name: str) -> int:
     if not isinstance(value, int):
         raise InternalError(f"the broker's answer is unusable: {name} is {value!r}")
     return value
+
+
+def _following(partition: PartitionId, at: int, end: int, found: Entries) -> int:
+    """Return the offset behind what is shown, which must begin at `at`, or below it."""
+    if at == end:
+        return at  # there was nothing to read, only a position to check
+    first = found.batches[0] if found.batches else None
+    if first is None or not first.first <= at < first.first + first.count:
+        raise InternalError(
+            f"partition {partition}: the broker shows {'nothing' if first is None else first.first}"
+            f" where {at} was asked for, though the log goes on to {found.end}"
+        )
+    last = found.batches[-1]
+    return last.first + last.count
 
 
 def _check_end(partition: PartitionId, found: Entries, end: int) -> None:

@@ -191,14 +191,21 @@ class Log:
         return entries
 
     async def read_within(
-        self, partition: PartitionId, start: Offset, *, max_bytes: int, max_entries: int
+        self,
+        partition: PartitionId,
+        start: Offset,
+        stop: Offset,
+        *,
+        max_bytes: int,
+        max_entries: int,
     ) -> list[Entry]:
-        """Return entries from the one that contains `start` on; trimmed ones are left out.
+        """Return the entries that hold the messages [start, stop); trimmed ones are left out.
 
-        As many as make at most `max_bytes`; at least one if there is one. Nothing more is read.
+        As many as make at most `max_bytes`; at least one if there is one from `start` on, wherever
+        it begins. Nothing more is read.
         """
         keys = [self._keys.meta(partition), self._keys.log(partition)]
-        found = await self._store.run("find_bytes", keys, [start, max_bytes], lane=Lane.BULK)
+        found = await self._store.run("find_bytes", keys, [start, max_bytes, stop], lane=Lane.BULK)
         if not found:
             return []
         raw = await self._store.read("XRANGE", keys[1], *found, "COUNT", max_entries)

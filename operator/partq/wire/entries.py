@@ -32,6 +32,10 @@ class EntriesQuery(msgspec.Struct):
     from_: Annotated[Natural, msgspec.Meta(description="An offset in the first batch.")] = (
         msgspec.field(name="from")
     )
+    to: Annotated[
+        Natural | None,
+        msgspec.Meta(description="Batches that begin there or later are left out; null: none is."),
+    ] = None
     max_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_BYTES)] = DEFAULT_BYTES
     append_broker_epoch: Annotated[
         Natural,

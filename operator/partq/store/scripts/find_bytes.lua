@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  meta      KEYS[2]  log
 -- ARGV[1]  offset of the first message to be read    ARGV[2]  bytes
+-- ARGV[3]  offset behind the last message to be read
 -- returns  {id of the entry that holds the offset (of the first one, if that was trimmed), id of the
 --          last one that fits; the same if not even that one does}; {}: the log ends before it
 local start = string.format("%.0f-1", tonumber(ARGV[1]))
@@ -20,7 +21,8 @@ end
 local first = fitting[1]
 local goal = tonumber(fitting[2][8]) + tonumber(ARGV[2])
 -- What lies below `low` fits, what begins at `high` does not: each entry tells what is before it.
-local low, high = stop_of(fitting), tonumber(redis.call("HGET", KEYS[1], "next"))
+local log_end = tonumber(redis.call("HGET", KEYS[1], "next"))
+local low, high = stop_of(fitting), math.min(tonumber(ARGV[3]), log_end)
 while low < high do
   local middle = string.format("%.0f-1", math.floor((low + high) / 2))
   local entry = redis.call("XREVRANGE", KEYS[2], middle, "-", "COUNT", 1)[1]
