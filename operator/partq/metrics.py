@@ -65,6 +65,12 @@ class BrokerMetrics:
         self._owned = self._gauge("partq_partitions_owned", "Partitions of this broker.", scope)
         self._quota = self._gauge("partq_quota_bytes", "The most that the queue may store.", scope)
         self._stored = self._gauge("partq_stored_bytes", "What a queue with a quota stores.", scope)
+        self._audit_bytes = self._gauge(
+            "partq_audit_bytes", "Audit record that waits for its archive.", by_partition
+        )
+        self._audit_groups = self._gauge(
+            "partq_audit_groups", "Groups of the audit record that wait.", by_partition
+        )
         self._certificate_refused = self._gauge(
             "partq_certificate_refused",
             "1: the certificate's files hold what cannot be used; the one from before goes on.",
@@ -120,6 +126,14 @@ class BrokerMetrics:
             return
         self._quota.labels(*self._names).set(limit_bytes)
         self._stored.labels(*self._names).set(used_bytes)
+
+    def observe_audit(self, sizes: Mapping[str, tuple[int, int]]) -> None:
+        """Set how much of the audit records is stored: (bytes, groups) by partition."""
+        for gauge in (self._audit_bytes, self._audit_groups):
+            gauge.clear()
+        for partition, (size_bytes, groups) in sizes.items():
+            self._audit_bytes.labels(*self._names, partition).set(size_bytes)
+            self._audit_groups.labels(*self._names, partition).set(groups)
 
     def observe(
         self,

@@ -352,3 +352,26 @@ async def test_deliveries_wait_while_redis_has_no_room_for_their_record(scene, p
     running.broker.room.info = info
     assert owned.groups["workers"].is_open
     gate.opened.set()
+
+
+async def test_how_much_waits_for_an_archive_is_shown(scene, reader, peers, monkeypatch, caplog):
+    """In the status, as metrics, and in the log when it is much."""
+    running = scene.running
+    extent = (await reader.bounds())[P0]
+    watch = running.broker.audit_watch
+    await watch.look()
+    labels = '{namespace="default",partition="1.0",queue="orders"}'
+    metrics = running.broker.metrics.render().decode()
+    assert f"partq_audit_bytes{labels} {float(extent.stored_bytes)}" in metrics
+    assert f"partq_audit_groups{labels} {float(extent.next)}" in metrics
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    stored = {p: e.stored_bytes for p, e in (await reader.bounds()).items()}
+    assert status["totals"]["audit_bytes"] == sum(stored.values())
+    assert not watch.is_much
+    monkeypatch.setattr("partq.broker.audit_watch.MUCH_BYTES", 100)
+    await watch.look()
+    assert watch.is_much
+    assert "wait for an archive" in caplog.text
+    await reader.trim({p: e.next for p, e in (await reader.bounds()).items()})
+    await watch.look()
+    assert not watch.is_much

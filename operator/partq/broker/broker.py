@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from partq.broker.audit_watch import AuditWatch
 from partq.broker.binder import Binder
 from partq.broker.chain import Reply
 from partq.broker.claims import Claims
@@ -185,6 +186,9 @@ class Broker:
             clock=self.clock,
             max_unacked=lambda: self.config.max_unacked_per_flow,
             on_lost=self.ownership.lose_subscription,
+        )
+        self.audit_watch = AuditWatch(
+            self.owned, self.partitions, room=self.room, metrics=self.metrics
         )
         self.trimmer = Trimmer(self.owned, self.log, on_lost=self.ownership.lose)
         self.handoffs = Handoffs(

@@ -66,6 +66,7 @@ async def refresh_forever(broker: "Broker") -> None:
             was_overfull = broker.room.is_store_overfull
             await broker.expiry.expire()
             await broker.trimmer.trim()
+            await broker.audit_watch.look()
         except PartqError as error:
             _log.warning("queue not refreshed: %s", error)
         await asyncio.sleep(REFRESH_GAP_S)

@@ -65,6 +65,7 @@ async def read_status(broker: Broker) -> dict[str, Any]:
             "partitions": len(partitions),
             "messages": sum(record.next - record.trimmed for record in records.values()),
             "bytes": sum(record.bytes for record in records.values()),
+            "audit_bytes": sum(record.audit.stored_bytes for record in records.values()),
         },
         "partitions": {
             str(partition): {

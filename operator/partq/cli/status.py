@@ -133,6 +133,8 @@ def _queue(answer: Mapping[str, Any], rates: Rates | None) -> Text:
         f"; {totals['partitions']} partitions, {totals['messages']:,} messages, "
         f"{totals['bytes']:,} bytes stored; by broker {spread}"
     )
+    if audit_bytes := totals.get("audit_bytes"):
+        text.append(f"; {audit_bytes:,} bytes of the audit record wait for its archive")
     if rates is not None:
         text.append(f"; {rates.published:,.0f} messages/s published")
     return text

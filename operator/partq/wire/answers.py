@@ -137,6 +137,8 @@ class QueueTotals(msgspec.Struct):
     partitions: int
     messages: int
     bytes: int
+    audit_bytes: int = 0
+    """Of the audit record, which waits for its archive."""
 
 
 class StatusAnswer(msgspec.Struct):
