@@ -10,6 +10,7 @@ from partq.broker.routes import storing
 from partq.core.layout import Layout
 from partq.errors import QuotaExceededError, StoreUnavailableError
 from partq.wire import frames
+from partq.wire.batch import read_outline
 
 MESSAGES = "/v1/queues/orders/messages"
 
@@ -51,6 +52,20 @@ async def test_a_producer_that_comes_back_asks_what_is_due(running, peers):
     status, answer = await running.call("GET", path, token=peers.PRODUCE)
     assert status == 200
     assert answer == {"due": {"1.0": 2, "1.1": 0, "1.2": 1, "1.3": 0}, "unavailable": []}
+
+
+async def test_a_producer_sees_what_its_last_batches_look_like(running, peers):
+    producer = await peers.open_producer(running)
+    await producer.publish("a", "b")
+    await producer.publish("c", "dd", "e")
+    path = "/v1/queues/orders/producers/p?outlines=true"
+    _, answer = await running.call("GET", path, token=peers.PRODUCE)
+    found = answer["outlines"]
+    stored = await running.broker.log.read(peers.partition_id(0), 2, max_bytes=1, max_entries=1)
+    crc = read_outline(stored[0].data)
+    assert found == {"1.0": {"first": 2, "count": 3, "crc32c": crc}}
+    status, answer = await running.call("GET", path.replace("true", "1"), token=peers.PRODUCE)
+    assert (status, answer["error"]["code"]) == (400, "bad_request")
 
 
 async def test_a_producer_may_have_five_batches_on_their_way(running, peers):

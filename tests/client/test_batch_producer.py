@@ -36,7 +36,10 @@ async def producer(peer):
 
 
 async def test_numbers_go_on_from_what_the_brokers_know(peer, producer):
-    assert producer.due == {PARTITION: 7, PartitionId(1, 1): 0}
+    assert {p: each.due for p, each in producer.progress.items()} == {
+        PARTITION: 7,
+        PartitionId(1, 1): 0,
+    }
     await producer.send(PARTITION, ready(b"a", b"b"))
     broker = await peer.producer()
     assert broker.first.producer == "job/3"

@@ -123,6 +123,20 @@ def test_each_message_is_byte_for_byte_the_clients(rows):
     assert raw == b"".join(wire.encode_messages(map(expected_of, plain)))
 
 
+@settings(deadline=None)
+@given(rows.filter(bool), st.integers(1, 4))
+def test_an_outline_does_not_depend_on_how_rows_are_cut(rows, step):
+    plain = [(*row[:4], None) for row in rows]
+    one = Layout.first(1)
+    [(_, [ready])] = batches_of(encoder(layout=one).encode(batch_of(plain))).items()
+    encode, crc = encoder(layout=one).encode, 0
+    for start in range(0, len(plain), step):
+        for run in encode(batch_of(plain[start : start + step])):
+            slots, sizes = run.slots.astype("<u2"), run.sizes.astype("<u4")
+            crc = wire.outline(slots.tobytes(), sizes.tobytes(), crc)
+    assert wire.read_outline(ready.data) == crc
+
+
 @pytest.mark.parametrize("policy", ["Random", "RoundRobin"])
 @pytest.mark.parametrize("step", [1, 7, 100])
 def test_rows_without_a_key_go_to_the_same_slots_at_every_attempt(policy, step):

@@ -151,6 +151,17 @@ def test_fewer_rows_than_are_stored_are_no_attempt_of_the_same_task(queue, optio
         sink_of(options).write(cut(rows[:19], 20), task)
 
 
+def test_rows_in_another_order_are_no_attempt_of_the_same_task(queue, options):
+    rows = [("order-1", b"%d:" % n + bytes(n)) for n in range(20)]
+    task = TaskId("order", "task 5 of it", True)
+    sink_of(options).write(cut(rows, 20), task)
+    rows[3], rows[4] = rows[4], rows[3]
+    more = [*rows, ("order-1", b"20:")]
+    with pytest.raises(ConflictError, match=r"rows 0 to 19 of partition 1\.\d .* are others"):
+        sink_of(options).write(cut(more, 6), task)
+    assert by_key(queue, "order-") == {"order-1": list(range(20))}
+
+
 def test_a_broker_that_is_killed_meanwhile_loses_and_repeats_nothing(queue, options):
     rows = rows_of("kill-", 240)
     victim = queue.broker.runtime.brokers[0]

@@ -237,6 +237,13 @@ async def test_only_the_last_five_batches_have_a_place(append, log, partition):
     assert await log.producer_due(partition, "stranger") is None
 
 
+async def test_the_last_batch_of_a_producer_is_found(append, log, partition):
+    await append(("p", 0, 3, b"one"), ("q", 0, 1, b"x"), ("p", 3, 2, b"two"), ("q", 1, 1, b"y"))
+    first, entry = await log.last_batch(partition, "p")
+    assert (first, entry.first, entry.count, entry.data) == (3, 4, 2, b"two")
+    assert await log.last_batch(partition, "stranger") is None
+
+
 async def test_producers_do_not_know_of_each_other(append):
     appended = await append(
         ("p", 0, 1, b"x"), ("q", 5, 1, b"x"), ("q", 0, 2, b"x"), ("p", 1, 1, b"x"), ("", 9, 1, b"x")

@@ -1,5 +1,6 @@
 """The bytes of a batch never change once released, and what goes in comes out."""
 
+import struct
 from itertools import accumulate
 
 import pytest
@@ -47,6 +48,13 @@ def test_golden_decoding(codec):
     assert list(batch.read_slots(golden, header)) == SLOTS
     assert list(batch.read_ends(golden, header)) == [8, 26, 34]
     assert batch.decode(golden) == batch.decode(memoryview(golden)) == MESSAGES
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_an_outline_is_of_slots_and_sizes_message_by_message(codec):
+    pairs = zip(SLOTS, [8, 18, 8], strict=True)
+    expected = crc32c(b"".join(struct.pack("<HI", *pair) for pair in pairs))
+    assert batch.read_outline(bytes.fromhex(GOLDEN[codec])) == expected
 
 
 @pytest.mark.parametrize("codec", list(Codec))

@@ -13,7 +13,7 @@ from partq.client.layout import QueueView
 from partq.client.liveness import Clock, boot_time
 from partq.client.producer_state import producer_state
 from partq.client.publishing import Publisher
-from partq.client.session import Session
+from partq.client.session import ProducerProgress, Session
 from partq.core.model import PartitionId
 from partq.errors import NotStoredError, OutcomeUnknownError, PartqError, SettingsError
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec
@@ -22,10 +22,11 @@ from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec
 class BatchProducer:
     """A deterministic producer of batches: after a restart it sends the same messages again.
 
-    Its messages are numbered per partition in the order of the calls, from `due[partition]` on:
+    Its messages are numbered per partition in the order of the calls, from
+    `progress[partition].due` on:
     what was stored below that by an earlier process is the caller's to leave out. A number stands
     for one message: the first batch that fails ends the producer, so that nothing behind it is
-    ever stored under its numbers. What was sent before may be stored; `due` of the next tells.
+    ever stored under its numbers. What was sent before may be stored; `progress` of the next tells.
 
     ```python
     async with BatchProducer(url, queue="orders", token=token, producer="job-1/7") as producer:
@@ -65,7 +66,8 @@ class BatchProducer:
         self._clock = clock
         self._publisher: Publisher | None = None
         self._view: QueueView | None = None
-        self._due: Mapping[PartitionId, int] = {}
+        self.progress: Mapping[PartitionId, ProducerProgress] = {}
+        """What was stored per partition before entering, and what the last batch looked like."""
         self._error: PartqError | None = None
         self._has_failed = asyncio.Event()
 
@@ -78,8 +80,12 @@ class BatchProducer:
         """
         await self._session.__aenter__()
         try:
-            self._view, self._due = await producer_state(
-                self._session, self._producer, timeout_s=self._connect_timeout_s, clock=self._clock
+            self._view, self.progress = await producer_state(
+                self._session,
+                self._producer,
+                timeout_s=self._connect_timeout_s,
+                clock=self._clock,
+                with_outlines=True,
             )
         except BaseException:
             await self._session.__aexit__()
@@ -99,7 +105,8 @@ class BatchProducer:
             clock=self._clock,
             are_numbers_fixed=True,
         )
-        self._publisher.start(self._producer, self._due)
+        due = {partition: each.due for partition, each in self.progress.items()}
+        self._publisher.start(self._producer, due)
         return self
 
     async def __aexit__(
@@ -121,11 +128,6 @@ class BatchProducer:
         if self._view is None:
             raise SettingsError("the producer is not open; use it inside `async with`")
         return self._view
-
-    @property
-    def due(self) -> Mapping[PartitionId, int]:
-        """The number of the first message per partition: so many were stored before entering."""
-        return self._due
 
     async def send(self, partition: PartitionId, ready: ReadyBatch) -> None:
         """Take a batch, once there is room for it.

@@ -122,12 +122,13 @@ class Producer:
         await self._session.__aenter__()
         try:
             if self._has_given_id:
-                self._view, self._due = await producer_state(
+                self._view, progress = await producer_state(
                     self._session,
                     self._producer,
                     timeout_s=self._connect_timeout_s,
                     clock=self._clock,
                 )
+                self._due = {partition: each.due for partition, each in progress.items()}
             else:
                 self._view = await self._session.first_view(self._connect_timeout_s)
         except BaseException:

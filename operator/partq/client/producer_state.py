@@ -6,7 +6,7 @@ from pathlib import Path
 from partq.client.layout import QueueView
 from partq.client.liveness import Backoff, Clock, boot_time
 from partq.client.log_reader import TIMEOUT_S
-from partq.client.session import Session
+from partq.client.session import ProducerProgress, Session
 from partq.core.model import PartitionId
 from partq.core.numbering import check_producer_id
 from partq.errors import UnavailableError
@@ -45,17 +45,22 @@ async def producer_due(
     check_producer_id(producer, "producer")
     session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
     async with session:
-        _, due = await producer_state(session, producer, timeout_s=timeout_s, clock=boot_time)
-    return due
+        _, found = await producer_state(session, producer, timeout_s=timeout_s, clock=boot_time)
+    return {partition: progress.due for partition, progress in found.items()}
 
 
 async def producer_state(
-    session: Session, producer: str, *, timeout_s: float, clock: Clock
-) -> tuple[QueueView, dict[PartitionId, int]]:
-    """Return the queue as it is, and per partition the number of the producer's next message.
+    session: Session,
+    producer: str,
+    *,
+    timeout_s: float,
+    clock: Clock,
+    with_outlines: bool = False,
+) -> tuple[QueueView, dict[PartitionId, ProducerProgress]]:
+    """Return the queue as it is, and how far the producer is in each partition.
 
-    0 where nothing is known of it. Every owner is asked; a partition whose broker is away is asked
-    for again, for `timeout_s` at most.
+    0 is due where nothing is known of it. Every owner is asked; a partition whose broker is away
+    is asked for again, for `timeout_s` at most.
 
     Raises:
         UnavailableError: within `timeout_s` some partition had no broker to ask.
@@ -65,12 +70,12 @@ async def producer_state(
     end = clock() + timeout_s
     while True:
         view = await session.first_view(timeout_s)
-        due: dict[PartitionId, int] = {}
+        found: dict[PartitionId, ProducerProgress] = {}
         for url in dict.fromkeys(view.urls.values()):
-            due.update(await session.due(url, producer))
-        missing = [str(p) for p in view.layout.partitions() if p not in due]
+            found.update(await session.progress(url, producer, with_outlines=with_outlines))
+        missing = [str(p) for p in view.layout.partitions() if p not in found]
         if not missing:
-            return view, due
+            return view, found
         wait_s = backoff.next_s()
         if clock() + wait_s > end:
             raise UnavailableError(

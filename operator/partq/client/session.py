@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 import aiohttp
@@ -44,6 +44,26 @@ MAX_BODY_BYTES = 32 * 1024 * 1024
 
 NOT_REACHED = (aiohttp.ClientError, TimeoutError, OSError)
 """What a call raises when no broker has judged it."""
+
+
+class Outline(NamedTuple):
+    """What the last batch of a producer looks like."""
+
+    first: int
+    """The number of its first message."""
+    size: int
+    """How many it has."""
+    crc32c: int
+    """As `wire.batch.outline`, of all its messages."""
+
+
+class ProducerProgress(NamedTuple):
+    """What a partition knows of a producer."""
+
+    due: int
+    """The number of its next message."""
+    outline: Outline | None
+    """None: not asked for, or its last batch is not stored any more."""
 
 
 class UntrustedError(UnavailableError):
@@ -227,15 +247,21 @@ class Session:
                     log.warning("waiting for at most %.0f s: %s", end - now, error)
                 await asyncio.sleep(wait_s)
 
-    async def due(self, url: str, producer: str) -> dict[PartitionId, int]:
-        """Return the number of a producer's next message for each partition of a broker.
+    async def progress(
+        self, url: str, producer: str, *, with_outlines: bool = False
+    ) -> dict[PartitionId, ProducerProgress]:
+        """Return how far a producer is in each partition of a broker.
 
         Empty when the broker does not answer. Raises: PartqError: it refuses the call for good.
         """
         path = f"/producers/{quote(producer, safe='')}"
         try:
-            body = await self.get(url, path)
-            return {PartitionId.parse(p): int(number) for p, number in body["due"].items()}
+            body = await self.get(url, path + ("?outlines=true" if with_outlines else ""))
+            outlines = body.get("outlines", {})
+            return {
+                PartitionId.parse(p): ProducerProgress(int(number), _outline(outlines.get(p)))
+                for p, number in body["due"].items()
+            }
         except (*NOT_REACHED, UnavailableError) as error:
             log.info("%s: %s", url, why(url, error))
             return {}
@@ -246,6 +272,12 @@ class Session:
         if self._http is None or self._http.closed:
             raise SettingsError("the client is not open; use it inside `async with`")
         return self._http
+
+
+def _outline(body: Any) -> Outline | None:
+    if body is None:
+        return None
+    return Outline(int(body["first"]), int(body["count"]), int(body["crc32c"]))
 
 
 def why(url: str, error: BaseException) -> str:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
+from partq.client.session import Outline, ProducerProgress
 from partq.core.model import PartitionId
 from partq.errors import ConflictError
 from partq.spark.encoding import Run
+from partq.wire.batch import outline as outline_crc
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -63,21 +65,31 @@ class Numbering:
 
     Args:
         task: whose rows they are.
-        due: the number of the first message per partition that is not stored.
+        progress: what is stored per partition.
     """
 
-    def __init__(self, task: TaskId, due: Mapping[PartitionId, int]) -> None:
+    def __init__(self, task: TaskId, progress: Mapping[PartitionId, ProducerProgress]) -> None:
         self._task = task
-        self._due = due
+        self._progress = progress
         self._next: dict[PartitionId, int] = {}
+        self._crcs: dict[PartitionId, int] = {}
         self.skipped_count = 0
 
     def rest(self, run: Run) -> Run | None:
-        """Return what is not stored of the next messages of a partition; None: all of it is."""
+        """Return what is not stored of the next messages of a partition; None: all of it is.
+
+        Raises:
+            ConflictError: what is stored is not what an attempt with these rows had stored.
+        """
         first = self._next.get(run.partition, 0)
         self._next[run.partition] = first + len(run)
-        known = min(max(self._due[run.partition] - first, 0), len(run))
+        progress = self._progress[run.partition]
+        known = min(max(progress.due - first, 0), len(run))
+        if not known:
+            return run
         self.skipped_count += known
+        if progress.outline is not None:
+            self._compare(run.part(0, known), first, progress.outline)
         return run.part(known, len(run)) if known < len(run) else None
 
     def check_end(self) -> None:
@@ -86,11 +98,31 @@ class Numbering:
         Raises:
             ConflictError: more is stored than there are rows.
         """
-        for partition, due in self._due.items():
+        for partition, (due, _) in self._progress.items():
             count = self._next.get(partition, 0)
             if due > count:
-                raise ConflictError(
-                    f"{self._task.words}: {due} rows of partition {partition} are stored, and this "
-                    f"attempt has {count}: its input is not the same at each attempt; make it so, "
-                    "or set the option exactlyOnce to false"
+                raise self._conflict(
+                    f"{due} rows of partition {partition} are stored, and this attempt has {count}"
                 )
+
+    def _compare(self, run: Run, first: int, outline: Outline) -> None:
+        """Compare messages, numbered from `first`, with the last batch that is stored."""
+        end = outline.first + outline.size
+        start, stop = max(outline.first - first, 0), min(end - first, len(run))
+        if start >= stop:
+            return
+        slots = run.slots[start:stop].astype("<u2").tobytes()
+        sizes = run.sizes[start:stop].astype("<u4").tobytes()
+        crc = outline_crc(slots, sizes, self._crcs.get(run.partition, 0))
+        self._crcs[run.partition] = crc
+        if first + stop == end and crc != outline.crc32c:
+            raise self._conflict(
+                f"rows {outline.first} to {end - 1} of partition {run.partition} are stored, and "
+                "those of this attempt are others"
+            )
+
+    def _conflict(self, difference: str) -> ConflictError:
+        return ConflictError(
+            f"{self._task.words}: {difference}: its input is not the same at each attempt; make "
+            "it so, with sortWithinPartitions say, or set the option exactlyOnce to false"
+        )

@@ -10,6 +10,7 @@ from partq.client.batch_producer import BatchProducer
 from partq.client.batching import ReadyBatch
 from partq.client.layout import QueueView
 from partq.client.producer_state import producer_due
+from partq.client.session import ProducerProgress
 from partq.core.model import PartitionId
 from partq.spark.connection import Connection
 
@@ -84,9 +85,9 @@ class TaskSender:
         return self._open().view
 
     @property
-    def due(self) -> Mapping[PartitionId, int]:
-        """The number of the first message per partition that was not stored on entering."""
-        return self._open().due
+    def progress(self) -> Mapping[PartitionId, ProducerProgress]:
+        """What was stored per partition on entering."""
+        return self._open().progress
 
     def send(self, partition: PartitionId, ready: ReadyBatch) -> None:
         """Hand a batch over, once there is room; raises what an earlier one has failed of."""

@@ -78,7 +78,7 @@ class Sink:
                 max_message_bytes=sender.view.max_message_bytes,
                 ttl_ms=self.options.ttl_ms,
             )
-            numbering = Numbering(task, sender.due)
+            numbering = Numbering(task, sender.progress)
             gathering = Gathering(self.options.codec)
             batch: pa.RecordBatch | None = first
             while batch is not None:

@@ -311,6 +311,18 @@ class Log:
         now_ms, *times = await self._store.run("read_times", keys, offsets, lane=Lane.BULK)
         return int(now_ms), [None if at_ms < 0 else int(at_ms) for at_ms in times]
 
+    async def last_batch(self, partition: PartitionId, producer: str) -> tuple[int, Entry] | None:
+        """Return the number of the first message of a producer's last batch, and the batch.
+
+        None: the partition does not know the producer, or the batch is not stored any more.
+        """
+        text = await self._store.read("HGET", self._keys.producers(partition), producer)
+        if not text:
+            return None
+        first, _, offset = map(int, text.split(b" ")[-1].split(b":"))
+        entries = await self.read(partition, Offset(offset), max_bytes=1, max_entries=1)
+        return (first, entries[0]) if entries and entries[0].first == offset else None
+
     async def producer_due(self, partition: PartitionId, producer: str) -> int | None:
         """Return the number that is due from a producer; None: the partition does not know it."""
         text = await self._store.read("HGET", self._keys.producers(partition), producer)

@@ -170,11 +170,23 @@ class Picture(msgspec.Struct):
     brokers: dict[str, Any]
 
 
-class ProducerDue(msgspec.Struct):
+class ProducerOutline(msgspec.Struct):
+    """What the last batch of a producer looks like, as far as a broker sees it."""
+
+    first: int
+    """The number of its first message."""
+    count: int
+    crc32c: int
+    """Over the slot and the size of each message."""
+
+
+class ProducerDue(msgspec.Struct, omit_defaults=True):
     """The next number of a producer, by partition."""
 
     due: dict[str, int]
     unavailable: list[str]
+    outlines: dict[str, ProducerOutline] = {}
+    """If asked for: by partition, where the last batch is still stored."""
 
 
 class Placed(msgspec.Struct, omit_defaults=True):

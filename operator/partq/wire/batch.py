@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import ge, sub
 
 import cramjam
@@ -200,6 +200,34 @@ def read_slots(batch: bytes, header: BatchHeader) -> "array[int]":
 def read_ends(batch: bytes, header: BatchHeader) -> "array[int]":
     """Return where each message ends in the uncompressed body."""
     return _array("I", batch, HEADER_SIZE + 2 * header.count, header.count)
+
+
+def outline(slots: bytes, sizes: bytes, crc: int = 0) -> int:
+    """Return the CRC-32C of the slots (u16) and sizes (u32) of messages, both little-endian.
+
+    Message by message, the slot first: so it does not depend on how messages are cut into batches,
+    and goes on from the `crc` of those before.
+    """
+    pairs = bytearray(3 * len(slots))
+    for place in range(2):
+        pairs[place::6] = slots[place::2]
+    for place in range(4):
+        pairs[2 + place :: 6] = sizes[place::4]
+    return crc32c(bytes(pairs), crc)
+
+
+def read_outline(batch: bytes) -> int:
+    """Return the outline of all messages of a batch that a broker has checked.
+
+    Raises:
+        BadBatchError: it is no batch of this version.
+    """
+    header = read_header(batch)
+    ends = read_ends(batch, header)
+    sizes = array("I", map(sub, ends, chain((0,), ends)))
+    return outline(
+        bytes(batch[HEADER_SIZE : HEADER_SIZE + 2 * header.count]), _little_endian(sizes)
+    )
 
 
 def decode(batch: bytes | memoryview, start: int = 0, stop: int | None = None) -> list[Message]:

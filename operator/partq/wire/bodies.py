@@ -130,6 +130,8 @@ class ProducerQuery(msgspec.Struct):
 
     key: str | None = None
     """None: those of a producer that numbers by partition."""
+    outlines: Literal["true", "false"] = "false"
+    """Whether to tell what its last batch of each partition looks like."""
 
 
 class DeadLetterBody(msgspec.Struct, forbid_unknown_fields=True):

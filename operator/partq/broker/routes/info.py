@@ -10,6 +10,7 @@ from partq.broker.calls import ADMINS, ANYONE, OPEN, PRODUCERS, Calls, PlainText
 from partq.broker.gauges import render_metrics
 from partq.broker.keys import BROKER, DOCUMENT, PEERS, TLS
 from partq.broker.middlewares import json_response
+from partq.broker.outlines import read_outlines
 from partq.broker.picture import read_picture
 from partq.broker.routes.access import enter, group_of
 from partq.broker.status import read_layout, read_status
@@ -103,21 +104,25 @@ async def picture(request: web.Request) -> web.Response:
 async def producer(request: web.Request) -> web.Response:
     """Show the next message number of each partition that this broker owns.
 
-    With a key: the next `Partq-Sequence` of that key, in the key's partition alone.
+    With a key: the next `Partq-Sequence` of that key, in the key's partition alone. With outlines:
+    also what its last batch looks like, so that it can see whether it has the same messages again.
     """
     broker, _ = enter(request)
     name = request.match_info["producer"]
     asked: Iterable[PartitionId] = broker.config.layout.partitions()
-    key = read_texts(request.query, ProducerQuery, "query").key
+    query = read_texts(request.query, ProducerQuery, "query")
+    key = query.key
     if key is not None:
         name = series_name(name, key)
         asked = [broker.config.layout.partition_for(key)]
     owned = sorted(partition for partition in asked if partition in broker.owned)
     due = await asyncio.gather(*(broker.log.producer_due(p, name) for p in owned))
+    outlines = await read_outlines(broker, owned, name) if query.outlines == "true" else {}
     lacking = [str(partition) for partition in asked if partition not in broker.owned]
     return json_response(
         {
             "due": {str(p): number or 0 for p, number in zip(owned, due, strict=True)},
             "unavailable": lacking,
+            **({"outlines": outlines} if outlines else {}),
         }
     )
