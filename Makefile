@@ -13,6 +13,7 @@ ARGS ?=
 PYTEST ?=
 WORKERS ?= 3
 KUBE ?= 1.30.0
+SPARK ?= 4.0.5 4.1.4 4.2.1
 KEEP ?=
 export KEEP
 ifdef PYTHON
@@ -21,7 +22,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-kubernetes test e2e manifests conformance check format chaos simulate
-.PHONY: simulate-nightly bench clean
+.PHONY: simulate-nightly bench spark-versions clean
 
 help: ## what there is
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 24
@@ -82,6 +83,12 @@ simulate-nightly: ## a million new seeds, longer ones; before them 10,000 beside
 bench: ## the speed, beside the limit of the same Redis
 	@scripts/setup.sh embedded
 	@$(BIN)/partq bench $(ARGS)
+
+spark-versions: ## the data source's tests with the other versions of Spark; SPARK="4.0.0" for one
+	@scripts/setup.sh dev,embedded
+	@scripts/redis_for_tests.sh
+	@scripts/java_for_tests.sh
+	@scripts/spark_versions.sh $(SPARK)
 
 clean: ## remove what make and the tools have made
 	@rm -rf .venv .venv.lock build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

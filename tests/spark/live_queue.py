@@ -26,16 +26,20 @@ class LiveQueue:
         given = {"url": self.broker.url, "queue": self.name, **more}
         return given | {"token": token or self.broker.tokens.consume}
 
-    def publish(self, values, *, key=lambda value: f"key-{value % 10}", **producer):
-        """Publish numbers as texts, in their order; returns their places."""
-        return self.run(self._publish(values, key, producer))
+    def publish(self, values, *, size=0, **producer):
+        """Publish numbers as texts, filled up to a size, in their order; returns their places."""
+        return self.run(self._publish(values, size, producer))
 
-    async def _publish(self, values, key, producer):
+    async def _publish(self, values, size, producer):
         async with Producer(
             self.broker.url, queue=self.name, token=self.broker.tokens.produce, **producer
         ) as open_producer:
             sent = [
-                await open_producer.send(b"%d" % value, key=key(value), headers={"n": str(value)})
+                await open_producer.send(
+                    b"%d" % value + b" " * size,
+                    key=f"key-{value % 10}",
+                    headers={"n": str(value)},
+                )
                 for value in values
             ]
             return [await each for each in sent]
@@ -55,6 +59,22 @@ class LiveQueue:
         """Return a group's cursors by partition, as text."""
         found = self.reading(lambda reader: reader.positions({"group": group}))
         return {str(partition): each.offset for partition, each in found.items()}
+
+    def trim_to(self, partition, offset):
+        """Have every group be done with what is below an offset; returns what is stored then."""
+
+        async def trim(reader):
+            position = await reader.positions({"offsets": {partition: offset}})
+            for group in self.broker.queue.groups:
+                await reader.commit(group, position)
+            async with asyncio.timeout(30):
+                while True:
+                    (bounds,) = (await reader.bounds([partition])).values()
+                    if bounds.first:
+                        return bounds.first
+                    await asyncio.sleep(0.02)
+
+        return self.reading(trim)
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from partq.spark.log_thread import LogThread
 from partq.spark.offsets import Range
 
 START = datetime(1970, 1, 1, tzinfo=UTC)
+LAST_MS = 2**53 - 1
+"""The latest time that the brokers can be asked for; no message was stored then."""
 EXACT = frozenset({"partition", "partition_index", "generation", "offset"})
 """The columns of which a filter is done with here; Spark looks again at the others."""
 
@@ -20,12 +22,12 @@ class Narrowing:
     def __init__(self) -> None:
         self._partitions: list[Callable[[PartitionId], bool]] = []
         self._first, self._stop = 0, 2**63 - 1
-        self._from_ms, self._until_ms = 0, 2**63 - 1
+        self._from_ms, self._until_ms = 0, LAST_MS
 
     @property
     def has_times(self) -> bool:
         """Whether a filter is on the time at which messages were stored."""
-        return (self._from_ms, self._until_ms) != (0, 2**63 - 1)
+        return (self._from_ms, self._until_ms) != (0, LAST_MS)
 
     def take(self, filters: Iterable[Any]) -> Iterator[Any]:
         """Take what is understood; yields the filters that Spark has to apply as well."""
@@ -88,7 +90,8 @@ class Narrowing:
         micros = (value - START) // timedelta(microseconds=1)
         below, at_most = -(-micros // 1000), micros // 1000
         if kind in {"EqualTo", "EqualNullSafe", "GreaterThan", "GreaterThanOrEqual"}:
-            self._from_ms = max(self._from_ms, at_most + 1 if kind == "GreaterThan" else below)
+            after = at_most + 1 if kind == "GreaterThan" else below
+            self._from_ms = min(LAST_MS, max(self._from_ms, after))
         if kind in {"EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual"}:
             self._until_ms = max(
                 0, min(self._until_ms, below if kind == "LessThan" else at_most + 1)

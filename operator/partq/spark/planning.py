@@ -5,12 +5,20 @@ from collections.abc import Iterable, Mapping
 
 from partq.client.log_reader import LogPosition, Where
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, DataLossError, PartqError, RolledBackError
+from partq.errors import (
+    BadRequestError,
+    DataLossError,
+    PartqError,
+    RolledBackError,
+    UnknownGroupError,
+)
 from partq.spark.log_thread import LogThread
 from partq.spark.offsets import Offsets, Position, Range, share_out
 from partq.spark.options import EARLIEST, LATEST, Place, ReadOptions
 
 log = logging.getLogger("partq.spark")
+
+CHECKPOINT = "the checkpoint"
 
 
 class Plan:
@@ -25,7 +33,13 @@ class Plan:
         """Have the brokers judge URL, token, queue, group and partitions."""
         partitions = self._log.partitions()
         if self._options.group:
-            self._log.positions({"group": self._options.group}, partitions[:1])
+            try:
+                self._log.positions({"group": self._options.group}, partitions[:1])
+            except UnknownGroupError as error:
+                raise UnknownGroupError(
+                    f"queue {self._queue!r} has no consumer group {self._options.group!r}; make a "
+                    "ConsumerGroup of that name without members, or read without the option group"
+                ) from error
         for name, place in (
             ("startingOffsets", self._options.start),
             ("endingOffsets", self._options.end),
@@ -121,7 +135,7 @@ class Plan:
                 ),
                 is_done=bool(self._options.group),
             )
-        return self._checked("checkpoint", begin)
+        return self._checked(CHECKPOINT, begin)
 
     def ranges(self, begin: Offsets, end: Offsets) -> list[Range]:
         """Return what lies between two places, one range per partition that has something."""
@@ -171,6 +185,11 @@ class Plan:
         for partition, position in known.items():
             now = found[partition]
             epoch = position.append_broker_epoch
+            if not epoch and now.end < position.offset and name != CHECKPOINT:
+                raise BadRequestError(
+                    f"{name}: partition {partition} of queue {self._queue!r} ends at {now.end}; "
+                    f"got {position.offset}, expected at most that"
+                )
             place = f"queue {self._queue!r}, partition {partition}: {name} is at {position.offset}"
             if now.end < position.offset or (
                 epoch and now.append_broker_epoch and epoch != now.append_broker_epoch

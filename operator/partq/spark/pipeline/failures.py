@@ -11,8 +11,9 @@ from partq.errors import BY_CODE, InternalError, PartqError
 
 MAX_SENTENCE_CHARS = 500
 
-_OURS = re.compile(r"^(?:partq\.)(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
-"""How Python's traceback, inside of Java's, ends with an error of ours."""
+_OURS = re.compile(r"(?:^|: )(?:partq\.)(?:\w+\.)*(\w+Error): (.+)$", re.MULTILINE)
+"""How Python's traceback, inside of Java's, ends with an error of ours; the data source's own come
+without a trace, behind Spark's words for where it failed."""
 _THEIRS = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)*[A-Za-z_$][\w$]*(?:Error|Exception): (.+)$")
 
 
