@@ -163,6 +163,13 @@ async def test_the_last_failure_is_told_when_the_time_is_over(monkeypatch):
         await owners.at_owner(P0, reset)
 
 
+async def test_all_partitions_are_those_of_now(owners, monkeypatch):
+    script(monkeypatch, owners.session, views=[view_of(generations=((1, 1),)),
+                                               view_of(generations=((1, 1), (2, 1)))])  # fmt: skip
+    assert await owners.checked(None) == [P0]
+    assert await owners.checked(None) == [P0, PartitionId(2, 0)]
+
+
 async def test_a_generation_that_has_come_since_is_found(owners, monkeypatch):
     grown = view_of(generations=((1, 2), (2, 3)))
     script(monkeypatch, owners.session, views=[view_of(generations=((1, 2),)), grown])

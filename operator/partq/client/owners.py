@@ -104,9 +104,10 @@ class Owners:
         Raises:
             UnknownPartitionError: the layout, as it is now, does not have one.
         """
-        layout = (await self.view()).layout
         if partitions is None:
-            return list(layout.partitions())
+            self._view = None  # a reader may live for long, and generations come
+            return list((await self.view()).layout.partitions())
+        layout = (await self.view()).layout
         wanted = list(partitions)
         if any(partition not in layout for partition in wanted):
             self._view = None  # generations may have come since
