@@ -14,9 +14,7 @@ PATH = "/v1/queues/orders/partitions/{}/entries"
 
 @pytest.fixture
 async def producer(running, peers):
-    producer = await peers.open_producer(running)
-    yield producer
-    await producer.close()
+    return await peers.open_producer(running)
 
 
 @pytest.fixture

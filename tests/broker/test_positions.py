@@ -12,9 +12,7 @@ CURSORS = "/v1/queues/orders/groups/workers/cursors"
 
 @pytest.fixture
 async def producer(running, peers):
-    producer = await peers.open_producer(running)
-    yield producer
-    await producer.close()
+    return await peers.open_producer(running)
 
 
 @pytest.fixture

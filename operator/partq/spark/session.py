@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -42,7 +43,11 @@ def open_session(
     return builder.getOrCreate()
 
 
+_QUIET = Path(__file__).with_name("log4j2.properties").as_uri()
+
 _LOCAL_SETTINGS = {
+    # From the start on: a later level comes after what Spark says of its start.
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET}",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "8",

@@ -9,7 +9,6 @@ import pytest
 from partq.errors import ConflictError, InternalError, SettingsError
 from partq.spark.pipeline.archive_files import (
     COLUMNS,
-    Staging,
     read_archive,
     read_audit,
     read_state,
@@ -22,39 +21,11 @@ from partq.spark.pipeline.local_files import LocalFiles
 from partq.spark.pipeline.manifest import DataFile, Entry, Gap
 from partq.spark.pipeline.watch import Watch
 from tests.spark.pipeline.crashing import Crash, CrashingFiles, crash_points
-
-QUEUE = QueueIdentity("default", "orders", "0123abcd")
-NOW_MS = 1_800_000_000_000
-DAY_MS = 86_400_000
+from tests.spark.pipeline.rows import DAY_MS, NOW_MS, QUEUE, add, rows_of
 
 
 def now_ms():
     return NOW_MS
-
-
-def rows_of(spark, partition, first, stop, *, at_ms=NOW_MS):
-    """Return messages [first, stop) of a partition, the second half of them a day later."""
-    generation, index = map(int, partition.split("."))
-    rows = [
-        ("orders", partition, generation, index, offset, f"k{offset % 3}", b"v", {"h": "x"},
-         at_ms + (DAY_MS if offset >= (first + stop) // 2 else 0), 0, 7)
-        for offset in range(first, stop)
-    ]  # fmt: skip
-    kinds = COLUMNS["messages"] | {"publish_time": "bigint", "event_time": "bigint"}
-    frame = spark.createDataFrame(rows, ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
-    times = {name: f"timestamp_millis({name})" for name in ("publish_time", "event_time")}
-    return frame.selectExpr(*[f"{times.get(name, name)} as {name}" for name in kinds])
-
-
-def add(spark, archive, frame):
-    with Staging(spark, archive.files) as staging:
-        added = staging.place(staging.write("messages", frame))
-        return archive.commit(
-            archive.load(),
-            lambda _: Entry(
-                number=0, attempt=staging.attempt, kind="archive", at_ms=NOW_MS, added=added
-            ),
-        )
 
 
 @pytest.fixture

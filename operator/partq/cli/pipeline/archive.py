@@ -87,14 +87,19 @@ def archive(
     def work(job: "Job") -> "Archived":
         from partq.spark.pipeline.archive import Archiver, ArchiveSettings
         from partq.spark.pipeline.archive_log import ArchiveLog
-        from partq.spark.pipeline.feeds import MessageFeed
+        from partq.spark.pipeline.audit_feed import AuditFeed
+        from partq.spark.pipeline.feeds import Feed, MessageFeed
         from partq.spark.pipeline.files import open_files
 
         access = access_of(connection)
+        feeds: list[Feed] = [MessageFeed(access, group)]
+        record = AuditFeed(access)
+        if audit or (audit is None and record.has_record()):
+            feeds.insert(0, record)
         return Archiver(
             job,
             ArchiveLog.open_for(open_files(job.spark, root), access.identity()),
-            [MessageFeed(access, group)],
+            feeds,
             ArchiveSettings(
                 every_s=None if once else every_s, max_rows=max_rows, skips_lost=skip_lost
             ),
