@@ -276,6 +276,22 @@ async def test_a_deterministic_producer_goes_on_from_what_is_known(peer):
         await future
 
 
+async def test_a_deterministic_producer_gives_no_number_to_another_message(peer):
+    async with Producer(
+        peer.url, queue="orders", producer_id="replay-7", linger_ms=0, max_batch_count=1
+    ) as producer:
+        futures = [await producer.send(value, key=KEYS[0]) for value in (b"a", b"b")]
+        broker = await peer.producer(max_in_flight=1)
+        [(request, *_)] = await take(broker, 1)
+        await broker.send(frames.PublishRefused(request, "message_too_large", "too large"))
+        for future in futures:
+            with pytest.raises(MessageTooLargeError):
+                await future
+        with pytest.raises(MessageTooLargeError):
+            await (await producer.send(b"c", key=KEYS[0]))
+        assert broker.is_quiet()
+
+
 async def test_messages_are_checked_before_anything_is_taken(peer, producer):
     with pytest.raises(MessageTooLargeError):
         await producer.send(b"x" * 10_001)

@@ -150,6 +150,8 @@ class Producer:
             linger_s=self._linger_s,
             delivery_timeout_s=self._delivery_timeout_s,
             clock=self._clock,
+            # After a restart message n is skipped because n are stored: it must be the same one.
+            are_numbers_fixed=self._has_given_id,
         )
         self._publisher.start(self._producer, self._due)
         return self

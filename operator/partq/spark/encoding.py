@@ -206,6 +206,8 @@ _ARRAY_OF_FOUR = pa.scalar(b"\x94", pa.binary())
 _NO_KEY = pa.scalar(b"\x94\xc0", pa.binary())
 _NIL = pa.scalar(b"\xc0", pa.binary())
 _ZERO = pa.scalar(b"\x00", pa.binary())
+_WIDTHS = (1, 2, 4, 8)
+"""Bytes of a number behind its head, where the head is not all."""
 
 
 def _numbers(column: pa.Array) -> Ints:
@@ -264,7 +266,7 @@ def _scattered(codes: npt.NDArray[np.integer], widths: Ints, numbers: Ints) -> p
     flat = np.empty(int(ends[-1]), np.uint8)
     flat[ends[:-1]] = codes
     digits = numbers.astype(">i8").view(np.uint8).reshape(count, 8)
-    for width in np.unique(widths).tolist():
+    for width in _WIDTHS:
         rows = np.flatnonzero(widths == width)
         for place in range(width):
             flat[ends[rows] + 1 + place] = digits[rows, 8 - width + place]
