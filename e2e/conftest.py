@@ -76,6 +76,16 @@ def release(cluster: Cluster, progress: Progress) -> Release:
 
 
 @pytest.fixture(scope="session")
+def spark_image(cluster: Cluster, figures: Figures, progress: Progress) -> str:
+    """Return the image for jobs of Spark, which only their story needs."""
+    began = time.monotonic()
+    with progress():
+        image = cluster.spark_image(CHECKOUT, "partq-spark:e2e")
+    figures.add("the image for Spark is there", f"{time.monotonic() - began:.1f} s")
+    return image
+
+
+@pytest.fixture(scope="session")
 def nodes(release: Release) -> Nodes:
     """Return the nodes, on which processes can be killed."""
     found = Nodes(release.cluster, release.image)

@@ -111,14 +111,16 @@ class Stage:
         """
         self.kubectl("scale", "deployment", manifests.CONSUMERS, f"--replicas={consumers}")
 
-    def await_condition(self, kind: str, name: str, condition: str = "Ready") -> None:
+    def await_condition(
+        self, kind: str, name: str, condition: str = "Ready", timeout_s: float = READY_S
+    ) -> None:
         """Wait until a condition of an object is true.
 
         Raises:
-            ClusterError: it is not, after `READY_S`.
+            ClusterError: it is not, after `timeout_s`.
         """
-        wait = (f"--for=condition={condition}", f"--timeout={READY_S:.0f}s")
-        self.kubectl("wait", f"{kind}/{name}", *wait, timeout_s=READY_S + 10)
+        wait = (f"--for=condition={condition}", f"--timeout={timeout_s:.0f}s")
+        self.kubectl("wait", f"{kind}/{name}", *wait, timeout_s=timeout_s + 10)
 
     def await_brokers(self, count: int) -> None:
         """Wait until so many brokers are ready, and no other pod of a broker is there.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from partq.cli.pipeline.group import pipeline
 from partq.resources import parse_resources
 from tests.schemas import VERSIONS, assert_valid
 
@@ -44,6 +45,17 @@ def test_every_job_archives_that_queue_for_that_group(application):
     assert environments[0]["PARTQ_QUEUE"]["value"] == "orders"
     assert job["args"][0] == "pipeline"
     assert job["args"][1:] == application["spec"]["arguments"]
+
+
+def test_the_arguments_are_those_of_a_command(application, monkeypatch):
+    name, *arguments = application["spec"]["arguments"]
+    for variable in ("PARTQ_URL", "PARTQ_QUEUE", "PARTQ_TOKEN"):
+        monkeypatch.setenv(variable, "http://orders-partq:7411")
+    context = pipeline.make_context("pipeline", [name, *arguments])
+    command = pipeline.get_command(context, name)
+    assert command is not None, f"no partq pipeline {name}"
+    parsed = command.make_context(name, arguments, parent=context)
+    assert "archive" in parsed.params.values()
 
 
 @pytest.mark.parametrize("role", ["driver", "executor"])
