@@ -7,8 +7,14 @@ import click
 from partq.cli.commands import Entry, LazyGroup
 
 PIPELINES: Mapping[str, Entry] = {
+    "advise": Entry(
+        "partq.cli.pipeline.advise", "advise", "Suggest numbers of partitions and consumers."
+    ),
     "archive": Entry(
         "partq.cli.pipeline.archive", "archive", "Write a queue to Parquet, each message once."
+    ),
+    "audit": Entry(
+        "partq.cli.pipeline.audit", "audit", "Check the archived record of what happened."
     ),
     "compact": Entry(
         "partq.cli.pipeline.compact", "compact", "Merge the small files of an archive."
@@ -27,6 +33,8 @@ cluster or the command runs under spark-submit. It needs pip install 'partq[spar
   partq pipeline archive /data/orders --group archive
   partq pipeline compact /data/orders
   partq pipeline replay /data/orders --queue orders-copy --rate 1000
+  partq pipeline audit /data/orders
+  partq pipeline advise /data/orders --consumer-rate 250
 
 Progress goes to standard error; --json prints the result as one JSON object on standard output.
 """

@@ -1,0 +1,144 @@
+"""`partq pipeline audit`: check what the brokers recorded, with the archive."""
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
+
+if TYPE_CHECKING:
+    from partq.spark.pipeline.audit.job import Report
+    from partq.spark.pipeline.audit.verdict import Verdict
+    from partq.spark.pipeline.job import Job
+
+_HELP = """Check the audit record in an archive, and the archived messages against it.
+
+Order per key, one owner at a time, nothing lost, a cause for each duplicate, every handoff ended;
+and that the record itself is whole and was not changed. Prints a verdict, and writes a report: all
+findings as Parquet, and a page to read (report.html). Nothing in the archive is changed.
+
+Exit status: 0 clean; 1 faults were found, or something could not be judged.
+
+\b
+  partq pipeline audit /data/orders
+  partq pipeline audit s3a://lake/orders --report s3a://lake/orders-audit --json
+"""
+
+
+@click.command(help=_HELP)
+@click.argument("root")
+@click.option(
+    "--report",
+    default="audit-report",
+    show_default=True,
+    metavar="DIR",
+    help="Where the report goes: a path, or a URL that Spark can write. An older one is replaced.",
+)
+@click.option(
+    "--messages/--no-messages",
+    "with_messages",
+    default=True,
+    show_default=True,
+    help="Look at the archived messages, too.",
+)
+@click.option(
+    "--partial",
+    is_flag=True,
+    help="The record may begin late: that groups before its first one are missing is no fault.",
+)
+@spark_options
+@json_option
+def audit(
+    *,
+    root: str,
+    report: str,
+    with_messages: bool,
+    partial: bool,
+    spark: SparkChoice,
+    as_json: bool,
+) -> None:
+    """Check, report, and tell by the exit status."""
+
+    def work(job: "Job") -> "Report":
+        from partq.spark.pipeline.audit.job import run_audit
+
+        return run_audit(
+            job.spark,
+            root,
+            report,
+            job.watch,
+            with_messages=with_messages,
+            is_from_start=not partial,
+        )
+
+    result, _ = run_job("audit", spark, work)
+    verdict = result.verdict
+    if as_json:
+        click.echo(json.dumps({**verdict.to_json(), "report": result.page}))
+    else:
+        _show(Console(highlight=False), verdict)
+        click.echo(f"report: {result.page}")
+    if not verdict.is_clean:
+        raise click.exceptions.Exit(1)
+
+
+def _show(console: Console, verdict: "Verdict") -> None:
+    totals = verdict.totals
+    console.print(verdict.text, style="bold green" if verdict.is_clean else "bold red")
+    archived = "" if totals.archived is None else f", {totals.archived:,} archived"
+    console.print(
+        f"{totals.records:,} records of {totals.partitions:,} partitions: "
+        f"{totals.published:,} messages published{archived}, {totals.delivered:,} delivered, "
+        f"{totals.acknowledged:,} acknowledged, {totals.dead_lettered:,} dead-lettered, "
+        f"{totals.expired:,} expired"
+    )
+    if verdict.found:
+        table = _table("findings", "check", "severity", right=("count",))
+        for each in verdict.found:
+            table.add_row(each.what, each.check, each.severity, f"{each.count:,}")
+        console.print(table)
+    if verdict.duplicates:
+        table = _table("duplicates", "cause", "goes back to", right=("events", "messages"))
+        for again in verdict.duplicates:
+            table.add_row(
+                again.group, again.cause, again.event, f"{again.events:,}", f"{again.messages:,}"
+            )
+        console.print(table)
+    else:
+        console.print("no message was delivered to a group a second time")
+    if verdict.handoffs:
+        table = _table(
+            "handoffs",
+            "end",
+            right=("count", "median ms", "longest ms", "messages cut", "keys on both sides"),
+        )
+        for each_end in verdict.handoffs:
+            table.add_row(
+                each_end.group,
+                each_end.outcome + (", forced" if each_end.is_forced else ""),
+                *map(
+                    _number,
+                    (
+                        each_end.count,
+                        each_end.median_pause_ms,
+                        each_end.longest_pause_ms,
+                        each_end.messages_cut,
+                        each_end.keys_continued,
+                    ),
+                ),
+            )
+        console.print(table)
+
+
+def _table(*names: str, right: tuple[str, ...]) -> Table:
+    table = Table(*names, box=None, pad_edge=False)
+    for name in right:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"

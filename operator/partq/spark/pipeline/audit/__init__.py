@@ -1,0 +1,1 @@
+"""Checks the archived audit record against itself and against the archived messages."""
