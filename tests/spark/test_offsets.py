@@ -108,3 +108,9 @@ def test_ranges_are_divided_without_a_gap_and_without_an_overlap(given, at_least
         assert all(each.size <= most for each in pieces)
     if at_least is None and most is None:
         assert len(pieces) == sum(1 for each in given if each.size)
+
+
+@pytest.mark.parametrize("how", [{"at_least": 10**9}, {"most_records": 1}])
+def test_more_tasks_than_a_driver_can_hold_are_refused(how):
+    with pytest.raises(BadRequestError, match=r"cut into .* tasks; expected at most 100000"):
+        divide(ranges_of({PartitionId(1, 0): 10**12}), **how)

@@ -10,6 +10,9 @@ from pyspark.sql.datasource import InputPartition
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError
 
+MAX_TASKS = 100_000
+"""The most ranges of one read: Spark keeps each one in the driver's memory."""
+
 
 class Position(NamedTuple):
     """A place in a partition's log: everything below it has been read."""
@@ -118,22 +121,29 @@ def divide(
         ranges: one per partition.
         at_least: how many ranges to make, if there are as many messages; large ones are cut first.
         most_records: the most messages of a range.
+
+    Raises:
+        BadRequestError: that makes more than `MAX_TASKS`.
     """
     whole = [each for each in ranges if each.size > 0]
     pieces = {id(each): 1 for each in whole}
     if most_records is not None:
         pieces = {id(each): -(-each.size // most_records) for each in whole}
-    missing = (at_least or 0) - sum(pieces.values())
-    if missing > 0:
+    if (at_least or 0) > sum(pieces.values()):
         pieces = _more_pieces(whole, pieces, at_least or 0)
+    if sum(pieces.values()) > MAX_TASKS:
+        raise BadRequestError(
+            f"the read would be cut into {sum(pieces.values())} tasks; expected at most "
+            f"{MAX_TASKS}: set minPartitions lower, or maxRecordsPerPartition higher"
+        )
     return [cut for each in whole for cut in _cut(each, pieces[id(each)])]
 
 
 def _more_pieces(ranges: Sequence[Range], pieces: dict[int, int], at_least: int) -> dict[int, int]:
     """Return into how many pieces each range is cut so that there are `at_least`."""
     total = sum(each.size for each in ranges)
-    if not total:
-        return pieces
+    if at_least > MAX_TASKS or not total:
+        return {id(each): min(each.size, at_least) for each in ranges}
     more = {
         id(each): min(each.size, max(pieces[id(each)], at_least * each.size // total))
         for each in ranges
