@@ -48,6 +48,10 @@ def test_help_needs_no_spark():
         (["compact"], "Missing argument 'ROOT'"),
         (["compact", "/x", "--conf", "nonsense"], "--conf: got 'nonsense', expected KEY=VALUE"),
         (["nonsense"], "No such command"),
+        (["archive", "/x"], "--group is not given (PARTQ_GROUP)"),
+        (["replay", "/x", "--from", "noon"], "--from: Invalid isoformat string: 'noon'"),
+        (["replay", "/x", "--partition", "a"], "--partition: partition '1.a'"),
+        (["replay", "/x", "--rate", "0"], "0.0 is not in the range"),
     ],
 )
 def test_wrong_usage(arguments, sentence):

@@ -1,10 +1,13 @@
 """Replaying an archive into a real queue: in the order of each key, each message once."""
 
+import json
 from collections import Counter, defaultdict
 
 import pytest
+from click.testing import CliRunner
 
 from partq import Browser
+from partq.cli.commands import cli
 from partq.errors import ConflictError, SettingsError
 from partq.spark.pipeline import replay as replaying
 from partq.spark.pipeline.access import QueueAccess
@@ -210,3 +213,25 @@ def test_a_plan_is_stored_as_it_is():
         extents={"1.0": (0, 5)}, step_rows=7,
     )  # fmt: skip
     assert ReplayPlan.from_json("n", plan.to_json()) == plan
+
+
+def test_the_command_says_what_it_would_send_and_sends_it(archive, target):
+    def run(*arguments):
+        given = ["pipeline", "replay", archive.files.root, "--key", "b1", *arguments]
+        result = CliRunner().invoke(cli, given)
+        assert result.exit_code == 0, result.stderr
+        return result.stdout
+
+    count = sum(key == "b1" for key, _ in EXPECTED)
+    assert json.loads(run("--dry-run", "--json"))["messages"] == count
+    assert run("--dry-run").startswith(
+        f"{count} messages of 1 keys would be sent, stored from 2027"
+    )
+
+    received = Received(target)
+    where = ["--url", target.broker.url, "--queue", target.name]
+    secret = ["--token", target.broker.tokens.produce]
+    done = json.loads(run("--id", "by-command", "--json", *where, *secret))
+    assert (done["replay"], done["is_complete"], done["steps"]) == ("by-command", True, 1)
+    check(received.messages(), [pair for pair in EXPECTED if pair[0] == "b1"])
+    assert "it is complete" in run("--id", "by-command", *where, *secret)

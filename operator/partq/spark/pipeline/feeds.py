@@ -77,8 +77,11 @@ class MessageFeed:
     ) -> DataFrame:
         """Return the messages; both ends are checked to be those that were planned."""
         # What the group has not done with is kept for it. Elsewhere the source keeps the log for
-        # ten minutes, so nothing would be trimmed for as long.
-        where = "group" if self.beginnings() == dict(starts) else _places(starts)
+        # ten minutes, so nothing would be trimmed for as long. That the log is still the one that
+        # `starts` speak of was checked when the cursors moved there.
+        cursors = {name: at.offset for name, at in self.beginnings().items()}
+        is_there = cursors == {name: at.offset for name, at in starts.items()}
+        where = "group" if is_there else _places(starts)
         wanted = [each for each, stop in stops.items() if stop.offset > starts[each].offset]
         return (
             spark.read.format("partq")
