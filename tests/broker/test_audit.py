@@ -86,6 +86,21 @@ async def test_nothing_is_sent_before_it_is_on_record(scene, peers):
     assert [(each.first, each.stop) for each in delivered] == [(0, 3), (3, 4), (4, 5)]
 
 
+async def test_what_waits_for_its_record_cannot_be_acknowledged(scene, peers):
+    """Nobody has got it; what was sent can be."""
+    gate = peers.Gate(scene.running.broker.audits, "write")
+    await scene.producer.publish("d")
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    assert await scene.source.ack(scene.held, 4) == "not_delivered"
+    assert await scene.source.ack(scene.held, ranges=[(3, 4)]) == "not_delivered"
+    assert await scene.source.nack(scene.held, [(3, 4)]) == "not_delivered"
+    assert await scene.source.ack(scene.held, 3) == ""
+    gate.opened.set()
+    held, values = await scene.source.deliver()
+    assert values == ["d"]
+    assert await scene.source.ack(held, 4) == ""
+
+
 async def test_a_broker_that_is_fenced_sends_nothing(scene, peers):
     """The record is under another broker's epoch: what was taken is never sent."""
     gate = peers.Gate(scene.running.broker.audits, "write")

@@ -19,10 +19,12 @@ from partq.embedded.provision import provision
 from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
 from partq.store.assignments import Assignments
+from partq.store.audit import Audits
 from partq.store.connection import Store
 from partq.store.handoffs import Handoffs
 from partq.store.keys import Keys
 from partq.store.members import Members
+from partq.store.partitions import Partitions
 from tests.faults.member import begun
 from tests.faults.proxy import AdminProxy, Tunnel
 from tests.faults.traffic import MOVES, STAYS, WAIT_S, Traffic, until
@@ -45,6 +47,7 @@ kind: PartitionedQueue
 metadata: {{name: orders}}
 spec:
   partitions: 2
+  audit: false
   brokers: {{replicas: 2}}
   rebalance: {{delaySeconds: {DELAY_S}, maxHandoffSeconds: 20}}
 ---
@@ -82,10 +85,13 @@ class Stage:
 
     # ---- opening and closing --------------------------------------------------------------------
 
-    async def open(self, *, members=("a", "b"), redis_road=False, die_at=None):
+    async def open(
+        self, *, members=("a", "b"), redis_road=False, die_at=None, is_audited=False
+    ):  # fmt: skip
         """Start brokers and members; partitions are with a, and no coordinator runs yet.
 
         `redis_road`: what orders-1 says to Redis passes a tunnel. `die_at`: where orders-1 dies.
+        `is_audited`: the brokers keep an audit record.
         """
         number = next(_numbers)
         self.uid = f"{number:08x}"
@@ -100,7 +106,8 @@ class Stage:
         self.handoffs = Handoffs(self.store, keys)
         self.members = Members(self.store, keys)
         self.events_key = keys.events()
-        resources = parse_resources(YAML)
+        self.audits, self.partitions = Audits(self.store, keys), Partitions(self.store, keys)
+        resources = parse_resources(YAML.replace("audit: false", "audit: true", int(is_audited)))
         await provision(self.store, resources.queues[0], resources, uid=self.uid)
         for name in members:
             await self.members.list_member(GROUP, MemberId(name), "127.0.0.1")

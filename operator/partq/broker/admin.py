@@ -102,8 +102,11 @@ async def pause(broker: Broker, group: str, body: Pauses) -> Body:
             lease_s=item.lease_ms / 1000,
             drain_s=item.drain_ms / 1000,
         )
+        view = _drain_view(subscription)
+        if view["is_drained"]:
+            broker.handoffs.tell_drained(subscription, item.attempt)
         await _tell(subscription)
-        return _drain_view(subscription)
+        return view
 
     return await _each(body.pauses, pause_one)
 

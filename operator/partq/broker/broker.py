@@ -115,7 +115,7 @@ class Broker:
             tail_bytes=self._tail_bytes,
             room=self.room,
             audits=self.audits,
-            wants_audit=lambda: self._config is not None and self._config.audit,
+            wants_audit=lambda: self.config.audit,
             on_claimed=self._claimed,
             empty=self._empty,
             spawn=self._spawn,

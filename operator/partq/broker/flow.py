@@ -275,7 +275,7 @@ class Flow:
         audit = subscription.audit
         if audit is None or not (audit.is_on or self.held.holds(subscription.partition)):
             return False
-        held = HeldDelivery(subscription, header, entry, window.messages)
+        held = HeldDelivery(subscription, header, entry, window.messages, window.new_from)
         self.held.hold(held)
 
         def told() -> None:

@@ -20,6 +20,8 @@ class HeldDelivery:
     header: frames.Deliver
     entry: Entry
     messages: int
+    new_from: int
+    """All below was sent before."""
     is_recorded: bool = False
 
 
@@ -53,6 +55,13 @@ class HeldFrames:
     def holds(self, partition: PartitionId) -> bool:
         """Tell whether deliveries of a partition wait here: no later one may overtake them."""
         return partition in self._queues
+
+    def sent_upto(self, partition: PartitionId) -> int | None:
+        """Return up to where a partition's messages were sent; None: all that were taken."""
+        for each in self._queues.get(partition, ()):
+            if not isinstance(each, bytes) and each.new_from < each.header.stop:
+                return each.new_from
+        return None
 
     def recorded(self, held: HeldDelivery) -> None:
         """Note that a delivery is on record."""

@@ -1,6 +1,6 @@
 """What members say of what they got: acks, nacks, releases, what has begun; and their silence."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from partq.broker.flow import Flow
 from partq.broker.flusher import Flusher
@@ -11,7 +11,7 @@ from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
 from partq.core.redelivery import Redelivery
 from partq.core.windows import TakenBack
-from partq.errors import BadRequestError, FencedError, PartqError
+from partq.errors import BadRequestError, FencedError, NotDeliveredError, PartqError
 from partq.metrics import BrokerMetrics
 from partq.wire import frames
 from partq.wire.audit import encode_record
@@ -52,6 +52,7 @@ class Outcomes:
         else:
             accepted = _accepted(subscription, frame)
             try:
+                _check_sent(flow, subscription, frame.upto, frame.ranges)
                 acked = subscription.book.ack(frame.upto, frame.ranges, frame.delivery)
             except PartqError as error:
                 answer(error)
@@ -83,6 +84,7 @@ class Outcomes:
             rules = self._rules(flow.group)
             delay_s = frame.delay_ms / 1000
             try:
+                _check_sent(flow, subscription, 0, frame.ranges)
                 taken = subscription.book.nack(
                     frame.ranges,
                     frame.delivery,
@@ -109,6 +111,7 @@ class Outcomes:
         subscription = self._token_of(flow, frame)
         if subscription is None or subscription.is_committing:
             return  # the token has ended, or is about to: everything is taken back anyway
+        _check_sent(flow, subscription, frame.start)
         trail, position = subscription.trail, subscription.book.position
         released = subscription.book.release(frame.start, frame.delivery)
         if trail is not None and released:
@@ -190,6 +193,25 @@ class Outcomes:
         ):
             return None
         return subscription
+
+
+def _check_sent(
+    flow: Flow, subscription: Subscription, stop: int, ranges: Sequence[tuple[int, int]] = ()
+) -> None:
+    """Refuse what speaks of messages that wait for their audit record: nobody has got them.
+
+    Raises:
+        NotDeliveredError: it does; nothing was changed.
+    """
+    sent_upto = flow.held.sent_upto(subscription.partition)
+    if sent_upto is None:
+        return
+    stop = max([stop, *(high for _, high in ranges)])
+    if stop > sent_upto:
+        raise NotDeliveredError(
+            f"partition {subscription.partition}: up to {stop}; delivered up to {sent_upto}: "
+            "nothing was changed"
+        )
 
 
 def _accepted(subscription: Subscription, frame: frames.Ack) -> list[tuple[int, int]]:

@@ -163,10 +163,11 @@ class Delivery:
         end = absent.end_of_window(begin, end, credit)
         skip = absent.within(begin, end)
         messages = end - begin - sum(b - a for a, b in skip)
+        new_from = max(begin, self._delivered)
         self._move_to(end)
         self.in_flight += messages
         counts = self._counts(begin, end) if self._redeliveries else []
-        return Window(begin, end, skip, cause, counts, messages)
+        return Window(begin, end, skip, cause, counts, messages, new_from)
 
     def take_again(self, stop: int, credit: int) -> Window | None:
         """Take what is to be sent out of turn from `waiting.next_again` on, below `stop`.
@@ -178,7 +179,7 @@ class Delivery:
         begin, end, cause = self.waiting.take_again(stop, credit)
         self._begun.resend(begin, end)
         self.in_flight += end - begin
-        return Window(begin, end, [], cause, self._counts(begin, end), end - begin)
+        return Window(begin, end, [], cause, self._counts(begin, end), end - begin, end)
 
     def ack(self, upto: int, ranges: Iterable[tuple[int, int]], number: int) -> int:
         """Acknowledge all below `upto` (-1: none) and `ranges`; return how many were in flight.

@@ -17,6 +17,8 @@ class Window:
     redeliveries: list[tuple[int, int]]
     messages: int
     """How many messages the window holds: what it costs in credit."""
+    new_from: int = field(default=0, compare=False)
+    """All below was sent before under the same token; `stop`, or more: all of the window."""
 
 
 @dataclass(frozen=True, slots=True)

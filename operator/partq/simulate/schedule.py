@@ -49,6 +49,8 @@ class Setting:
     """How the pods share the partitions."""
     pull_share: float
     """Of the pods, those that pull by HTTP."""
+    is_audited: bool = False
+    """The brokers keep an audit record."""
 
 
 @dataclass(frozen=True, slots=True)

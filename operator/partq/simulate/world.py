@@ -122,6 +122,7 @@ class World:
             partition_count=self.setting.partition_count,
             spec={
                 "keylessPolicy": "Random",
+                "audit": self.setting.is_audited,
                 "brokers": {"replicas": self.setting.broker_count},
                 "limits": {"maxMessageBytes": 1024, "maxUnackedPerFlow": 100},
                 "rebalance": {

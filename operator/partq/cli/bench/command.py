@@ -73,6 +73,7 @@ Exit status 1 when a message was lost or out of order.
     show_default=True,
     help="Of the batches, on both sides.",
 )
+@click.option("--audit", is_flag=True, help="The queue keeps an audit record; nobody archives it.")
 @click.option(
     "--json",
     "json_file",
@@ -90,6 +91,7 @@ def bench(
     consumers: int,
     brokers: int,
     compression: str,
+    audit: bool,
     json_file: Path | None,
 ) -> None:
     """Measure, report, judge."""
@@ -99,7 +101,7 @@ def bench(
         raise click.UsageError("--consumers: more than --partitions; some would have nothing to do")
     load = Load(partitions, keys, size, messages, consumers, compression)
     with TemporaryDirectory(prefix="partq-bench-") as directory:
-        found, measured = asyncio.run(_run(load, brokers, Path(directory)))
+        found, measured = asyncio.run(_run(load, brokers, Path(directory), audit=audit))
     result = report(load, brokers, found["appendfsync"], os.cpu_count() or 1, measured)
     if json_file is not None:
         json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -112,9 +114,12 @@ bench.add_command(handoff)
 bench.add_command(codecs)
 
 
-async def _run(load: Load, brokers: int, directory: Path) -> tuple[dict[str, str], Measured]:
+async def _run(
+    load: Load, brokers: int, directory: Path, *, audit: bool
+) -> tuple[dict[str, str], Measured]:
     """Return the settings of Redis and the measurement."""
-    resources = resources_of(_QUEUE, {"partitions": load.partitions}, _GROUP)
+    spec = {"partitions": load.partitions, "audit": audit}
+    resources = resources_of(_QUEUE, spec, _GROUP)
     async with EmbeddedRuntime(
         resources, directory, broker_count=brokers, log_level="warning"
     ) as runtime:
