@@ -23,6 +23,9 @@ from partq.spark.source import PartqDataSource
 from partq.wire import batch as wire
 from tests.spark.live_queue import live_queue
 
+pytestmark = pytest.mark.timeout(300)
+"""Spark's first job takes a minute on a machine that has other work."""
+
 SCHEMA = StructType().add("key", "string").add("value", "binary")
 PARTITIONS = 3
 VALUE_BYTES = 20_000
