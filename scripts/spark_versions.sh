@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=(tests/spark/test_*reading.py tests/spark/test_*writing*.py)
+tests=(tests/spark/test_*reading.py tests/spark/test_sink.py)
 site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 for version in "$@"; do
