@@ -18,5 +18,7 @@ for version in "$@"; do
     touch "$home/.installed"
   fi
   echo "Spark $("$home/bin/python" -c 'import pyspark; print(pyspark.__version__)')"
-  "$home/bin/python" -m pytest -p no:xdist "${tests[@]}"
+  # Older ones leave sockets of their own to the garbage collector.
+  "$home/bin/python" -m pytest -p no:xdist "${tests[@]}" \
+    -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 done

@@ -112,21 +112,14 @@ class StreamReader(DataSourceStreamReader):
 class FixedSignature(StreamReader):
     """For Spark 4.0 and 4.1, which name neither the start of a micro-batch nor a limit.
 
-    Where the last one ended is known all the same: Spark plans the last micro-batch of a checkpoint
-    before it asks for the next one, and afterwards it runs each that it was told of. With
-    `availableNow` it runs one, however small, and does not come back when that is done.
+    Where the last one ended is known once Spark has planned one: it then runs each that it was told
+    of. Before that, nothing tells a query without a checkpoint from one that goes on after a crash;
+    a limit counted from the wrong place would lead back, so there is none.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._initial: dict[str, Any] | None = None
         self._reached: dict[PartitionId, Position] | None = None
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where a query begins that has no checkpoint: the same each time."""
-        if self._initial is None:
-            self._initial = super().initialOffset()
-        return self._initial
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what each task of a micro-batch reads."""
@@ -138,8 +131,9 @@ class FixedSignature(StreamReader):
         """Return where the next micro-batch ends."""
         with shown():
             plan = self._plan()
-            if self._reached is None:  # nothing was planned yet: there is no checkpoint
-                self._reached = from_json(self.initialOffset())
+            if self._reached is None:
+                plan.check()
+                return to_json(plan.latest())
             self._finish(self._reached)
             limit = self._options.max_offsets_per_trigger
             self._reached = plan.next_end(self._reached, limit=limit)
