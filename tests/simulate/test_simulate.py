@@ -109,6 +109,19 @@ def test_the_command_runs_seeds_on_many_processes(tmp_path):
     assert first == second
 
 
+def test_every_tenth_seed_may_be_longer(tmp_path):
+    result = tmp_path / "result.json"
+    args = ["--seed", "17", "--seeds", "4", "--workers", "2", "--events", "3", "--long-events", "8"]
+    answer = CliRunner().invoke(cli, ["simulate", *args, "--json", str(result)])
+    assert answer.exit_code == 0, answer.output
+    assert "4 of 4 seeds of 3 events, each tenth of 8, in" in answer.output
+    found = json.loads(result.read_text(encoding="utf-8"))["seeds"]
+    assert {each["seed"]: each["events"] for each in found} == {17: 3, 18: 3, 19: 8, 20: 3}
+    assert [each["digest"] for each in found] == [
+        run_seed(each["seed"], each["events"]).digest for each in found
+    ]
+
+
 def test_the_command_ends_when_its_time_is_over():
     args = ["simulate", "--seeds", "100000", "--workers", "2", "--max-seconds", "1"]
     answer = CliRunner().invoke(cli, args)

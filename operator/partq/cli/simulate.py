@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
-from partq.simulate.many import Result, memories, run_many
+from partq.simulate.many import Lengths, Result, memories, run_many
 from partq.simulate.rollout import CASES, cost
 from partq.simulate.trial import DEFAULT_EVENTS, run_seed
 
@@ -36,6 +36,11 @@ MAX_FAILURES: Final = 20
     default=DEFAULT_EVENTS,
     show_default=True,
     help="What happens in one seed.",
+)
+@click.option(
+    "--long-events",
+    type=click.IntRange(1, MAX_EVENTS),
+    help="What happens in every tenth seed (9, 19, ...). Default: as in all others.",
 )
 @click.option(
     "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."
@@ -63,6 +68,7 @@ def simulate(
     seed: int,
     count: int,
     events: int,
+    long_events: int | None,
     workers: int | None,
     rollout: bool,
     real_redis: bool,
@@ -71,7 +77,7 @@ def simulate(
 ) -> None:
     """Run the real broker, coordinator, client and scripts against simulated faults.
 
-    A seed decides everything: run it again with the same --events and the same happens. The
+    A seed decides everything: run it again with as many --events and the same happens. The
     schedule of the first seed that fails is printed, with what happened.
 
     Exit status: 0 every invariant held; 1 one did not.
@@ -83,22 +89,25 @@ def simulate(
     seeds = range(seed, seed + count)
     workers = workers or min(count, os.cpu_count() or 1)
     began = time.monotonic()
+    lengths = Lengths(events, long_events)
     results = _run(
-        console, run_many(seeds, events, workers, is_compared=real_redis), count, max_seconds
+        console, run_many(seeds, lengths, workers, is_compared=real_redis), count, max_seconds
     )
     lasted_s = time.monotonic() - began
     failed = [result for result in results if result.failure]
     for result in failed[1:]:
-        console.print(f"seed {result.seed}: {result.failure}", markup=False, soft_wrap=True)
+        text = f"seed {result.seed} --events {result.events}: {result.failure}"
+        console.print(text, markup=False, soft_wrap=True)
     if failed:
         with memories(is_compared=real_redis) as make_memory:
-            outcome = run_seed(failed[0].seed, events, make_memory)
+            outcome = run_seed(failed[0].seed, failed[0].events, make_memory)
         console.print("\n".join(outcome.lines()), markup=False, soft_wrap=True, highlight=False)
-        again = f"partq simulate --seed {failed[0].seed} --events {events}"
+        again = f"partq simulate --seed {failed[0].seed} --events {failed[0].events}"
         again += " --real-redis" if real_redis else ""
         console.print(f"again: {again}", markup=False, highlight=False)
+    each_tenth = "" if long_events is None else f", each tenth of {long_events},"
     console.print(
-        f"{len(results)} of {count} seeds of {events} events in {lasted_s:.0f} s, "
+        f"{len(results)} of {count} seeds of {events} events{each_tenth} in {lasted_s:.0f} s, "
         f"{len(failed)} failed; "
         f"{sum(result.commits for result in results)} handoffs, "
         f"{sum(result.handed for result in results)} messages handed out, "
@@ -109,7 +118,8 @@ def simulate(
         soft_wrap=True,
     )
     if json_file is not None:
-        json.dump({"events": events, "seeds": [asdict(result) for result in results]}, json_file)
+        lengths_said = {"events": events, "long_events": long_events}
+        json.dump(lengths_said | {"seeds": [asdict(each) for each in results]}, json_file)
         json_file.write("\n")
     if failed:
         raise click.exceptions.Exit(1)

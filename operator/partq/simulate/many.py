@@ -19,6 +19,22 @@ from partq.simulate.trial import Outcome, run_seed
 
 CHUNK_EVENTS: Final = 1000
 """A process ends after seeds of so many events in all: that is when their memory is freed."""
+LONG_EVERY: Final = 10
+"""Of so many seeds one is long, where short and long ones are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many events the seeds have; a seed has always the same."""
+
+    events: int
+    long_events: int | None = None
+    """Of every tenth seed; None: as all others."""
+
+    def of(self, seed: int) -> int:
+        """Return how many events a seed has."""
+        is_long = self.long_events is not None and seed % LONG_EVERY == LONG_EVERY - 1
+        return self.long_events if is_long and self.long_events is not None else self.events
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +42,7 @@ class Result:
     """What is kept of a seed."""
 
     seed: int
+    events: int
     digest: int
     failure: str
     """Empty: every invariant held."""
@@ -37,7 +54,7 @@ class Result:
 
 
 def run_many(
-    seeds: Sequence[int], event_count: int, workers: int, *, is_compared: bool = False
+    seeds: Sequence[int], lengths: Lengths, workers: int, *, is_compared: bool = False
 ) -> Generator[Result, None, None]:
     """Run seeds on `workers` processes, and return each result as it comes; closing it ends them.
 
@@ -49,11 +66,12 @@ def run_many(
         SettingsError: there is no redis-server, or it does not start.
     """
     if workers == 1:
-        yield from _run(seeds, event_count, is_compared=is_compared)
+        yield from _run(seeds, lengths, is_compared=is_compared)
         return
     if is_compared:
         find_redis_server()  # who asked hears at once that there is none
-    size = max(1, min(CHUNK_EVENTS // event_count, len(seeds) // workers))
+    average = (lengths.events * (LONG_EVERY - 1) + lengths.of(LONG_EVERY - 1)) // LONG_EVERY
+    size = max(1, min(CHUNK_EVENTS // max(1, average), len(seeds) // workers))
     chunks = iter([seeds[at : at + size] for at in range(0, len(seeds), size)])
     # Each process does one chunk, and is made from one that has everything loaded.
     context = multiprocessing.get_context("forkserver")
@@ -65,7 +83,7 @@ def run_many(
             while len(running) < workers and (chunk := next(chunks, None)) is not None:
                 results, sender = context.Pipe(duplex=False)
                 worker = context.Process(
-                    target=_run_chunk, args=(chunk, event_count, is_compared, sender)
+                    target=_run_chunk, args=(chunk, lengths, is_compared, sender)
                 )
                 worker.start()
                 sender.close()
@@ -89,11 +107,11 @@ def run_many(
             process.join()
 
 
-def _run(seeds: Sequence[int], event_count: int, *, is_compared: bool) -> Iterator[Result]:
+def _run(seeds: Sequence[int], lengths: Lengths, *, is_compared: bool) -> Iterator[Result]:
     """Run seeds in this process."""
     with memories(is_compared=is_compared) as make_memory:
         for seed in seeds:
-            yield _result(run_seed(seed, event_count, make_memory))
+            yield _result(run_seed(seed, lengths.of(seed), make_memory))
 
 
 @contextmanager
@@ -114,6 +132,7 @@ def _result(outcome: Outcome) -> Result:
     violation = outcome.violation
     return Result(
         seed=outcome.schedule.seed,
+        events=len(outcome.schedule.events),
         digest=outcome.digest,
         failure="" if violation is None else f"{violation.invariant}: {violation.text}",
         simulated_s=outcome.simulated_s,
@@ -125,8 +144,8 @@ def _result(outcome: Outcome) -> Result:
 
 
 def _run_chunk(
-    seeds: Sequence[int], event_count: int, is_compared: bool, results: Connection
+    seeds: Sequence[int], lengths: Lengths, is_compared: bool, results: Connection
 ) -> None:
     gc.disable()  # the process ends before that matters
-    for result in _run(seeds, event_count, is_compared=is_compared):
+    for result in _run(seeds, lengths, is_compared=is_compared):
         results.send(result)
