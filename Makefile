@@ -1,6 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Both make .venv and can be repeated.
 #
 #   make demo ARGS="--json verdict.json"     arguments for the command
+#   make demo ARGS=--with-spark              also archives and audits, with Spark and Java
 #   make test PYTEST="-k hashing"            arguments for pytest
 #   make demo PYTHON=/usr/bin/python3.12     the Python that .venv is made of
 #   make e2e PYTEST="-k scale"               arguments for pytest
@@ -16,6 +17,8 @@ KUBE ?= 1.30.0
 SPARK ?= 4.0.5 4.1.4 4.2.1
 KEEP ?=
 export KEEP
+COMMA := ,
+WITH_SPARK := $(filter --with-spark,$(ARGS))
 ifdef PYTHON
 export PYTHON
 endif
@@ -28,14 +31,15 @@ help: ## what there is
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 24
 
 demo: ## the main job on real input: live view, then the verdict
-	@scripts/setup.sh embedded
+	@scripts/setup.sh embedded$(if $(WITH_SPARK),$(COMMA)spark)
+	@$(if $(WITH_SPARK),scripts/java_for_spark.sh)
 	@$(BIN)/partq demo $(ARGS)
 
 test: ## make check, then every test
 	@scripts/setup.sh dev,embedded
 	@$(MAKE) --no-print-directory check
 	@scripts/redis_for_tests.sh
-	@scripts/java_for_tests.sh
+	@scripts/java_for_spark.sh
 	@scripts/apiserver_for_tests.sh
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 

@@ -2,16 +2,21 @@
 
 import asyncio
 import json
+import tempfile
 from pathlib import Path
 from typing import IO, Any, Final
 
 import click
 from rich.console import Console
 
-from partq.cli.demo.run import Outcome, run
+from partq.cli.demo.inspection import print_inspection
+from partq.cli.demo.inspection import to_json as inspection_to_json
+from partq.cli.demo.jobs import require_spark
+from partq.cli.demo.run import GROUP, Outcome, run
 from partq.cli.verdict.report import print_rebalances, print_verdict, rebalance_to_json, to_json
 from partq.cli.workload.events import default_input, disordered, load
 from partq.cli.workload.scratch import scratch
+from partq.errors import BadRequestError
 
 DEFAULT_DURATION_S: Final = 75.0
 MIN_DURATION_S: Final = 30.0
@@ -40,6 +45,16 @@ MAX_DURATION_S: Final = 3600.0
     help="Use this Redis, or Redis Cluster, instead of one of its own; nothing is left there.",
 )
 @click.option(
+    "--with-spark",
+    is_flag=True,
+    help="Archive the queue to Parquet at the end, and audit the brokers' record of the run.",
+)
+@click.option(
+    "--report",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for the report of --with-spark, which stays. Default: a new one.",
+)
+@click.option(
     "--json", "json_file", type=click.File("w", lazy=False), help="Write the verdict to this file."
 )
 def demo(
@@ -47,17 +62,25 @@ def demo(
     source: Path | None,
     duration_s: float,
     redis_url: str | None,
+    with_spark: bool,
+    report: Path | None,
     json_file: IO[str] | None,
 ) -> None:
     """Publish real events while everything changes, and judge what the consumers saw.
 
     Consumers go 2 -> 4 -> 6 -> 3, one is killed, one restarts, a broker is killed: all of it under
-    traffic. Then the consumers' journals say what was lost, repeated or out of order.
+    traffic. Then the consumers' journals say what was lost, repeated or out of order. With
+    --with-spark the brokers' own record is asked, too, and must agree with them.
 
-    Exit status: 0 good; 1 lost, out of order, a duplicate without a cause, or a change that did
-    not hit live traffic; 2 wrong input.
+    Exit status: 0 good; 1 lost, out of order, a duplicate without a cause, a change that did
+    not hit live traffic, or a record that disagrees; 2 wrong input.
     """
     console = Console()
+    if report is not None and not with_spark:
+        raise BadRequestError("--report: there is none without --with-spark")
+    if with_spark:
+        require_spark()
+        report = report or Path(tempfile.mkdtemp(prefix="partq-demo-report-"))
     source = source or default_input()
     events = load(source)
     if count := disordered(events):
@@ -78,6 +101,7 @@ def demo(
                 duration_s=duration_s,
                 directory=directory.path,
                 redis_url=redis_url,
+                report=report,
             )
         )
         if not outcome.is_good:
@@ -94,6 +118,7 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     """Return what `--json` writes."""
     return {
         **to_json(outcome.verdict),
+        **({"spark": inspection_to_json(outcome.inspection)} if outcome.inspection else {}),
         "rebalances": [rebalance_to_json(each) for each in outcome.rebalances],
         "failures": [*outcome.failures, *outcome.verdict.findings],
     }
@@ -104,3 +129,5 @@ def _print(console: Console, outcome: Outcome) -> None:
     for failure in outcome.failures:
         console.print(failure, style="red", markup=False)
     print_verdict(console, outcome.verdict)
+    if outcome.inspection is not None:
+        print_inspection(console, outcome.verdict, outcome.inspection, GROUP)

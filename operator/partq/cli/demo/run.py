@@ -1,15 +1,18 @@
 """One run of the demo: processes, the scenario's changes under live traffic, and the outcome."""
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 
+from partq.cli.demo.inspection import Inspection, compare
+from partq.cli.demo.jobs import ARCHIVE_GROUP, inspect
 from partq.cli.demo.scenario import (
     BROKER_COUNT,
     FIRST_MEMBERS,
@@ -30,7 +33,7 @@ from partq.cli.workload.process import WorkerProcess
 from partq.cli.workload.stage import Stage
 from partq.embedded.runtime import BrokerChild, EmbeddedRuntime
 from partq.errors import InternalError, PartqError, UnavailableError
-from partq.resources import parse_resources
+from partq.resources import API_VERSION, parse_resources
 from partq.store.connection import Store
 from partq.store.erase import erase_queue
 from partq.store.keys import Keys
@@ -39,22 +42,34 @@ from partq.store.rebalances import Rebalances
 
 QUEUE: Final = "file-changes"
 GROUP: Final = "workers"
-RESOURCES: Final = f"""
-apiVersion: partq.dev/v1alpha1
-kind: PartitionedQueue
-metadata: {{name: {QUEUE}}}
-spec: {{partitions: {PARTITION_COUNT}, brokers: {{replicas: {BROKER_COUNT}}}}}
----
-apiVersion: partq.dev/v1alpha1
-kind: ConsumerGroup
-metadata: {{name: {GROUP}}}
-spec: {{queue: {QUEUE}}}
-"""
-
 BEGIN_TIMEOUT_S: Final = 60.0
 SETTLE_TIMEOUT_S: Final = 30.0
 END_TIMEOUT_S: Final = 60.0
 STATUS_EVERY_S: Final = 1.0
+
+
+def resources(*, is_audited: bool) -> str:
+    """Return the demo's queue and group.
+
+    `is_audited`: with a record of what the brokers do, and a group for whose sake they keep every
+    message until it is archived.
+    """
+    spec = {"partitions": PARTITION_COUNT, "brokers": {"replicas": BROKER_COUNT}}
+    groups = (GROUP, ARCHIVE_GROUP) if is_audited else (GROUP,)
+    found = [
+        _resource("PartitionedQueue", QUEUE, {**spec, **({"audit": True} if is_audited else {})}),
+        *(_resource("ConsumerGroup", group, {"queue": QUEUE}) for group in groups),
+    ]
+    return "\n---\n".join(map(json.dumps, found))
+
+
+def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +82,8 @@ class Outcome:
     """How many came between each change and the next one."""
     failures: tuple[str, ...]
     """Why the run has failed apart from the verdict: a sentence each."""
+    inspection: Inspection | None = None
+    """What the jobs on Spark say of it, if they were asked."""
 
     @property
     def is_good(self) -> bool:
@@ -112,17 +129,19 @@ async def run(
     duration_s: float,
     directory: Path,
     redis_url: str | None = None,
+    report: Path | None = None,
 ) -> Outcome:
     """Run the scenario on the events of `source`, published evenly over `duration_s` seconds.
 
     Data, journals and logs are left in `directory`; in the Redis of `redis_url`, if it is given,
-    nothing is left.
+    nothing is left. With a folder for a `report` the queue is archived and audited at the end.
 
     Raises:
         SettingsError: there is no redis-server, or the one of `redis_url` cannot be used.
         PartqError: a part that was to run did not.
     """
-    runtime = EmbeddedRuntime(parse_resources(RESOURCES), directory / "data", redis_url=redis_url)
+    declared = parse_resources(resources(is_audited=report is not None))
+    runtime = EmbeddedRuntime(declared, directory / "data", redis_url=redis_url)
     redis = "Redis, " if redis_url is None else ""
     with LiveView(console, event_count) as view:
         view.note(
@@ -138,7 +157,22 @@ async def run(
                 directory=directory,
             ) as stage,
         ):
-            return await _Run(runtime, stage, view, duration_s).go(source, event_count)
+            outcome = await _Run(runtime, stage, view, duration_s).go(source, event_count)
+            if report is None:
+                return outcome
+            view.note("archiving the queue with Spark, and auditing what the brokers did")
+            inspection = await inspect(
+                runtime.queue(QUEUE),
+                stage.progress.deliveries,
+                group=GROUP,
+                directory=directory,
+                report=report,
+                note=view.note,
+            )
+            differences = compare(outcome.verdict, inspection, GROUP)
+            return replace(
+                outcome, inspection=inspection, failures=(*outcome.failures, *differences)
+            )
 
 
 @asynccontextmanager
