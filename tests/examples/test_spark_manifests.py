@@ -91,3 +91,12 @@ def test_the_versions_are_those_of_the_image_and_the_project(application):
 def test_what_is_submitted_is_in_the_image(application):
     file = application["spec"]["mainApplicationFile"].removeprefix("local://")
     assert f" {file}\n" in (ROOT / "Dockerfile").read_text("utf-8")
+
+
+def test_the_image_has_everything_that_the_extra_names():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = {re.split(r"[>=<]", line)[0] for line in extras["optional-dependencies"]["spark"]}
+    pinned = re.findall(
+        r"^(\S+)==", (ROOT / "constraints-spark.txt").read_text("utf-8"), re.MULTILINE
+    )
+    assert wanted <= set(pinned)
