@@ -91,7 +91,7 @@ bench: ## the speed, beside the limit of the same Redis
 spark-versions: ## the data source's tests with the other versions of Spark; SPARK="4.0.0" for one
 	@scripts/setup.sh dev,embedded
 	@scripts/redis_for_tests.sh
-	@scripts/java_for_tests.sh
+	@scripts/java_for_spark.sh
 	@scripts/spark_versions.sh $(SPARK)
 
 clean: ## remove what make and the tools have made
