@@ -297,7 +297,7 @@ def clean_run(partitions: int = 4, steps: int = 150, seed: int = 1) -> list[Part
     made = []
     for index in range(partitions):
         groups = ("workers", "billing") if index == 0 else ("workers",)
-        partition = Partition(f"1.{index}", seed * 1_000 + index, groups)
+        partition = Partition(f"2.{index}", seed * 1_000 + index, groups)
         partition.run(steps)
         made.append(partition)
     return made

@@ -1,5 +1,6 @@
 """The audit: silent on what went well, and each fault that is planted is found, and only that."""
 
+import asyncio
 from collections import Counter
 
 import pytest
@@ -11,6 +12,7 @@ from partq.spark.pipeline.watch import StoppedError, Watch
 from tests.spark.audit.frames import write_archive
 from tests.spark.audit.model import clean_run
 from tests.spark.audit.plants import PLANTS, busy, plant_all
+from tests.spark.audit.real_run import COUNT, recorded_run
 
 # One run of the job lays out some hundred Spark jobs: on a busy machine that takes its time.
 pytestmark = pytest.mark.timeout(900)
@@ -40,13 +42,15 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def clean(folder):
-    """Runs of the model with random work, and one with all that the plants begin with."""
-    return [*clean_run(partitions=3, steps=250, seed=11), busy("1.9")]
+    """Runs and their records: of a real queue, of the model, and what the plants begin with."""
+    runs = [*clean_run(partitions=3, steps=250, seed=11), busy("2.9")]
+    recorded = [(run, run.rows) for run in asyncio.run(recorded_run())]
+    return recorded + [(run, run.rows()) for run in runs]
 
 
 @pytest.fixture(scope="module")
 def clean_report(spark, folder, clean):
-    root = write_archive(folder / "clean", [(run, run.rows()) for run in clean])
+    root = write_archive(folder / "clean", clean)
     return run_audit(spark, root, str(folder / "clean-report"), Watch())
 
 
@@ -70,16 +74,28 @@ def test_a_clean_run_gives_no_finding(clean_report):
     assert clean_report.verdict.text == CLEAN
 
 
+def test_a_real_run_is_part_of_what_is_clean(clean):
+    recorded = [rows for run, rows in clean if run.name.startswith("1.")]
+    kinds = Counter(row.kind for rows in recorded for row in rows)
+
+    assert (
+        sum(row.stop - row.first for rows in recorded for row in rows if row.kind == "publish")
+        == 3 * COUNT
+    )
+    assert kinds["claim"] > len(recorded)
+    assert kinds["pause"] > 0
+
+
 def test_everything_is_counted(clean, clean_report):
     totals = clean_report.verdict.totals
 
     assert totals.partitions == len(clean)
-    assert totals.published == totals.archived == sum(run.end for run in clean)
-    assert totals.records == sum(len(run.record) for run in clean)
+    assert totals.published == totals.archived == sum(run.end for run, _ in clean)
+    assert totals.records == sum(len(rows) for _, rows in clean)
 
 
 def test_each_duplicate_has_the_cause_that_it_was_sent_for(clean, clean_report):
-    expected = sum((duplicates_of(run) for run in clean), Counter())
+    expected = sum((duplicates_of(rows) for _, rows in clean), Counter())
 
     assert set(expected) == {"nack", "flow_lost", "forced_commit", "broker_change"}
     assert clean_report.verdict.by_cause() == expected
@@ -151,20 +167,17 @@ def test_verdict(found, text):
     assert verdict.is_clean == (text == "clean")
 
 
-def duplicates_of(run):
-    """Count what came again in a run, one offset after the other: slow, and plainly right."""
+def duplicates_of(rows):
+    """Count what came again in a record, one offset after the other: slow, and plainly right."""
     counts = Counter()
-    in_hand = {name: set() for name in run.groups}
-    for group in run.record:
-        for line in group.lines:
-            fields = line.fields
-            if line.kind == "release":
-                name = fields["group"]
-                in_hand[name] = {each for each in in_hand[name] if each < fields["first"]}
-            if line.kind == "deliver":
-                offsets = set(range(fields["first"], fields["stop"]))
-                again = len(offsets & in_hand[fields["group"]])
-                if again:
-                    counts[fields["cause"]] += again
-                in_hand[fields["group"]] |= offsets
+    in_hand = {}
+    for row in rows:
+        had = in_hand.setdefault(row.group, set())
+        if row.kind == "release":
+            in_hand[row.group] = {each for each in had if each < row.first}
+        if row.kind == "deliver":
+            offsets = set(range(row.first, row.stop))
+            if again := len(offsets & had):
+                counts[row.cause] += again
+            had |= offsets
     return counts
