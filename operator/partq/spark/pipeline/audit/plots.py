@@ -229,7 +229,7 @@ def _day(at_ms: float) -> float:
 
 
 def _times(axes: Axes) -> None:
-    locator = AutoDateLocator(tz=UTC, maxticks=8)
+    locator = AutoDateLocator(tz=UTC, minticks=3, maxticks=8)
     axes.xaxis.set_major_locator(locator)
     formats = ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S"]
     axes.xaxis.set_major_formatter(
