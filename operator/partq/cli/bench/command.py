@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,16 +11,16 @@ import click
 from partq.cli.bench import limit
 from partq.cli.bench.handoff.command import handoff
 from partq.cli.bench.limit import Plain
-from partq.cli.bench.measure import READERS, Load, Measured, Pids, measure
+from partq.cli.bench.measure import READERS, Load, Measured, measure
 from partq.cli.bench.packing import codecs
+from partq.cli.bench.processes import pids_of
 from partq.cli.bench.report import render, report
 from partq.cli.bench.resources import resources_of
 from partq.cli.bench.road import Queue
+from partq.cli.bench.spark_rates import spark
 from partq.cli.bench.workload import MIN_VALUE_BYTES
 from partq.client.producer import CODECS
-from partq.embedded.child import Child
 from partq.embedded.runtime import EmbeddedRuntime
-from partq.errors import InternalError
 
 _QUEUE, _GROUP = "bench", "readers"
 
@@ -36,6 +35,7 @@ each side does is in docs/benchmark.md.
   partq bench --messages 200000 --size 1000 --json bench.json
   partq bench handoff
   partq bench codecs
+  partq bench spark
 
 Exit status 1 when a message was lost or out of order.
 """
@@ -112,6 +112,7 @@ def bench(
 
 bench.add_command(handoff)
 bench.add_command(codecs)
+bench.add_command(spark)
 
 
 async def _run(
@@ -128,22 +129,6 @@ async def _run(
         plain = Plain.of(runtime.redis_url, load.partitions)
         found = await asyncio.to_thread(limit.settings, plain)
         measured = await asyncio.to_thread(
-            measure, load, queue, plain, _pids(runtime), lambda line: click.echo(line, err=True)
+            measure, load, queue, plain, pids_of(runtime), lambda line: click.echo(line, err=True)
         )
         return found, measured
-
-
-def _pids(runtime: EmbeddedRuntime) -> Pids:
-    """Return the processes that serve a queue."""
-    processes: dict[str, Sequence[Child]] = {
-        "brokers": runtime.brokers,
-        "coordinator": runtime.coordinators,
-        "redis": [runtime.redis],
-    }
-    pids = {
-        name: [child.pid for child in children if child.pid is not None]
-        for name, children in processes.items()
-    }
-    if not all(pids.values()):
-        raise InternalError(f"bench: processes have ended before the measurement: {pids}")
-    return pids

@@ -1,0 +1,71 @@
+"""What `partq bench spark` has Spark do: make rows, write them to a queue, read them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  as everybody names it
+
+from partq.errors import BadRequestError
+
+READ = ("key", "value", "partition", "offset", "publish_time")
+"""The columns that are read from both."""
+
+
+def make_rows(spark: SparkSession, events: Path, row_count: int, files: int, folder: Path) -> int:
+    """Write events as Parquet, repeated until there are enough, and return how many there are.
+
+    Args:
+        spark: to write with.
+        events: NDJSON, gzipped or not, each line with its `key`.
+        row_count: how many rows; rounded down to whole repeats of all events, at least one.
+        files: into how many files they go.
+        folder: for them; must not exist.
+
+    Raises:
+        BadRequestError: no line has a key.
+    """
+    lines = spark.read.text(str(events)).select(
+        F.get_json_object("value", "$.key").alias("key"), F.col("value").cast("binary")
+    )
+    lines = lines.where("key is not null").repartition(files, "key").cache()
+    count = lines.count()
+    if not count:
+        raise BadRequestError(f"{events}: expected lines of JSON with a field key, got none")
+    repeats = spark.range(max(1, row_count // count), numPartitions=1)
+    rows = lines.crossJoin(F.broadcast(repeats)).select(
+        "key",
+        "value",
+        # What a queue gives as well, so that both sides read columns of the same kinds.
+        F.lit("1.0").alias("partition"),
+        F.monotonically_increasing_id().alias("offset"),
+        F.current_timestamp().alias("publish_time"),
+    )
+    rows.write.parquet(str(folder))
+    lines.unpersist()
+    return spark.read.parquet(str(folder)).count()
+
+
+def write_queue(spark: SparkSession, folder: Path, options: Mapping[str, str]) -> None:
+    """Publish the rows of Parquet files to a queue."""
+    rows = spark.read.parquet(str(folder)).select("key", "value")
+    rows.write.format("partq").mode("append").options(**options).save()
+
+
+def read_queue(spark: SparkSession, options: Mapping[str, str]) -> None:
+    """Read a queue, all that it holds, and drop it."""
+    _drop(spark.read.format("partq").options(**options).load().select(*READ))
+
+
+def read_parquet(spark: SparkSession, folder: Path) -> None:
+    """Read the same rows from Parquet, and drop them."""
+    _drop(spark.read.parquet(str(folder)).select(*READ))
+
+
+def count_queue(spark: SparkSession, options: Mapping[str, str]) -> int:
+    """Return how many messages a queue holds."""
+    return spark.read.format("partq").options(**options).load().count()
+
+
+def _drop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
