@@ -154,9 +154,13 @@ async def _run(
         queue = runtime.queue(_QUEUE)
         servers = pids_of(runtime)
 
+        def in_thread(work: Callable[[], Any]) -> None:
+            job.enter_thread()
+            work()
+
         async def take(name: str, work: Callable[[], Any]) -> None:
             with _measured(found, name, servers):
-                await asyncio.to_thread(work)
+                await asyncio.to_thread(in_thread, work)
             last = found.turns[name][-1]
             _tell(f"{name}: {rows / last.seconds:,.0f} rows/s")
 

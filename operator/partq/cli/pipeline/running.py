@@ -123,6 +123,7 @@ def _in_thread(job: "Job", work: Callable[["Job"], T], received: _Received) -> T
 
     def run() -> None:
         try:
+            job.enter_thread()
             outcome.append(work(job))
         except BaseException as error:  # noqa: BLE001  raised again by who waits
             failure.append(error)

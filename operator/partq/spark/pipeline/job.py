@@ -29,6 +29,15 @@ class Job:
         spark.dataSource.register(PartqDataSource)
         return cls(spark, watch)
 
+    def enter_thread(self) -> None:
+        """Make the session that of this thread; without one Spark knows no data source to write to.
+
+        It is the thread's in the JVM that counts, and only that of the main thread has one.
+        """
+        jvm = self.spark._jvm
+        assert jvm is not None  # noqa: S101  a session that is not connected has none
+        jvm.SparkSession.setActiveSession(self.spark._jsparkSession)
+
     def stop(self) -> None:
         """Have the job end, and Spark's part of it at once; from any thread."""
         self.watch.stop()
