@@ -1,8 +1,9 @@
 """Which queue the options name, and how it is reached."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
 from partq.errors import BadRequestError
@@ -10,6 +11,8 @@ from partq.errors import BadRequestError
 CONNECTION_OPTIONS = ("url", "queue", "namespace", "token", "tokenFile", "caFile", "timeoutSeconds")
 DEFAULT_TIMEOUT_S = 30.0
 MAX_TIMEOUT_S = 3600.0
+FIRST_TIMEOUT_S = 10.0
+"""How long a query waits for brokers when it begins: somewhat longer than a failover takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +22,15 @@ class Connection:
     url: str
     queue: str
     namespace: str | None
-    given_token: str | None
+    given_token: str | None = field(repr=False)
     token_file: str | None
     ca_file: str | None
     timeout_s: float
     """For how long a partition that nobody serves is waited for, in seconds."""
+
+    def at_first(self) -> Self:
+        """Return it for the first call: a wrong address is told soon, a failover waited for."""
+        return replace(self, timeout_s=min(self.timeout_s, FIRST_TIMEOUT_S))
 
     def token(self) -> str | None:
         """Return the token; a file is read anew each time, so that it may be rotated.

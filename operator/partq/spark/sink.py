@@ -165,7 +165,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: boo
     if overwrite:
         raise BadRequestError("mode overwrite: a queue is only appended to; use mode('append')")
     sink = Sink(write_options(given, is_stream=False), write_columns(schema))
-    check_queue(sink.options.connection)
+    check_queue(sink.options.connection.at_first())
     return PartqWriter(sink)
 
 

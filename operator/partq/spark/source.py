@@ -37,7 +37,7 @@ class PartqDataSource(DataSource):
         with shown():
             self._pin = _pin_name()
             options = read_options(self.options, is_stream=None)
-            with LogThread(options.connection) as log:
+            with LogThread(options.connection.at_first()) as log:
                 Plan(log, options).check()
             return source_schema(with_headers=options.with_headers, names=options.columns)
 
