@@ -38,7 +38,8 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType, *, pin: str) -> None:
         self._options = options
         self._schema = schema
-        self._pin = pin
+        # What a group has not done with is kept for it; a pin would hold it for ten minutes more.
+        self._pin = None if options.start.everywhere == "group" else pin
         self._narrowing = Narrowing()
         self.pushFilters = _Taker(self._narrowing.take)  # type: ignore[method-assign]
 
@@ -51,7 +52,7 @@ class BatchReader(DataSourceReader):
             end = plan.end()
             begin = plan.start()
             ranges = self._narrowing.narrow(plan.ranges(begin, end), log)
-            if ranges:
+            if self._pin is not None and ranges:
                 log.hold(self._pin, {each.partition: each.kept_from for each in ranges})
             found = divide(
                 ranges,
