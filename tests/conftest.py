@@ -3,6 +3,7 @@
 import signal
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -42,3 +43,16 @@ async def store(redis_server: RedisServer, key_prefix: str) -> AsyncIterator[Sto
     store = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=30.0)
     yield store
     await store.close()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give all tests with Spark to one worker, which starts one Java; the others go by file."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class SparkTogether(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "tests/spark" if file.startswith("tests/spark/") else file
+
+    return SparkTogether(config, log)

@@ -14,7 +14,9 @@ PATH = "/v1/queues/orders/partitions/{}/entries"
 
 @pytest.fixture
 async def producer(running, peers):
-    return await peers.open_producer(running)
+    producer = await peers.open_producer(running)
+    yield producer
+    await producer.close()
 
 
 @pytest.fixture

@@ -218,12 +218,13 @@ class OwnRedis:
         self.server.start(self.data_dir)
 
     def back_up(self):
-        shutil.copytree(self.data_dir / "appendonlydir", self.data_dir.parent / "copy")
+        # The append-only file is a folder from Redis 7 on.
+        shutil.copytree(self.data_dir, self.data_dir.parent / "copy")
 
     def roll_back(self):
         self.server.kill()
-        shutil.rmtree(self.data_dir / "appendonlydir")
-        shutil.copytree(self.data_dir.parent / "copy", self.data_dir / "appendonlydir")
+        shutil.rmtree(self.data_dir)
+        shutil.copytree(self.data_dir.parent / "copy", self.data_dir)
         self.server.start(self.data_dir)
 
 

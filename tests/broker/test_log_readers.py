@@ -27,7 +27,9 @@ from partq.wire import batch
 
 @pytest.fixture
 async def producer(running, peers):
-    return await peers.open_producer(running)
+    producer = await peers.open_producer(running)
+    yield producer
+    await producer.close()
 
 
 @pytest.fixture
@@ -211,6 +213,7 @@ async def test_a_partition_that_moves_is_read_on_where_it_is(
     ends = await reader.positions("latest")
     assert ends[partition].offset == 4
     assert await reader.commit("workers", ends) == {p: e.offset for p, e in ends.items()}
+    await at_other.close()
 
 
 async def test_all_owners_are_asked_for_the_numbers_of_a_producer(
@@ -304,6 +307,7 @@ async def test_too_many_pins_are_refused_at_once(open_reader, partition):
 async def test_a_member_that_is_connected_is_told_of(scene, reader, partition):
     with pytest.raises(ConflictError, match="member m of workers is connected"):
         await reader.commit("workers", await reader.positions("latest"))
+    await scene.producer.close()
 
 
 async def test_a_stop_of_another_history_is_noticed(running, producer, reader, partition):

@@ -12,7 +12,9 @@ CURSORS = "/v1/queues/orders/groups/workers/cursors"
 
 @pytest.fixture
 async def producer(running, peers):
-    return await peers.open_producer(running)
+    producer = await peers.open_producer(running)
+    yield producer
+    await producer.close()
 
 
 @pytest.fixture
