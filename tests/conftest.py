@@ -50,7 +50,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give all tests with Spark to one worker, which starts one Java; the others go by file."""
     from xdist.scheduler import LoadFileScheduling
 
-    class SparkTogether(LoadFileScheduling):
+    class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist ships no types
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
             return "tests/spark" if file.startswith("tests/spark/") else file
