@@ -12,7 +12,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     # Small jobs, each run once: what a better compiler would gain costs more than it brings.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
 }
 
