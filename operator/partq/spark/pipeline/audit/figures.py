@@ -11,7 +11,7 @@ from partq.spark.pipeline.audit.verdict import Totals
 
 MAX_FINDINGS = 200
 MAX_HANDOFFS = 20
-MAX_LANES = 24
+MAX_LANES = 32
 MAX_SPELLS = 2_000
 MAX_PAUSES = 10_000
 BUCKETS = 160
@@ -55,7 +55,7 @@ class Figures:
     pace: Pace
     spells: Sequence[Spell]
     lanes: int
-    """Partitions of groups in all; `spells` has the first `MAX_LANES` at most."""
+    """Partitions that a member of a group has held; `spells` has the first `MAX_LANES` at most."""
     claims: Sequence[tuple[int, str]]
     """When a broker claimed a partition again, and which broker."""
     pauses: Sequence[Pause]
@@ -66,7 +66,9 @@ class Figures:
 
 def draw_figures(evidence: Evidence, findings: DataFrame, totals: Totals) -> Figures:
     """Take from the evidence what the page shows."""
-    lanes = evidence.lines.where("group != ''").select("partition", "group").distinct()
+    # A group that only moves its cursor, an archive's say, holds no partition.
+    held = evidence.lines.where("kind in ('bind', 'commit') and holder != ''")
+    lanes = held.select("partition", "group").distinct()
     names = [(row["partition"], row["group"]) for row in lanes.limit(10_000).collect()]
     names.sort(key=lambda lane: (lane[1], *map(int, lane[0].split("."))))
     committed = evidence.handoffs.where("outcome = 'commit' and paused_ms is not null")

@@ -177,7 +177,7 @@ def _slowest(figures: Figures) -> str:
         *("partition", "group", "from → to", "paused at", "ms", "forced by", "cut"),
         "keys on both sides",
     )
-    return _section("The longest pauses", _details(_table(names, rows, 4)))
+    return _section("The longest pauses", _table(names, rows, 4))
 
 
 def _left_out(figures: Figures) -> str:

@@ -198,7 +198,7 @@ def pauses(lengths: Sequence[Pause]) -> str:
             bins=edges,
             stacked=True,
             color=[SERIES[2], SERIES[1]],
-            label=["graceful", "forced"],
+            label=[f"graceful: {len(graceful):,}", f"forced: {len(forced):,}"],
             rwidth=0.92,
         )
         axes.set_xscale("log")
@@ -208,7 +208,7 @@ def pauses(lengths: Sequence[Pause]) -> str:
         axes.set_ylabel("handoffs")
         axes.set_xlabel("pause of the partition")
         axes.grid(visible=False, axis="x")
-        axes.legend(loc="upper right")
+        figure.legend(loc="outside upper left", ncols=2, handlelength=1, handleheight=1)
 
     title = f"Pauses of {len(graceful)} graceful and {len(forced)} forced handoffs"
     return _svg("pauses", title, 2.8, draw, 4.7)
