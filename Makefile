@@ -19,6 +19,8 @@ KEEP ?=
 export KEEP
 COMMA := ,
 WITH_SPARK := $(filter --with-spark,$(ARGS))
+# Where an image sets it, each of the hundreds of processes here would compile all of partq anew.
+unexport PYTHONDONTWRITEBYTECODE
 ifdef PYTHON
 export PYTHON
 endif
