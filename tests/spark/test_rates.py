@@ -1,12 +1,19 @@
-"""What `partq bench spark` measures: the rows it makes, and the page that it prints."""
+"""What `partq bench spark` measures: what it has Spark do, its page, and how it judges."""
 
 import gzip
 
 import pytest
 
-from partq.cli.bench.spark_rates import Found, Turn, render
-from partq.errors import BadRequestError
+from partq.cli.bench.spark_figures import SIDES, WITHOUT_QUEUE, Found, Turn, render
+from partq.cli.bench.spark_rates import require_clean
+from partq.errors import BadRequestError, InternalError
 from partq.spark import rates
+from partq.spark.pipeline.access import QueueAccess
+from partq.spark.pipeline.archive_files import read_archive, read_audit
+from partq.spark.pipeline.audit.verdict import Found as Finding
+from partq.spark.pipeline.audit.verdict import Totals, Verdict
+from partq.spark.pipeline.job import Job
+from partq.spark.pipeline.watch import Watch
 from tests.spark.live_queue import live_queue
 
 
@@ -27,6 +34,20 @@ def test_rows_are_events_repeated_and_reach_the_queue(spark, events, tmp_path):
     rates.read_parquet(spark, tmp_path / "rows")
 
 
+def test_a_queue_is_archived_with_its_audit_record(spark, tmp_path):
+    with live_queue(partitions=2, groups=["archive"], spec={"audit": True}) as queue:
+        queue.publish(range(60))
+        broker = queue.broker
+        access = QueueAccess(broker.url, queue.name, "default", broker.tokens.admin)
+        records = rates.archive_queue(Job(spark, Watch()), access, "archive", tmp_path / "archive")
+
+    root = str(tmp_path / "archive")
+    published = read_audit(spark, root).where("kind = 'publish'").collect()
+    assert sum(row.stop - row.first for row in published) == 60
+    assert read_archive(spark, root).count() == 60
+    assert records == read_audit(spark, root).count()
+
+
 def test_input_without_keys_is_refused(spark, tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text("no event\n", encoding="utf-8")
@@ -36,13 +57,49 @@ def test_input_without_keys_is_refused(spark, tmp_path):
 
 def test_rates_are_medians_and_count_all_cpu_time():
     parts = {"client": 3.0, "brokers": 1.0, "redis": 1.0}
-    found = Found(1000)
-    for name in ("spark_write", "spark_read", "parquet_read", "client_read"):
-        found.turns[name] = [Turn(seconds, parts) for seconds in (1.0, 2.0, 50.0)]
-    found.turns["parquet_read"] = [Turn(1.0, parts)]
-    report = {"rows": 1000, "partitions": 3, "brokers": 1, "cpu_count": 2, **found.rates()}
+    found = Found(1000, records=50)
+    for name in SIDES:
+        spent = {"client": 3.0} if name in WITHOUT_QUEUE else parts
+        found.turns[name] = [Turn(seconds, spent) for seconds in (1.0, 2.0, 50.0)]
+    found.turns["parquet_read"] = [Turn(1.0, {"client": 3.0})]
+    report = {
+        "rows": 1000, "records": 50, "partitions": 3, "brokers": 1, "cpu_count": 2,
+        "verdict": "clean", **found.rates(),
+    }  # fmt: skip
 
     assert report["spark_read"]["rows_per_s"] == 500
     assert report["spark_read"]["rows_per_cpu_s"] == 200
     assert report["spark_read"]["cpu_s_per_million"]["client"] == 3000.0
-    assert "at 0.50 of Parquet's rate, and 1.00 of the consumer's" in render(report)
+    assert report["audit"]["rows_per_cpu_s"] == 333
+    assert report["audit"]["records_per_s"] == 25
+    assert "records_per_s" not in report["client_read"]
+    page = render(report)
+    assert "at 0.50 of Parquet's rate, and 1.00 of the consumer's" in page
+    assert "25 records/s are archived, 25 audited; its verdict: clean" in page
+    assert all(title in page for title in SIDES.values())
+
+
+def verdict(*found, **changed):
+    counts = {"published": 9, "delivered": 9, "acknowledged": 9, "archived": 9, **changed}
+    totals = Totals(
+        partitions=1, records=1, dead_lettered=0, expired=0, from_ms=0, until_ms=1, **counts
+    )
+    return Verdict(totals=totals, found=found)
+
+
+def test_a_clean_audit_of_every_row_passes():
+    require_clean(verdict(Finding("log", "archive_behind", "warning", 1)), 9)
+
+
+@pytest.mark.parametrize(
+    ("judged", "message"),
+    [
+        (verdict(Finding("loss", "lost", "fault", 2)), "verdict is faults found: lost 2"),
+        (verdict(Finding("chain", "missing_range", "fault", 1)), "incomplete: missing_range 1"),
+        (verdict(acknowledged=8), "'acknowledged': 8.*expected 9 of each"),
+        (verdict(archived=None), "'archived': None.*expected 9 of each"),
+    ],
+)
+def test_a_bench_whose_audit_is_not_clean_fails(judged, message):
+    with pytest.raises(InternalError, match=message):
+        require_clean(judged, 9)

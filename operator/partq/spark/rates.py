@@ -1,5 +1,6 @@
-"""What `partq bench spark` has Spark do: make rows, write them to a queue, read them."""
+"""What `partq bench spark` has Spark do: make rows, write, read, archive and audit them."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,6 +8,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 
 from partq.errors import BadRequestError
+from partq.spark.pipeline.access import QueueAccess
+from partq.spark.pipeline.archive import Archiver, ArchiveSettings
+from partq.spark.pipeline.archive_log import ArchiveLog
+from partq.spark.pipeline.audit.job import run_audit
+from partq.spark.pipeline.audit.verdict import Verdict
+from partq.spark.pipeline.audit_feed import AuditFeed
+from partq.spark.pipeline.feeds import MessageFeed
+from partq.spark.pipeline.files import open_files
+from partq.spark.pipeline.job import Job
 
 READ = ("key", "value", "partition", "offset", "publish_time")
 """The columns that are read from both."""
@@ -65,6 +75,34 @@ def read_parquet(spark: SparkSession, folder: Path) -> None:
 def count_queue(spark: SparkSession, options: Mapping[str, str]) -> int:
     """Return how many messages a queue holds."""
     return spark.read.format("partq").options(**options).load().count()
+
+
+def archive_queue(job: Job, access: QueueAccess, group: str, root: Path) -> int:
+    """Archive a queue and its audit record, as `partq pipeline archive` does.
+
+    Args:
+        job: to run in.
+        access: with an administrator's token.
+        group: of the archive alone.
+        root: of the archive.
+
+    Returns:
+        how many records its audit record has.
+    """
+    archive = ArchiveLog.open_for(open_files(job.spark, str(root)), access.identity())
+    done = Archiver(
+        job,
+        archive,
+        [AuditFeed(access), MessageFeed(access, group)],
+        ArchiveSettings(),
+        now_ms=lambda: time.time_ns() // 1_000_000,
+    ).run()
+    return done.rows["audit"]
+
+
+def audit_archive(job: Job, root: Path, report: Path) -> Verdict:
+    """Audit an archive, report and all, as `partq pipeline audit` does."""
+    return run_audit(job.spark, str(root), str(report), job.watch).verdict
 
 
 def _drop(frame: DataFrame) -> None:

@@ -8,13 +8,13 @@ import yaml
 from partq.resources import API_VERSION, Resources, parse_resources
 
 
-def resources_of(queue: str, spec: Mapping[str, Any], group: str) -> Resources:
-    """Return a queue of this spec with one group."""
+def resources_of(queue: str, spec: Mapping[str, Any], *groups: str) -> Resources:
+    """Return a queue of this spec with these groups."""
     return parse_resources(
         yaml.safe_dump_all(
             [
                 _resource("PartitionedQueue", queue, spec),
-                _resource("ConsumerGroup", group, {"queue": queue}),
+                *(_resource("ConsumerGroup", group, {"queue": queue}) for group in groups),
             ]
         )
     )

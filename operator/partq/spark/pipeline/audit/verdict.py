@@ -79,8 +79,8 @@ class Verdict:
     @property
     def text(self) -> str:
         """`clean`, `faults found` or `incomplete`."""
-        faults = {each.what for each in self.found if each.severity == FAULT}
-        if faults - INCOMPLETE_KINDS:
+        faults = self.faults()
+        if faults.keys() - INCOMPLETE_KINDS:
             return FAULTS_FOUND
         return INCOMPLETE if faults else CLEAN
 
@@ -88,6 +88,10 @@ class Verdict:
     def is_clean(self) -> bool:
         """Whether everything was judged, and nothing is wrong."""
         return self.text == CLEAN
+
+    def faults(self) -> Mapping[str, int]:
+        """Return how many faults there are of each kind."""
+        return {each.what: each.count for each in self.found if each.severity == FAULT}
 
     def count(self, severity: str) -> int:
         """Return how many findings there are of a severity."""
