@@ -1,11 +1,17 @@
 """The schemas of Kubernetes's own kinds, of every version that the package has, from 1.25 on."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import kubernetes_validate
 import pytest
+from kubernetes_validate import utils
 from kubernetes_validate.utils import all_versions
+
+# Else a megabyte of definitions is parsed anew for each object that is looked at. Those of one or
+# two versions are kept at a time.
+utils.schema_contents = lru_cache(maxsize=32)(utils.schema_contents)
 
 
 def _minor(text: str) -> tuple[int, int]:
