@@ -6,9 +6,11 @@
 #                                                       Spark one of Debian's, with Java in its archive
 ARG BASE=python:3.12-slim-bookworm
 
-# What partq depends on has a layer of its own: that changes seldom, and is most of what is built,
-# pulled and kept. pip stays outside: nothing installs packages where partq runs. pip makes byte code,
-# with which a broker is up a second earlier; that of Kubernetes' models is not used, and large.
+# What partq depends on has stages and layers of its own: that changes seldom, and is most of what is
+# built, pulled and kept. Stages whose names end in `dependencies` have nothing of partq's own code.
+#
+# pip stays outside: nothing installs packages where partq runs. pip makes byte code, with which a
+# broker is up a second earlier; that of Kubernetes' models is not used, and large.
 FROM ${BASE} AS dependencies
 WORKDIR /src
 COPY constraints.txt ./
@@ -19,15 +21,17 @@ RUN python3 -m venv /opt/pip \
     && find /opt/partq -depth \( -name tests -o -path "*/kubernetes/*/__pycache__" \) -type d \
        -exec rm -rf {} +
 
-FROM dependencies AS build
-COPY pyproject.toml README.md LICENSE ./
-COPY operator ./operator
-# To another root, so that it can be copied alone.
-RUN /opt/pip/bin/pip --python /opt/partq/bin/python3 install --root /added \
-       --no-cache-dir --constraint constraints.txt ".[operator,broker,cli]"
+# The root file system may be read-only: nothing is written there, byte code neither. USER, because
+# kopf asks for the user's name, and the id that the pod runs as has none in /etc/passwd.
+FROM ${BASE} AS run-dependencies
+COPY --from=dependencies /opt/partq /opt/partq
+ENV PATH=/opt/partq/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    USER=partq
 
-# Spark, in the same way: pyspark is all of it, Java's part too. Its examples are not used.
-FROM dependencies AS spark-dependencies
+# Spark: pyspark is all of it, Java's part too. Its examples are not used.
+FROM dependencies AS spark-packages
 COPY constraints-spark.txt ./
 RUN /opt/pip/bin/pip --python /opt/partq/bin/python3 install --root /added \
        --no-cache-dir --requirement constraints-spark.txt \
@@ -35,33 +39,36 @@ RUN /opt/pip/bin/pip --python /opt/partq/bin/python3 install --root /added \
     && rm -rf pyspark/data pyspark/examples pyarrow/include \
     && find . -depth -name tests -type d -exec rm -rf {} +
 
-FROM ${BASE} AS java-dependencies
 # The folder: minimal images lack it, and Java's package does not expect that. The user: Hadoop's
-# libraries, which Spark reads files with, ask for the name of the one they run as.
+# libraries, which Spark reads files with, ask for the name of the one they run as. The links: where
+# Spark looks for itself, and mounts its settings into pods.
+FROM run-dependencies AS spark-dependencies
 RUN mkdir -p /usr/share/man/man1 \
     && apt-get update \
     && apt-get install --yes --no-install-recommends default-jre-headless tini \
     && apt-get clean && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 65532 --user-group --no-create-home --home-dir /tmp --shell /usr/sbin/nologin partq
-
-FROM java-dependencies AS spark
-COPY --from=dependencies /opt/partq /opt/partq
-COPY --from=spark-dependencies /added/opt/partq /opt/partq
-# Where Spark looks for itself, and mounts its settings into pods.
+COPY --from=spark-packages /added/opt/partq /opt/partq
 RUN mkdir -p /opt/spark/conf /opt/spark/pod-template \
     && ln -s /opt/partq/lib/python3*/site-packages/pyspark/bin \
              /opt/partq/lib/python3*/site-packages/pyspark/jars \
              /opt/partq/lib/python3*/site-packages/pyspark/python \
              /opt/partq/lib/python3*/site-packages/pyspark/sbin /opt/spark/
-COPY --from=build /added/opt/partq /opt/partq
-COPY image/pipeline.py /opt/partq/pipeline.py
 ENV JAVA_HOME=/usr/lib/jvm/default-java \
-    SPARK_HOME=/opt/spark \
-    PATH=/opt/partq/bin:$PATH \
+    MPLCONFIGDIR=/tmp/matplotlib \
     PYSPARK_PYTHON=/opt/partq/bin/python3 \
-    PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONUNBUFFERED=1 \
-    USER=partq
+    SPARK_HOME=/opt/spark
+
+FROM dependencies AS build
+COPY pyproject.toml README.md LICENSE ./
+COPY operator ./operator
+# To another root, so that it can be copied alone.
+RUN /opt/pip/bin/pip --python /opt/partq/bin/python3 install --root /added \
+       --no-cache-dir --constraint constraints.txt ".[operator,broker,cli]"
+
+FROM spark-dependencies AS spark
+COPY --from=build /added/opt/partq /opt/partq
+COPY scripts/pipeline.py /opt/partq/pipeline.py
 USER 65532:65532
 # Of a read-only file system this is the one place to write to: mount a volume at /tmp.
 WORKDIR /tmp
@@ -69,15 +76,8 @@ ENTRYPOINT ["tini", "-s", "--", "python3", "-P", "-m", "partq.spark.container"]
 CMD ["--help"]
 
 # The last one is what is built unless another is asked for.
-FROM ${BASE}
-COPY --from=dependencies /opt/partq /opt/partq
+FROM run-dependencies
 COPY --from=build /added/opt/partq /opt/partq
-# The root file system may be read-only: nothing is written there, byte code neither. USER, because
-# kopf asks for the user's name, and the id that the pod runs as has none in /etc/passwd.
-ENV PATH=/opt/partq/bin:$PATH \
-    PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONUNBUFFERED=1 \
-    USER=partq
 USER 65532:65532
 EXPOSE 7411
 ENTRYPOINT ["partq"]

@@ -65,7 +65,7 @@ check: ## formatting, lint, types, import rules
 	@scripts/setup.sh dev,embedded
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy operator/partq operator/pyspark_partq.py tests e2e
+	@$(BIN)/mypy operator/partq operator/pyspark_partq.py scripts tests e2e
 	@$(BIN)/lint-imports
 
 format: ## repair formatting and what lint can repair

@@ -22,8 +22,10 @@ from e2e.cluster import (
     volumes,
 )
 from e2e.cluster.commands import run, run_long, wait_for
+from e2e.cluster.dockerfile import Dockerfile
 from e2e.cluster.machine import Machine
 
+CHECKOUT = Path(__file__).parents[1]
 CAN_UNSHARE = os.geteuid() == 0 and all(shutil.which(name) for name in ("unshare", "nsenter", "ip"))
 
 
@@ -121,19 +123,83 @@ def test_what_is_mounted_in_a_folder_is_found_the_innermost_first():
     assert found == ["/cache/a/root/proc", "/cache/a/root", "/cache/a"]
 
 
-def test_stages_that_take_long_are_kept_by_name_those_of_spark_for_spark_alone():
-    dockerfile = (Path(__file__).parents[1] / "Dockerfile").read_text(encoding="utf-8")
-    assert images.lasting_stages(dockerfile, None) == ["dependencies"]
-    for_spark = images.lasting_stages(dockerfile, images.SPARK)
-    assert for_spark == ["dependencies", "spark-dependencies", "java-dependencies"]
-    assert images.lasting_stages("FROM scratch\nCOPY a /a\n", None) == []
+def project_s_dockerfile():
+    return Dockerfile((CHECKOUT / "Dockerfile").read_text(encoding="utf-8"))
+
+
+def test_stages_of_dependencies_last_those_of_spark_for_spark_alone():
+    for_partq = ["dependencies", "run-dependencies"]
+    assert sorted(project_s_dockerfile().lasting(None)) == for_partq
+    for_spark = project_s_dockerfile().lasting(images.SPARK)
+    assert sorted(for_spark) == [*for_partq, "spark-dependencies"]
+    assert Dockerfile("FROM scratch\nCOPY a /a\n").lasting(None) == []
+
+
+@pytest.mark.parametrize("stage", ["dependencies", "run-dependencies", "spark-dependencies"])
+def test_what_lasts_has_nothing_of_the_project_s_own_code(stage):
+    text = project_s_dockerfile().text(stage, {})
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
+    assert copied
+    assert set(copied) <= {"constraints.txt", "constraints-spark.txt"}
 
 
 def test_the_image_that_is_built_unasked_has_nothing_of_spark():
-    dockerfile = (Path(__file__).parents[1] / "Dockerfile").read_text(encoding="utf-8")
-    last = dockerfile[dockerfile.rindex("\nFROM ") :]
-    assert last.startswith("\nFROM ${BASE}\n")
-    assert set(re.findall(r"--from=(\S+)", last)) == {"dependencies", "build"}
+    text = project_s_dockerfile().text(None, {})
+    assert set(re.findall(r" AS (\S+)", text)) == {"dependencies", "run-dependencies", "build"}
+    assert "spark" not in text
+
+
+STAGES = """\
+ARG BASE=debian
+# The first.
+FROM ${BASE} AS dependencies
+COPY one two/ /
+FROM dependencies AS build
+COPY code /
+FROM ${BASE} AS other
+RUN other \\
+    things
+FROM dependencies
+COPY --from=build /a /b
+"""
+
+
+@pytest.fixture
+def context(tmp_path):
+    (tmp_path / "two").mkdir()
+    for file in ("one", "two/a", "code", "Dockerfile"):
+        (tmp_path / file).write_text(file)
+    return tmp_path
+
+
+def test_what_was_built_before_is_taken_and_what_is_not_needed_left_out():
+    assert Dockerfile(STAGES).text(None, {"dependencies": "kept:1", "build": "kept:2"}) == (
+        "ARG BASE=debian\nFROM kept:1\nCOPY --from=kept:2 /a /b\n"
+    )
+    assert Dockerfile(STAGES).text("other", {}).splitlines() == [
+        *("ARG BASE=debian", "FROM ${BASE} AS other", "RUN other     things")
+    ]
+
+
+def test_a_stage_keeps_its_key_until_something_that_it_is_built_from_changes(context):
+    def key():
+        return Dockerfile(stages).key("dependencies", context, base)
+
+    stages, base = STAGES, "id-1"
+    keys = [key()]
+    (context / "code").write_text("changed")
+    stages = STAGES.replace("# The first.", "# Another comment.").replace("things", "changed")
+    assert key() == keys[0]
+    for file in ("one", "two/a"):
+        (context / file).write_text("changed")
+        keys.append(key())
+    (context / "two" / "new").touch()
+    keys.append(key())
+    base = "id-2"
+    keys.append(key())
+    stages = STAGES.replace("COPY one two/ /", "COPY one two/ /there")
+    keys.append(key())
+    assert len(set(keys)) == len(keys)
 
 
 LISTING = """\

@@ -10,6 +10,7 @@ from pathlib import Path
 from e2e.cluster import debian, pip_settings
 from e2e.cluster.commands import alone_in, run, run_long, say
 from e2e.cluster.configuration import PAUSE_IMAGE
+from e2e.cluster.dockerfile import Dockerfile
 
 _BASE = "localhost/base:bookworm"
 _BASE_PACKAGES = "python3,python3-venv,ca-certificates"
@@ -17,8 +18,8 @@ _PACKAGES = ("buildah", "debootstrap")
 _TIMEOUT_S = 900.0
 _MAX_LAYERS = 100  # about 3 GB
 _SCRATCH = "scratch-"
-_STAGE = re.compile(r"^FROM .* AS (?P<name>\S+)$", re.MULTILINE)
-_DEPENDENCIES = "dependencies"
+_KEPT = 3
+"""So many builds of a lasting stage stay: this checkout's, the release's before, a branch's."""
 SPARK = "spark"
 """The stage of the Dockerfile that is the image for Spark; the other image is the last one."""
 _USELESS = (
@@ -37,17 +38,6 @@ def full_name(name: str) -> str:
         return f"docker.io/library/{name}"
     is_host = "." in host or ":" in host or host == "localhost"
     return name if is_host else f"docker.io/{name}"
-
-
-def lasting_stages(dockerfile: str, target: str | None) -> list[str]:
-    """Return the stages to be kept by a name: those that take most of the time and change seldom.
-
-    Their names end in `dependencies`; those of Spark are only for the stage of Spark.
-    """
-    stages = [match["name"] for match in _STAGE.finditer(dockerfile)]
-    if target is None:
-        return [name for name in stages if name == _DEPENDENCIES]
-    return [name for name in stages if name.endswith(_DEPENDENCIES)]
 
 
 def mounts_below(folder: Path, mounts: str) -> list[str]:
@@ -102,12 +92,23 @@ class Builder:
             self._make_base()
             say(f"building {name}")
             volumes = pip_settings.mounts(scratch)
-            base, dockerfile = f"BASE={_BASE}", context / "Dockerfile"
-            for each in lasting_stages(dockerfile.read_text(encoding="utf-8"), stage):
-                # With a name it outlives the layers that are removed when there are many.
-                kept = f"localhost/{each}"
-                self._build(context, dockerfile, kept, base=base, volumes=volumes, target=each)
-            self._build(context, dockerfile, name, base=base, volumes=volumes, target=stage)
+            content = Dockerfile((context / "Dockerfile").read_text(encoding="utf-8"))
+            base = self._id(_BASE)
+            images: dict[str, str] = {}
+
+            def build(image: str, target: str | None) -> None:
+                # Not by `--target`: that looks at all stages before it, and copies what they copy.
+                dockerfile = scratch / "Dockerfile"
+                dockerfile.write_text(content.text(target, images), encoding="utf-8")
+                self._build(context, dockerfile, image, base=f"BASE={_BASE}", volumes=volumes)
+
+            for each in content.lasting(stage):
+                image = f"localhost/{each}:{content.key(each, context, base)}"
+                if not self._id(image):
+                    build(image, each)
+                    self._forget_old(each)
+                images[each] = image
+            build(name, stage)
             return self._archive(name)
 
     def redis(self, name: str) -> Path:
@@ -152,7 +153,6 @@ class Builder:
         *,
         base: str | None = None,
         volumes: Sequence[str] = (),
-        target: str | None = None,
     ) -> None:
         """Build an image; what did not change since the last time is taken from there.
 
@@ -164,12 +164,17 @@ class Builder:
         arguments = [f"--volume={volume}" for volume in volumes]
         if base is not None:
             arguments.append(f"--build-arg={base}")
-        if target is not None:
-            arguments.append(f"--target={target}")
         self._buildah(
             *("bud", "--quiet", "--layers", "--isolation=chroot", "--network=host", "--pull-never"),
             *(f"--file={dockerfile}", f"--tag={full_name(name)}", *arguments, str(context)),
         )
+
+    def _forget_old(self, stage: str) -> None:
+        """Remove the builds of a lasting stage but for the last few; those in use stay."""
+        these = f"--filter=reference=localhost/{stage}"
+        listed = self._buildah("images", "--quiet", "--no-trunc", these)
+        for old in listed.split()[_KEPT:]:
+            self._buildah("rmi", old, check=False)
 
     def _archive(self, name: str) -> Path:
         """Return a docker archive of an image; made if that of this very image is not there."""
