@@ -82,19 +82,22 @@ def archive(
         raise SettingsError(
             "--group is not given (PARTQ_GROUP); name a consumer group that is the archive's alone"
         )
-    connection = connect("consume" if audit is False else "admin")
+    # Only here: `--help` needs no Spark.
+    from partq.spark.pipeline.audit_feed import AuditFeed
+
+    access = access_of(connect("consume" if audit is False else "admin"))
+    record = AuditFeed(access)
+    # Before Spark starts: a token that is not enough is said at once.
+    has_record = record.has_record() if audit is None else audit
 
     def work(job: "Job") -> "Archived":
         from partq.spark.pipeline.archive import Archiver, ArchiveSettings
         from partq.spark.pipeline.archive_log import ArchiveLog
-        from partq.spark.pipeline.audit_feed import AuditFeed
         from partq.spark.pipeline.feeds import Feed, MessageFeed
         from partq.spark.pipeline.files import open_files
 
-        access = access_of(connection)
         feeds: list[Feed] = [MessageFeed(access, group)]
-        record = AuditFeed(access)
-        if audit or (audit is None and record.has_record()):
+        if has_record:
             feeds.insert(0, record)
         return Archiver(
             job,
