@@ -96,6 +96,7 @@ def archiving(
         stage.eventually(lambda: has_ended(stage), "the end of the Job", JOB_S)
         lines = stage.kubectl("logs", f"job/{JOB}").splitlines()
         # Beside the result are the lines of progress, in any order.
+        printed: dict[str, Any]
         (printed,) = (json.loads(line) for line in lines if line.startswith("{"))
         return printed
 
