@@ -45,14 +45,40 @@ async def store(redis_server: RedisServer, key_prefix: str) -> AsyncIterator[Sto
     await store.close()
 
 
+SLOW = (
+    "tests/spark/",
+    "tests/kube/api_server/",
+    "tests/cli/test_d",
+    "tests/simulate/",
+    "tests/faults/",
+    "tests/embedded/",
+    "tests/test_chaos.py",
+)
+"""Where a file takes long, the longest first: begun last, it would keep one worker busy alone."""
+TOGETHER = ("tests/spark/", "tests/kube/api_server/")
+"""What one worker runs, for it starts one Java, or one API server with its etcd."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all tests with Spark to one worker, which starts one Java; the others go by file."""
+    """Give what stands under `TOGETHER` to one worker each; the others go by file, `SLOW` first."""
     from xdist.scheduler import LoadFileScheduling
 
-    class SparkTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist ships no types
-        def _split_scope(self, nodeid: str) -> str:
-            file = super()._split_scope(nodeid)
-            return "tests/spark" if file.startswith("tests/spark/") else file
+    config.option.loadscopereorder = False  # it would be by the number of tests
 
-    return SparkTogether(config, log)
+    class FoldersTogether(LoadFileScheduling):  # type: ignore[misc]  # xdist ships no types
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+    return FoldersTogether(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes long first; files stay whole and in their order."""
+    items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def _rank(node: str) -> int:
+    return next((at for at, begin in enumerate(SLOW) if node.startswith(begin)), len(SLOW))

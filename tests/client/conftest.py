@@ -9,7 +9,7 @@ from aiohttp import WSMsgType, web
 
 from partq.core.model import PartitionId
 from partq.wire import batch, frames
-from tests.client.member import Member
+from tests.client.member import LEASE_MS, Member
 
 WAIT_S = 10.0
 
@@ -104,7 +104,7 @@ class Peer:
         self.brokers = {"broker-0": self.url}
         return runner
 
-    async def producer(self, *, max_in_flight: int = 5, lease_ms: int = 3000) -> Connection:
+    async def producer(self, *, max_in_flight: int = 5, lease_ms: int = LEASE_MS) -> Connection:
         """Take the next connection of a producer and welcome it."""
         connection = await self.raw_producer()
         welcome = frames.ProducerWelcome("broker-0", lease_ms, 10_000, max_in_flight)
@@ -118,7 +118,7 @@ class Peer:
         connection.first = await connection.next(frames.ProducerHello)
         return connection
 
-    async def flow(self, *, lease_ms: int = 3000) -> Connection:
+    async def flow(self, *, lease_ms: int = LEASE_MS) -> Connection:
         """Take the next flow and bind it."""
         connection = await self.raw_flow()
         await connection.send(frames.Bound("broker-0", 1, lease_ms))

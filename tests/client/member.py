@@ -7,6 +7,8 @@ from partq.wire import frames
 
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
 WAIT_S = 10.0
+LEASE_MS = 60_000
+"""So long that none runs out unasked, however long the machine lets a test wait."""
 
 
 class Member:
@@ -52,7 +54,7 @@ def deliver(start, stop, token=(5, 9), *, partition=0, delivery=0, cause=0):
     )
 
 
-async def bound(peer, stored_batch, *contents, lease_ms=3000):
+async def bound(peer, stored_batch, *contents, lease_ms=LEASE_MS):
     """Bind a flow that holds partition 0 and has delivered these messages."""
     flow = await peer.flow(lease_ms=lease_ms)
     await flow.send(assigned())

@@ -9,7 +9,7 @@ import pytest
 from partq import Cause, FencedError
 from partq.errors import NotListedError
 from partq.wire import frames
-from tests.client.member import P0, P1, WAIT_S, Member, assigned, bound, deliver
+from tests.client.member import LEASE_MS, P0, P1, WAIT_S, Member, assigned, bound, deliver
 
 # ---- tokens ----
 
@@ -120,7 +120,7 @@ async def test_a_process_that_slept_hands_out_nothing_of_an_old_lease(peer, cloc
     async with member.consumer:
         await bound(peer, stored_batch, b"a", b"b")
         assert (await member.next()).value == b"a"
-        clock.now += 3.1
+        clock.now += LEASE_MS / 1000 + 0.1
         waiting = asyncio.create_task(member.next())
         again = await peer.flow()
         assert ("FLOW_LOST", P0) in member.told

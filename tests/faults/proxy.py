@@ -107,6 +107,7 @@ class Tunnel:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.cut()  # a task that had not begun has ended nothing
         await self._server.wait_closed()
 
     def stall(self, *, only_back=False):
@@ -130,16 +131,18 @@ class Tunnel:
         for writer in list(self._writers):
             writer.transport.abort()
 
-    async def _accept(self, reader, writer):
-        task = asyncio.current_task()
-        self._tasks.add(task)
+    def _accept(self, reader, writer):
+        """Note a connection as it comes, so that `close` knows of it before anything is carried."""
         self._writers.add(writer)
+        task = asyncio.create_task(self._serve_until_broken(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve_until_broken(self, reader, writer):
         try:
-            await self.serve(reader, writer)
-        except BROKEN:
-            pass
+            with suppress(*BROKEN):
+                await self.serve(reader, writer)
         finally:
-            self._tasks.discard(task)
             await self._end(writer)
 
     async def _end(self, writer):

@@ -13,6 +13,10 @@ SETTINGS = {
     "spark.driver.memory": "1g",
     # Small jobs, each run once: what a better compiler would gain costs more than it brings.
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Compiling a plan takes longer than running it on a few hundred rows. The drivers that tests
+    # start as programs compile theirs.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
 }
 

@@ -17,12 +17,8 @@ from tests.spark.audit.real_run import COUNT, recorded_run
 # One run of the job lays out some hundred Spark jobs: on a busy machine that takes its time.
 pytestmark = pytest.mark.timeout(900)
 
-SMALL = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""For a few hundred rows, compiling each plan takes longer than running it."""
+SMALL = {"spark.sql.adaptive.enabled": "false"}
+"""For a few hundred rows, planning anew between stages takes longer than running them."""
 
 
 @pytest.fixture(scope="module", autouse=True)
