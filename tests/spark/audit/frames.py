@@ -29,8 +29,15 @@ MESSAGES = pa.schema(
 )
 
 
-def write_archive(root, runs):
-    """Write the archive of runs; each is a run and its record as it is read."""
+def write_archive(root, runs, stops=None, gaps=()):
+    """Write the archive of runs; each is a run and its record as it is read.
+
+    Args:
+        root: must not exist.
+        runs: what is archived.
+        stops: how far the archive says it has a partition's messages; else to the end of its run.
+        gaps: what it says was gone before.
+    """
     root.mkdir()
     records = [asdict_of(row) for _, rows in runs for row in rows]
     messages = [
@@ -47,7 +54,7 @@ def write_archive(root, runs):
     parquet.write_table(pa.Table.from_pylist(records, RECORD), root / "audit.parquet")
     parquet.write_table(pa.Table.from_pylist(messages, MESSAGES), root / "messages.parquet")
     positions = {
-        "messages": {run.name: Position(run.end) for run, _ in runs},
+        "messages": {run.name: Position((stops or {}).get(run.name, run.end)) for run, _ in runs},
         "audit": {run.name: Position(len(run.record)) for run, _ in runs},
     }
     archive = ArchiveLog.open_for(
@@ -58,8 +65,9 @@ def write_archive(root, runs):
         for stream in ("audit", "messages")
     )
     entry = Entry(
-        number=0, attempt="made", kind="archive", at_ms=0, added=added, positions=positions
-    )
+        number=0, attempt="made", kind="archive", at_ms=0, added=added, positions=positions,
+        gaps=tuple(gaps),
+    )  # fmt: skip
     archive.commit(archive.load(), lambda _: entry)
     return str(root)
 

@@ -1,84 +1,13 @@
 """Faults to plant into a recorded run, each with the finding that has to come of it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from partq.core.model import Cause
-from tests.spark.audit.model import Group, Line, Partition
+from partq.spark.pipeline.manifest import Gap
+from tests.spark.audit.model import Line, Partition
+from tests.spark.audit.planting import Planted, busy, hand_over, insert, lines, unfinished
 
-
-@dataclass
-class Planted:
-    """A run with one fault in it."""
-
-    partition: Partition
-    what: str
-    first: int | None = None
-    stop: int | None = None
-    sequence: int | None = None
-    rows: list | None = None
-    """The record as it is read, where the fault is in its bytes."""
-
-    def read(self):
-        return self.partition.rows() if self.rows is None else self.rows
-
-
-def busy(name: str) -> Partition:
-    """Return a run with most of what can happen, and nothing wrong."""
-    partition = Partition(name, seed=7)
-    group = partition.groups["workers"]
-    for _ in range(3):
-        partition.publish()
-    group.deliver()
-    group.deliver()
-    group.ack_all()
-    group.deliver()
-    group.nack()
-    group.deliver()
-    group.ack_all()
-    for is_forced in (False, True, True):
-        for _ in range(3):
-            partition.publish()
-        group.deliver()
-        group.deliver()
-        hand_over(group, is_forced)
-    group.deliver()
-    partition.claim("broker-1", Cause.BROKER_CHANGE)
-    group.finish()
-    partition.publish()
-    group.deliver()
-    group.write("pause", attempt=(attempt := partition.draw()))
-    group.write("lapse", attempt=attempt)
-    partition.publish()
-    group.finish()
-    return partition
-
-
-def hand_over(group, is_forced):
-    attempt = group.partition.draw()
-    group.write("pause", attempt=attempt)
-    if is_forced:
-        group.write("drained", attempt=attempt, cause="drain_timeout")
-    else:
-        group.ack_all()
-        group.write("drained", attempt=attempt)
-    group.commit(f"worker-{attempt % 5}", Cause.FORCED_COMMIT if is_forced else Cause.NONE, attempt)
-
-
-def lines(partition: Partition, kind: str, **wanted) -> list[tuple[int, Line]]:
-    """Return the lines of a kind with these fields, and where their groups are."""
-    return [
-        (at, line)
-        for at, group in enumerate(partition.record)
-        for line in group.lines
-        if line.kind == kind
-        and all(line.fields.get(name, "") == value for name, value in wanted.items())
-    ]
-
-
-def insert(partition: Partition, at: int, line: Line) -> None:
-    """Put a line behind the group at a place, by the same broker."""
-    group = partition.record[at]
-    partition.record.insert(at + 1, Group(group.at_ms, group.broker, group.broker_epoch, [line]))
+HOSTILE = '<script>"1" & 2</script>'
+"""A key that a page must not take for its own."""
 
 
 def swapped_pair(run: Partition) -> Planted:
@@ -103,6 +32,7 @@ def lost_in_archive(run: Partition) -> Planted:
 
 
 def archived_twice(run: Partition) -> Planted:
+    run.messages[8] = replace(run.messages[8], key=HOSTILE)
     run.messages.append(run.messages[8])
     return Planted(run, "archived_twice", 8, 9)
 
@@ -227,6 +157,154 @@ def broken_link(run: Partition) -> Planted:
     return Planted(run, "broken_link", sequence=10, rows=[*earlier, *later])
 
 
+def missing_end(run: Partition) -> Planted:
+    last = len(run.record) - 1
+    kept = [row for row in run.rows() if row.sequence < last]
+    return Planted(run, "missing_range", rows=kept, sequence=last - 1)
+
+
+def missing_start(run: Partition) -> Planted:
+    return Planted(run, "missing_range", rows=run.rows(since=4), sequence=4)
+
+
+def missing_record(run: Partition) -> Planted:
+    at, pause = lines(run, "pause")[-1]
+    run.record.pop(at)
+    run.record[at].lines.insert(0, pause)
+    kept = [row for row in run.rows() if (row.sequence, row.place) != (at, 0)]
+    return Planted(run, "missing_record", sequence=at, rows=kept)
+
+
+def recorded_twice(run: Partition) -> Planted:
+    at, _ = lines(run, "deliver")[2]
+    rows = run.rows()
+    return Planted(
+        run,
+        "recorded_twice",
+        sequence=at,
+        rows=[*rows, *(each for each in rows if each.sequence == at)],
+    )
+
+
+def added_record(run: Partition) -> Planted:
+    """Another record in the place of one, and the true one beside it."""
+    at, _ = lines(run, "lapse")[0]
+    rows = run.rows()
+    false = [replace(each, member="worker-9") for each in rows if each.sequence == at]
+    return Planted(run, "changed_group", sequence=at, rows=[*rows, *false])
+
+
+def broker_epoch_not_raised(run: Partition) -> Planted:
+    at, line = lines(run, "claim")[-1]
+    insert(run, at, Line("claim", fields=dict(line.fields)))
+    return Planted(run, "epoch_not_raised", line.fields["first"], line.fields["stop"], at + 1)
+
+
+def epoch_not_raised(run: Partition) -> Planted:
+    at, line = lines(run, "bind")[-1]
+    insert(run, at, Line("bind", fields=dict(line.fields)))
+    return Planted(run, "epoch_not_raised", sequence=at + 1)
+
+
+def published_twice(run: Partition) -> Planted:
+    at, line = lines(run, "publish")[1]
+    again = line.fields | {"producer": ""}
+    again.pop("number", None)
+    insert(run, at, Line("publish", line.slots, again))
+    return Planted(run, "published_twice", line.fields["first"], line.fields["stop"])
+
+
+def archived_not_published(run: Partition) -> Planted:
+    at, line = lines(run, "publish")[1]
+    del run.record[at]
+    return Planted(run, "archived_not_published", line.fields["first"], line.fields["stop"])
+
+
+def no_publish(run: Partition) -> Planted:
+    plant = archived_not_published(run)
+    offsets = range(plant.first or 0, plant.stop or 0)
+    run.messages = [each for each in run.messages if each.offset not in offsets]
+    return replace(plant, what="no_publish")
+
+
+def redelivered_out_of_order(run: Partition) -> Planted:
+    """Two windows come again after a forced handoff, the later one first."""
+    group = unfinished(run)
+    group.deliver()
+    hand_over(group, is_forced=True)
+    group.deliver()
+    group.deliver()
+    at = len(run.record) - 1
+    (one,), (other,) = run.record[at - 1].lines, run.record[at].lines
+    assert {one.fields["cause"], other.fields["cause"]} == {"forced_commit"}
+    run.record[at - 1].lines, run.record[at].lines = [other], [one]
+    return Planted(run, "redelivered_out_of_order", one.fields["first"], one.fields["stop"])
+
+
+def ack_before_delivery(run: Partition) -> Planted:
+    group = unfinished(run)
+    group.ack_all()
+    ack, deliver = run.record.pop(), run.record.pop()
+    run.record += [ack, deliver]
+    (line,) = deliver.lines
+    return Planted(run, "ack_before_delivery", line.fields["first"], line.fields["stop"])
+
+
+def ack_of_other_token(run: Partition) -> Planted:
+    group = unfinished(run)
+    (line,) = run.record[-1].lines
+    group.bind()
+    group.ack_all()
+    return Planted(run, "ack_of_other_token", line.fields["first"], line.fields["stop"])
+
+
+def ack_of_a_repeat_of_other_token(run: Partition) -> Planted:
+    group = unfinished(run)
+    group.flow_lost()
+    group.deliver()
+    (line,) = run.record[-1].lines
+    assert line.fields["cause"] == "flow_lost"
+    group.bind()
+    group.ack_all()
+    return Planted(run, "ack_of_other_token", line.fields["first"], line.fields["stop"])
+
+
+def lost_when_freed(run: Partition) -> Planted:
+    unfinished(run)
+    (line,) = run.record[-1].lines
+    run.write(Line("trim", fields={"first": 0, "stop": line.fields["stop"]}))
+    return Planted(run, "lost", line.fields["first"], line.fields["stop"])
+
+
+def lost_at_an_earlier_owner(run: Partition) -> Planted:
+    group = unfinished(run)
+    (line,) = run.record[-1].lines
+    group.bind()
+    group.deliver()
+    return Planted(run, "lost", line.fields["first"], line.fields["stop"])
+
+
+def archive_gap(run: Partition) -> Planted:
+    del run.messages[:3]
+    gap = Gap("messages", run.name, 0, 3)
+    return Planted(run, "archive_gap", 0, 3, gap=gap)
+
+
+def archive_behind(run: Partition) -> Planted:
+    del run.messages[-2:]
+    return Planted(run, "archive_behind", run.end - 2, run.end, archived_to=run.end - 2)
+
+
+def archive_begins_late(run: Partition) -> Planted:
+    del run.messages[:3]
+    return Planted(run, "archive_begins_late", 0, 3)
+
+
+def handoff_under_way(run: Partition) -> Planted:
+    run.groups["workers"].write("pause", attempt=run.draw())
+    return Planted(run, "handoff_under_way", sequence=len(run.record) - 1)
+
+
 PLANTS = [
     swapped_pair,
     lost_message,
@@ -249,6 +327,26 @@ PLANTS = [
     forked_chain,
     changed_group,
     broken_link,
+    missing_end,
+    missing_start,
+    missing_record,
+    recorded_twice,
+    added_record,
+    broker_epoch_not_raised,
+    epoch_not_raised,
+    published_twice,
+    archived_not_published,
+    no_publish,
+    redelivered_out_of_order,
+    ack_before_delivery,
+    ack_of_other_token,
+    ack_of_a_repeat_of_other_token,
+    lost_when_freed,
+    lost_at_an_earlier_owner,
+    archive_gap,
+    archive_behind,
+    archive_begins_late,
+    handoff_under_way,
 ]
 
 

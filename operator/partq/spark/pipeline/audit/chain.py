@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.findings import finding, sentence
+from partq.spark.pipeline.audit.findings import finding, findings, sentence
 
 CHECK = "chain"
 
@@ -92,106 +92,83 @@ def check_chain(
             as far as its last group.
         is_from_start: the record was read from its beginning, so that a missing one is a fault.
     """
-    gap = f.col("sequence") > f.col("last_before") + 1
-    missing = [
-        finding(
-            groups.where(gap & f.col("counts")),
-            CHECK,
-            "missing_range",
+    missing = "missing_range"
+    shown = {
+        missing: (
+            f.expr("sequence > last_before + 1 and counts"),
             sentence(
                 "groups %s to %s of the record are missing: what happened there is not judged",
                 f.col("last_before") + 1,
                 f.col("sequence") - 1,
             ),
-        )
-    ]
-    if stops is not None:
-        ends = groups.groupBy("partition").agg(f.max("sequence").alias("sequence"))
-        cut = stops.join(ends, "partition", "left").where(
-            "record_stop > coalesce(sequence, -1) + 1"
-        )
-        missing.append(
-            finding(
-                cut,
-                CHECK,
-                "missing_range",
-                sentence(
-                    "groups %s to %s of the record are missing at its end",
-                    f.coalesce("sequence", f.lit(-1)) + 1,
-                    f.col("record_stop") - 1,
-                ),
-            )
-        )
-    if is_from_start:
-        missing.append(
-            finding(
-                groups.where("last_before is null and sequence > 0"),
-                CHECK,
-                "missing_range",
-                sentence(
-                    "the record begins at group %s; groups 0 to %s are missing",
-                    "sequence",
-                    f.col("sequence") - 1,
-                ),
-            )
-        )
-    incomplete = finding(
-        groups.where("places < last_place"),
-        CHECK,
-        "missing_record",
-        sentence("group %s has %s of its %s records", "sequence", "places", "last_place"),
-    )
-    twice = finding(
-        groups.where("records > places"),
-        CHECK,
-        "recorded_twice",
-        sentence("group %s is in the archive more than once", "sequence"),
-    )
-    changed = finding(
-        groups.where("computed != chain and places = last_place"),
-        CHECK,
-        "changed_group",
-        sentence(
-            "group %s was written with hash %s, its records now give %s",
-            "sequence",
-            "chain",
-            "computed",
         ),
-    )
-    forked = finding(
-        groups.where("not counts"),
-        CHECK,
-        "forked_chain",
-        f.when(
-            f.col("first").isNotNull(),
+        "missing_record": (
+            f.expr("places < last_place"),
+            sentence("group %s has %s of its %s records", "sequence", "places", "last_place"),
+        ),
+        "recorded_twice": (
+            f.expr("records > places"),
+            sentence("group %s is in the archive more than once", "sequence"),
+        ),
+        "changed_group": (
+            f.expr("computed != chain and places >= last_place"),
             sentence(
-                "another group under number %s is on record; what this one tells was lost by "
-                "the store, the messages from %s to %s among it",
+                "group %s was written with hash %s, its records now give %s",
                 "sequence",
-                "first",
-                "stop",
+                "chain",
+                "computed",
             ),
-        ).otherwise(
+        ),
+        "forked_chain": (f.expr("not counts"), _of_fork()),
+        "broken_link": (
+            f.expr("counts and size(befores) > 0 and not array_contains(befores, previous)"),
             sentence(
-                "another group under number %s is on record; the store has lost this one",
+                "group %s follows a group that ended with hash %s, which is not the one before it",
                 "sequence",
-            )
+                "previous",
+            ),
         ),
+    }
+    result = findings(groups, CHECK, shown)
+    if is_from_start:
+        begins_late = groups.where("last_before is null and sequence > 0")
+        text = "the record begins at group %s; groups 0 to %s are missing"
+        result = result.union(
+            finding(begins_late, CHECK, missing, sentence(text, "sequence", f.col("sequence") - 1))
+        )
+    if stops is None:
+        return result
+    ends = groups.groupBy("partition").agg(f.max("sequence").alias("sequence"))
+    cut = stops.join(ends, "partition", "left").where("record_stop > coalesce(sequence, -1) + 1")
+    return result.union(
+        finding(
+            cut,
+            CHECK,
+            missing,
+            sentence(
+                "groups %s to %s of the record are missing at its end",
+                f.coalesce("sequence", f.lit(-1)) + 1,
+                f.col("record_stop") - 1,
+            ),
+        )
     )
-    broken = finding(
-        groups.where("counts and size(befores) > 0 and not array_contains(befores, previous)"),
-        CHECK,
-        "broken_link",
+
+
+def _of_fork() -> Column:
+    return f.when(
+        f.col("first").isNotNull(),
         sentence(
-            "group %s follows a group that ended with hash %s, which is not the one before it",
+            "another group under number %s is on record; what this one tells was lost by "
+            "the store, the messages from %s to %s among it",
             "sequence",
-            "previous",
+            "first",
+            "stop",
         ),
+    ).otherwise(
+        sentence(
+            "another group under number %s is on record; the store has lost this one", "sequence"
+        )
     )
-    result = incomplete.union(twice).union(changed).union(forked).union(broken)
-    for each in missing:
-        result = result.union(each)
-    return result
 
 
 def _bytes_of_record() -> Column:

@@ -3,13 +3,15 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.findings import finding, sentence
+from partq.spark.pipeline.audit.findings import finding, findings, sentence
 from partq.spark.pipeline.audit.record import LINE
 from partq.spark.pipeline.audit.sweep import islands
 
 LOSS = "loss"
 ORDER = "order"
 ACKS = "acks"
+
+_EPOCHS = ("deliver_epoch", "ack_epoch")
 
 
 def reached(lines: DataFrame) -> DataFrame:
@@ -121,42 +123,37 @@ def check_unpublished(lines: DataFrame) -> DataFrame:
 
 def check_acks(stretches: DataFrame) -> DataFrame:
     """Return acks of what was not delivered under their token, or not yet."""
-    known = stretches.where("ack > 0 and ack_known = ack and before = 0")
-    single = known.where("ack = 1 and deliver = 1")
-    return (
-        finding(
-            islands(known.where("deliver = 0"), LINE),
-            ACKS,
-            "ack_not_delivered",
-            _offsets("offsets %s to %s were acknowledged and never delivered"),
-        )
-        .union(
-            finding(
-                islands(single.where("ack_at < deliver_at"), LINE),
-                ACKS,
-                "ack_before_delivery",
-                _offsets("offsets %s to %s were acknowledged before they were delivered"),
-            )
-        )
-        .union(
-            finding(
-                islands(
-                    single.where("ack_at > deliver_at and ack_epoch != deliver_epoch and nack = 0"),
-                    (*LINE, "deliver_epoch", "ack_epoch"),
-                ),
-                ACKS,
-                "ack_of_other_token",
-                sentence(
-                    "offsets %s to %s were delivered under epoch %s and acknowledged under %s",
-                    "first",
-                    f.col("stop") - 1,
-                    "deliver_epoch",
-                    "ack_epoch",
-                ),
-            )
-        )
+    is_single = "ack = 1 and deliver = 1"
+    wrong = f.expr(
+        f"""case
+            when deliver = 0 then 'ack_not_delivered'
+            when {is_single} and ack_at < deliver_at then 'ack_before_delivery'
+            when {is_single} and ack_epoch != deliver_epoch and nack = 0 then 'ack_of_other_token'
+        end"""
+    )
+    known = (
+        stretches.where("ack > 0 and ack_known = ack and before = 0")
+        .withColumn("wrong", wrong)
+        .where("wrong is not null")
+    )
+    # Where just one delivery and one ack cover a stretch, sums of epochs are their epochs.
+    token = (f.when(f.col("wrong") == "ack_of_other_token", f.col(each)) for each in _EPOCHS)
+    spans = islands(
+        known.withColumns(dict(zip(_EPOCHS, token, strict=True))), (*LINE, "wrong", *_EPOCHS)
+    )
+    texts = {
+        "ack_not_delivered": _offsets("offsets %s to %s were acknowledged and never delivered"),
+        "ack_before_delivery": _offsets(
+            "offsets %s to %s were acknowledged before they were delivered"
+        ),
+        "ack_of_other_token": _offsets(
+            "offsets %s to %s were delivered under epoch %s and acknowledged under %s", *_EPOCHS
+        ),
+    }
+    return findings(
+        spans, ACKS, {what: (f.col("wrong") == what, text) for what, text in texts.items()}
     )
 
 
-def _offsets(template: str) -> Column:
-    return sentence(template, "first", f.col("stop") - 1)
+def _offsets(template: str, *more: str) -> Column:
+    return sentence(template, "first", f.col("stop") - 1, *more)

@@ -1,24 +1,54 @@
 """Builds findings out of the rows that show them."""
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.schema import FAULT, FINDINGS
+from partq.errors import InternalError
+from partq.spark.pipeline.audit.schema import FINDINGS, KINDS
 
 
-def finding(
-    rows: DataFrame, check: str, what: str | Column, detail: Column, *, severity: str = FAULT
-) -> DataFrame:
-    """Return a finding for each row; columns of `FINDINGS` that rows have are taken over."""
-    given = {
-        "check": f.lit(check),
-        "what": f.lit(what) if isinstance(what, str) else what,
-        "severity": f.lit(severity),
-        "detail": detail,
-    }
-    return rows.select(
+def finding(rows: DataFrame, check: str, what: str, detail: Column) -> DataFrame:
+    """Return a finding for each row; arguments and errors as `findings`."""
+    return findings(rows, check, {what: (f.lit(True), detail)})
+
+
+def findings(rows: DataFrame, check: str, kinds: Mapping[str, tuple[Column, Column]]) -> DataFrame:
+    """Return the findings that rows show, in one pass; a row may show several, or none.
+
+    Args:
+        rows: their columns that `FINDINGS` has are taken over.
+        check: which found it.
+        kinds: of `KINDS`, which says how severe each is → when a row shows it, and a sentence.
+
+    Raises:
+        InternalError: there is no such kind.
+    """
+    if unknown := kinds.keys() - KINDS.keys():
+        raise InternalError(f"findings {unknown}: expected some of KINDS; add them there")
+    shown = f.array(
         *(
-            given.get(field.name, f.col(field.name) if field.name in rows.columns else f.lit(None))
+            f.when(
+                condition,
+                f.struct(
+                    f.lit(what).alias("what"),
+                    f.lit(KINDS[what]).alias("severity"),
+                    detail.alias("detail"),
+                ),
+            )
+            for what, (condition, detail) in kinds.items()
+        )
+    )
+    own = [name for name in FINDINGS.fieldNames() if name in rows.columns]
+    each = (
+        rows.select(*own, f.explode(shown).alias("_shown"))
+        .where("_shown is not null")
+        .select(*own, f.lit(check).alias("check"), "_shown.*")
+    )
+    return each.select(
+        *(
+            (f.col(field.name) if field.name in each.columns else f.lit(None))
             .cast(field.dataType)
             .alias(field.name)
             for field in FINDINGS

@@ -3,9 +3,8 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.findings import finding, sentence
+from partq.spark.pipeline.audit.findings import findings, sentence
 from partq.spark.pipeline.audit.record import LINE, PART
-from partq.spark.pipeline.audit.schema import INFORMATION
 from partq.spark.pipeline.audit.sweep import BLOCK, islands, on_grid
 
 CHECK = "handoffs"
@@ -95,23 +94,24 @@ def handoffs_of(lines: DataFrame) -> DataFrame:
 def check_handoffs(handoffs: DataFrame) -> DataFrame:
     """Return the attempts that reached no end."""
     rows = handoffs.withColumnsRenamed({"source": "member", "paused_ms": "at_ms"})
-    return finding(
-        rows.where("outcome = 'no_end'"),
+    return findings(
+        rows,
         CHECK,
-        "handoff_without_end",
-        sentence(
-            "attempt %s paused %s and was neither committed nor cancelled, nor did it lapse",
-            "attempt",
-            "member",
-        ),
-    ).union(
-        finding(
-            rows.where("outcome = 'under_way'"),
-            CHECK,
-            "handoff_under_way",
-            sentence("attempt %s was under way when the record ended", "attempt"),
-            severity=INFORMATION,
-        )
+        {
+            "handoff_without_end": (
+                f.expr("outcome = 'no_end'"),
+                sentence(
+                    "attempt %s paused %s and was neither committed nor cancelled, nor did it "
+                    "lapse",
+                    "attempt",
+                    "member",
+                ),
+            ),
+            "handoff_under_way": (
+                f.expr("outcome = 'under_way'"),
+                sentence("attempt %s was under way when the record ended", "attempt"),
+            ),
+        },
     )
 
 

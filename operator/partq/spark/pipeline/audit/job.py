@@ -79,14 +79,14 @@ def run_audit(
         files.remove(name)
     work = f"{_WORK}/{uuid4().hex}"
     try:
-        name = str(ArchiveLog.open(open_files(spark, root)).identity)
-        return _run(name, spark, record, messages, reach, files, work, watch, is_from_start)
+        queue = str(ArchiveLog.open(open_files(spark, root)).identity)
+        return _run(queue, spark, record, messages, reach, files, work, watch, is_from_start)
     finally:
         files.remove(_WORK)
 
 
 def _run(
-    name: str,
+    queue: str,
     spark: SparkSession,
     record: DataFrame,
     messages: DataFrame | None,
@@ -113,7 +113,7 @@ def _run(
     checks = checks_of(evidence, reach, is_from_start=is_from_start)
     for at, (name, check) in enumerate(checks.items()):
         _tell(watch, row_count * at // len(checks), row_count, f"checking: {name}")
-        check().coalesce(1).write.mode("append").parquet(found)
+        check().write.mode("append").parquet(found)
     findings = spark.read.parquet(found)
     if messages is not None:
         findings = with_keys(findings, messages)
@@ -128,7 +128,7 @@ def _run(
     verdict = summarize(evidence, findings)
     figures = draw_figures(evidence, findings, verdict.totals)
     files.create(VERDICT, json.dumps(verdict.to_json(), indent=2).encode())
-    files.create(PAGE, render(name, verdict, figures).encode())
+    files.create(PAGE, render(queue, verdict, figures).encode())
     return Report(verdict, files.url(PAGE))
 
 

@@ -3,9 +3,8 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.findings import finding, sentence
+from partq.spark.pipeline.audit.findings import finding, findings, sentence
 from partq.spark.pipeline.audit.record import PART
-from partq.spark.pipeline.audit.schema import INFORMATION, WARNING
 from partq.spark.pipeline.audit.sweep import cover
 
 CHECK = "log"
@@ -71,24 +70,27 @@ def check_log(
             for name in ("published", "archived")
         },
     ).where("area > 0")
-    result = finding(
-        stretches.where("published > 1"),
-        CHECK,
-        "published_twice",
-        sentence(
-            "offsets %s to %s were published %s times", "first", f.col("stop") - 1, "published"
-        ),
-    ).union(
-        finding(
-            stretches.where("published = 0 and archived = 0"),
-            CHECK,
-            "no_publish",
+    kinds = {
+        "published_twice": (
+            f.expr("published > 1"),
             sentence(
-                "no record tells of the publishing of offsets %s to %s", "first", f.col("stop") - 1
+                "offsets %s to %s were published %s times", "first", f.col("stop") - 1, "published"
             ),
+        ),
+        "no_publish": (
+            f.expr("published = 0 and archived = 0"),
+            _offsets("no record tells of the publishing of offsets %s to %s"),
+        ),
+    }
+    if runs is not None:
+        bounds = runs.groupBy("partition").agg(
+            f.min("first").alias("archive_first"), f.max("stop").alias("archive_stop")
         )
-    )
-    return result if runs is None else result.union(_check_archive(stretches, runs, stops))
+        if stops is not None:
+            bounds = stops.join(bounds.drop("archive_stop"), "partition", "left")
+        stretches = stretches.join(f.broadcast(bounds), "partition", "left")
+        kinds |= _of_archive()
+    return findings(stretches, CHECK, kinds)
 
 
 def check_numbers(lines: DataFrame) -> DataFrame:
@@ -124,89 +126,48 @@ def check_numbers(lines: DataFrame) -> DataFrame:
     )
 
 
-def _check_archive(stretches: DataFrame, runs: DataFrame, stops: DataFrame | None) -> DataFrame:
-    bounds = runs.groupBy("partition").agg(
-        f.min("first").alias("archive_first"), f.max("stop").alias("archive_stop")
-    )
-    if stops is not None:
-        bounds = stops.join(bounds.drop("archive_stop"), "partition", "left")
-    placed = stretches.join(f.broadcast(bounds), "partition", "left")
-    lacks = placed.where("published > 0 and archived = 0 and gap = 0")
-    offsets: tuple[str | Column, str | Column] = ("first", f.col("stop") - 1)
-    return (
-        finding(
-            placed.where("published = 0 and archived > 0"),
-            CHECK,
-            "archived_not_published",
-            sentence(
-                "offsets %s to %s are archived; no record tells of their publishing", *offsets
+def _of_archive() -> dict[str, tuple[Column, Column]]:
+    """Return what stretches show that were laid beside the archive's bounds."""
+    lacks = "published > 0 and archived = 0 and gap = 0"
+    return {
+        "archived_not_published": (
+            f.expr("published = 0 and archived > 0"),
+            _offsets("offsets %s to %s are archived; no record tells of their publishing"),
+        ),
+        "archived_twice": (
+            f.expr("archived > 1"),
+            _offsets("offsets %s to %s are in the archive %s times", "archived"),
+        ),
+        "other_archived": (
+            f.expr("published = 1 and archived = 1 and published_epoch != archived_epoch"),
+            _offsets(
+                "offsets %s to %s were stored under broker epoch %s; archived are those of %s, "
+                "which the store had lost",
+                "published_epoch",
+                "archived_epoch",
             ),
-        )
-        .union(
-            finding(
-                placed.where("archived > 1"),
-                CHECK,
-                "archived_twice",
-                sentence("offsets %s to %s are in the archive %s times", *offsets, "archived"),
-            )
-        )
-        .union(
-            finding(
-                placed.where(
-                    "published = 1 and archived = 1 and published_epoch != archived_epoch"
-                ),
-                CHECK,
-                "other_archived",
-                sentence(
-                    "offsets %s to %s were stored under broker epoch %s; archived are those "
-                    "of %s, which the store had lost",
-                    *offsets,
-                    "published_epoch",
-                    "archived_epoch",
-                ),
-            )
-        )
-        .union(
-            finding(
-                lacks.where("first >= coalesce(archive_first, 0) and first < archive_stop"),
-                CHECK,
-                "not_archived",
-                sentence("offsets %s to %s were published and are not in the archive", *offsets),
-            )
-        )
-        .union(
-            finding(
-                placed.where("published > 0 and archived = 0 and gap > 0"),
-                CHECK,
-                "archive_gap",
-                sentence(
-                    "offsets %s to %s were gone from the queue before they could be archived",
-                    *offsets,
-                ),
-                severity=WARNING,
-            )
-        )
-        .union(
-            finding(
-                lacks.where("archive_stop is null or first >= archive_stop"),
-                CHECK,
-                "archive_behind",
-                sentence(
-                    "offsets %s to %s were published; the archive has not come that far", *offsets
-                ),
-                severity=WARNING,
-            )
-        )
-        .union(
-            finding(
-                lacks.where("first < archive_first"),
-                CHECK,
-                "archive_begins_late",
-                sentence("offsets %s to %s were published before the archive begins", *offsets),
-                severity=INFORMATION,
-            )
-        )
-    )
+        ),
+        "not_archived": (
+            f.expr(f"{lacks} and first >= coalesce(archive_first, 0) and first < archive_stop"),
+            _offsets("offsets %s to %s were published and are not in the archive"),
+        ),
+        "archive_gap": (
+            f.expr("published > 0 and archived = 0 and gap > 0"),
+            _offsets("offsets %s to %s were gone from the queue before they could be archived"),
+        ),
+        "archive_behind": (
+            f.expr(f"{lacks} and (archive_stop is null or first >= archive_stop)"),
+            _offsets("offsets %s to %s were published; the archive has not come that far"),
+        ),
+        "archive_begins_late": (
+            f.expr(f"{lacks} and first < archive_first"),
+            _offsets("offsets %s to %s were published before the archive begins"),
+        ),
+    }
+
+
+def _offsets(template: str, *more: str) -> Column:
+    return sentence(template, "first", f.col("stop") - 1, *more)
 
 
 def _range(ranges: DataFrame, of: str, epoch: Column) -> DataFrame:

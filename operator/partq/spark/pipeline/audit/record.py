@@ -68,15 +68,21 @@ def _of_partitions(lines: DataFrame) -> DataFrame:
     shown = f.when(f.col("kind") == "publish", f.col("first")).when(
         begins | (f.col("kind") == "claim"), f.col("stop")
     )
-    return lines.withColumns(
-        {
-            "base": f.min(shown).over(whole),
-            "claimed": _last("broker_epoch", f.col("kind") == "claim").over(order),
-            "claim_at": _last("at", f.col("kind") == "claim").over(order),
-            "published_to": f.max(
-                f.when((f.col("kind") == "publish") | begins, f.col("stop"))
-            ).over(order),
-        }
+    return (
+        lines.withColumns(
+            {
+                # A record that is in the archive twice is a fault of its own, and counts once.
+                "is_copy": f.coalesce(f.lag("at").over(order) == f.col("at"), f.lit(False)),
+                "base": f.min(shown).over(whole),
+                "claimed": _last("broker_epoch", f.col("kind") == "claim").over(order),
+                "claim_at": _last("at", f.col("kind") == "claim").over(order),
+                "published_to": f.max(
+                    f.when((f.col("kind") == "publish") | begins, f.col("stop"))
+                ).over(order),
+            }
+        )
+        .where("not is_copy")
+        .drop("is_copy")
     )
 
 

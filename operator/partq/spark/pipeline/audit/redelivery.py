@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.findings import finding, sentence
+from partq.spark.pipeline.audit.findings import finding, findings, sentence
 from partq.spark.pipeline.audit.record import LINE
 from partq.spark.pipeline.audit.stretches import NO_CAUSE
 from partq.spark.pipeline.audit.sweep import islands, overlapping
@@ -96,27 +96,26 @@ def check_causes(history: DataFrame) -> DataFrame:
     again = repeats(history).withColumn(
         "is_acked", f.expr("acked_at is not null and acked_at > coalesce(reset_at, -1)")
     )
-    wrong = again.where(f.col("is_acked") | is_bare | f.col("event_at").isNull())
-    offsets = ("first", f.col("stop") - 1)
-    return finding(
-        islands(wrong, (*_OF_LINE, "cause", "is_acked")),
-        CHECK,
+    what = (
         f.when(f.col("is_acked"), "delivered_after_ack")
         .when(is_bare, "duplicate_without_cause")
-        .otherwise("unfounded_cause"),
-        f.when(
-            f.col("is_acked"),
-            sentence("offsets %s to %s came again after they were acknowledged", *offsets),
-        )
-        .when(is_bare, sentence("offsets %s to %s came again, and no cause is on record", *offsets))
-        .otherwise(
-            sentence(
-                "offsets %s to %s came again for %s; nothing of that kind had happened since "
-                "they were last delivered",
-                *offsets,
-                "cause",
-            )
-        ),
+        .when(f.col("event_at").isNull(), "unfounded_cause")
+    )
+    wrong = again.withColumn("wrong", what).where("wrong is not null")
+    texts = {
+        "delivered_after_ack": "offsets %s to %s came again after they were acknowledged",
+        "duplicate_without_cause": "offsets %s to %s came again, and no cause is on record",
+        "unfounded_cause": "offsets %s to %s came again for %s; nothing of that kind had happened "
+        "since they were last delivered",
+    }
+    offsets = ("first", f.col("stop") - 1)
+    return findings(
+        islands(wrong, (*_OF_LINE, "cause", "wrong")),
+        CHECK,
+        {
+            what: (f.col("wrong") == what, sentence(text, *offsets, "cause"))
+            for what, text in texts.items()
+        },
     )
 
 

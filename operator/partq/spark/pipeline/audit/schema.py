@@ -17,6 +17,28 @@ FAULT: Final = "fault"
 WARNING: Final = "warning"
 INFORMATION: Final = "information"
 
+KINDS: Final = {
+    **dict.fromkeys(
+        (
+            *("missing_range", "missing_record", "recorded_twice"),
+            *("changed_group", "broken_link", "forked_chain"),
+            *("two_owners", "two_flows", "two_brokers", "epoch_not_raised"),
+            *("stale_ack", "ack_not_delivered", "ack_before_delivery", "ack_of_other_token"),
+            *("out_of_order", "redelivered_out_of_order", "skipped_ahead"),
+            *("lost", "delivered_unpublished"),
+            *("duplicate_without_cause", "unfounded_cause", "delivered_after_ack"),
+            *("published_twice", "no_publish", "not_archived", "archived_not_published"),
+            *("archived_twice", "other_archived", "number_stored_twice", "handoff_without_end"),
+        ),
+        FAULT,
+    ),
+    "archive_gap": WARNING,
+    "archive_behind": WARNING,
+    "archive_begins_late": INFORMATION,
+    "handoff_under_way": INFORMATION,
+}
+"""Every kind of finding, and how severe it is; no check can report another."""
+
 
 def _struct(columns: dict[str, DataType]) -> StructType:
     return StructType([StructField(name, kind) for name, kind in columns.items()])
