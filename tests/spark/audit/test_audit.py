@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -125,7 +127,7 @@ def test_the_command_says_that_a_run_is_clean(clean, clean_report):
 def test_the_page_says_that_a_run_is_clean(clean_report):
     page = clean_report.page()
 
-    assert page.title == "Audit of default/orders: clean"
+    assert page.title == "Audit of default/orders (uid 0123abcd): clean"
     assert page.headings[0] == "✓ Clean"
     assert not page.rows_of("severity")
     assert len(page.figures) == 4
@@ -189,6 +191,12 @@ def test_every_kind_of_finding_is_planted(planted):
     assert {plant.what for plant in planted} == set(KINDS)
 
 
+def test_every_kind_of_finding_is_explained():
+    page = (Path(__file__).parents[3] / "docs/audit-report.md").read_text(encoding="utf-8")
+
+    assert set(KINDS) <= set(re.findall(r"`(\w+)`", page))
+
+
 def test_the_command_tells_of_faults(planted, faulty_report):
     lines = faulty_report.said.splitlines()
     listed = {line.split()[0]: line.split()[1:] for line in lines if "fault" in line.split()}
@@ -204,7 +212,7 @@ def test_the_page_shows_each_fault_with_its_place(planted, faulty_report):
     page = faulty_report.page()
     rows = {row["partition"]: row for row in page.rows_of("severity")}
 
-    assert page.title == "Audit of default/orders: faults found"
+    assert page.title == "Audit of default/orders (uid 0123abcd): faults found"
     assert page.headings[0] == "✕ Faults found"
     assert len(rows) == len(planted)
     for plant in planted:

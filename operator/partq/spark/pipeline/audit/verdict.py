@@ -10,7 +10,7 @@ CLEAN: Final = "clean"
 FAULTS_FOUND: Final = "faults found"
 INCOMPLETE: Final = "incomplete"
 
-INCOMPLETE_KINDS: Final = frozenset({"missing_range", "missing_record", "no_record"})
+INCOMPLETE_KINDS: Final = frozenset({"missing_range", "missing_record"})
 """Findings that say that something could not be judged."""
 
 
