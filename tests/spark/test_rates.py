@@ -39,7 +39,9 @@ def test_a_queue_is_archived_with_its_audit_record(spark, tmp_path):
         queue.publish(range(60))
         broker = queue.broker
         access = QueueAccess(broker.url, queue.name, "default", broker.tokens.admin)
-        records = rates.archive_queue(Job(spark, Watch()), access, "archive", tmp_path / "archive")
+        records = rates.archive_queue(
+            Job(spark, Watch()), access, "archive", tmp_path / "archive", now_ms=lambda: 0
+        )
 
     root = str(tmp_path / "archive")
     published = read_audit(spark, root).where("kind = 'publish'").collect()

@@ -1,7 +1,6 @@
 """What `partq bench spark` has Spark do: make rows, write, read, archive and audit them."""
 
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +76,9 @@ def count_queue(spark: SparkSession, options: Mapping[str, str]) -> int:
     return spark.read.format("partq").options(**options).load().count()
 
 
-def archive_queue(job: Job, access: QueueAccess, group: str, root: Path) -> int:
+def archive_queue(
+    job: Job, access: QueueAccess, group: str, root: Path, *, now_ms: Callable[[], int]
+) -> int:
     """Archive a queue and its audit record, as `partq pipeline archive` does.
 
     Args:
@@ -85,6 +86,7 @@ def archive_queue(job: Job, access: QueueAccess, group: str, root: Path) -> int:
         access: with an administrator's token.
         group: of the archive alone.
         root: of the archive.
+        now_ms: the time, in unix ms.
 
     Returns:
         how many records its audit record has.
@@ -95,7 +97,7 @@ def archive_queue(job: Job, access: QueueAccess, group: str, root: Path) -> int:
         archive,
         [AuditFeed(access), MessageFeed(access, group)],
         ArchiveSettings(),
-        now_ms=lambda: time.time_ns() // 1_000_000,
+        now_ms=now_ms,
     ).run()
     return done.rows["audit"]
 

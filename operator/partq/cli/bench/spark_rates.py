@@ -3,12 +3,12 @@
 import asyncio
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -151,7 +151,8 @@ async def _run(
         with sides.measured("client_read"):
             await _consume(queue, rows)
         found.records = await sides.take(
-            "archive", lambda job: rates.archive_queue(job, access, _ARCHIVE, archive)
+            "archive",
+            lambda job: rates.archive_queue(job, access, _ARCHIVE, archive, now_ms=_now_ms),
         )
         verdict = await sides.take(
             "audit", lambda job: rates.audit_archive(job, archive, directory / "report")
@@ -183,9 +184,9 @@ class _Sides:
     def measured(self, name: str) -> Iterator[None]:
         """Note what is used up to the end of the `with`."""
         _tell(f"{SIDES[name]} ...")
-        before, began = self._used(name), monotonic()
+        before, began = self._used(name), time.monotonic()
         yield
-        seconds = monotonic() - began
+        seconds = time.monotonic() - began
         spent = {part: max(0.0, after - before[part]) for part, after in self._used(name).items()}
         self._found.turns.setdefault(name, []).append(Turn(seconds, spent))
         _tell(f"{SIDES[name]}: {self._found.rows / seconds:,.0f} rows/s")
@@ -227,6 +228,10 @@ def require_clean(verdict: "Verdict", row_count: int) -> None:
     }
     if set(seen.values()) != {row_count}:
         raise InternalError(f"bench: the audit counted {seen}, expected {row_count:,} of each")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _tell(line: str) -> None:
