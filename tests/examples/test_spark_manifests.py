@@ -47,6 +47,13 @@ def test_every_job_archives_that_queue_for_that_group(application):
     assert job["args"][1:] == application["spec"]["arguments"]
 
 
+def test_a_job_leaves_out_what_its_token_may_not_read():
+    container = bodies("job.yaml")["Job"]["spec"]["template"]["spec"]["containers"][0]
+    (token,) = (each["valueFrom"] for each in container["env"] if each["name"] == "PARTQ_TOKEN")
+    # Unasked the audit record is looked for, which is an administrator's.
+    assert (token["secretKeyRef"]["key"] == "admin") != ("--no-audit" in container["args"])
+
+
 def test_the_arguments_are_those_of_a_command(application, monkeypatch):
     name, *arguments = application["spec"]["arguments"]
     for variable in ("PARTQ_URL", "PARTQ_QUEUE", "PARTQ_TOKEN"):
