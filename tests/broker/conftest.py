@@ -14,8 +14,6 @@ from aiohttp import ClientSession, web
 from partq.broker.app import make_app
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
-from partq.broker.clock import boot_time
-from partq.core.clock_watch import ClockWatch
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.embedded.provision import provision
@@ -29,6 +27,7 @@ from partq.testing.frame_peers import FlowPeer, Peer, ProducerPeer
 from partq.testing.redis_server import RedisServer
 from partq.wire import frames
 from tests.broker.contract import check_answer
+from tests.broker.moved_clocks import MovableClock
 
 UID = "0f3a9c1e"
 PRODUCE, CONSUME, ADMIN = "produce-token-0001", "consume-token-0001", "admin-token-000001"
@@ -64,30 +63,6 @@ async def eventually(condition: Callable[[], Any], what: str) -> Any:
                 return value
             await asyncio.sleep(0.01)
     raise AssertionError(what)
-
-
-class MovableClock:
-    """The machine's clock, moved ahead at will."""
-
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-
-    def __call__(self) -> float:
-        return boot_time() + self.ahead_s
-
-
-class AheadWatch(ClockWatch):
-    """Redis's clock as a broker knows it, moved ahead at will for times to live of messages."""
-
-    __slots__ = ("ahead_ms",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ahead_ms = 0
-
-    def estimate_ms(self, now: float) -> float | None:
-        store_ms = super().estimate_ms(now)
-        return None if store_ms is None else store_ms + self.ahead_ms
 
 
 class RunningBroker:

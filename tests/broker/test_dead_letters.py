@@ -34,7 +34,6 @@ from tests.broker.conftest import (
     ADMIN,
     PRODUCE,
     UID,
-    AheadWatch,
     RunningBroker,
     connect,
     eventually,
@@ -42,6 +41,7 @@ from tests.broker.conftest import (
     open_flow,
     open_producer,
 )
+from tests.broker.moved_clocks import AheadWatch
 
 P = PartitionId(1, 0)
 TARGET = "orders-workers-dlq"

@@ -14,12 +14,12 @@ from tests.broker.conftest import (
     CONSUME,
     PRODUCE,
     UID,
-    AheadWatch,
     eventually,
     key_of,
     open_flow,
     open_producer,
 )
+from tests.broker.moved_clocks import AheadWatch
 
 P = PartitionId(1, 0)
 SHORT_S, LONG_S = 60, 86_400

@@ -7,13 +7,23 @@ the middle; then it arrives late, or never. A gate holds a call at a named point
 
 import asyncio
 import json
+import random
 import re
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
 CHUNK = 65_536
 BROKEN = (OSError, EOFError, asyncio.LimitOverrunError)
+
+
+def free_port():
+    """Return a port that nobody takes by chance: below those of outgoing connections."""
+    for port in random.sample(range(20_000, 30_000), 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 @dataclass(eq=False)

@@ -6,8 +6,6 @@ that starts hands partition 1.1 over, from a to b: a handoff that a test can sto
 
 import asyncio
 import json
-import random
-import socket
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 
@@ -26,7 +24,7 @@ from partq.store.keys import Keys
 from partq.store.members import Members
 from partq.store.partitions import Partitions
 from tests.faults.member import begun
-from tests.faults.proxy import AdminProxy, Tunnel
+from tests.faults.proxy import AdminProxy, Tunnel, free_port
 from tests.faults.traffic import MOVES, STAYS, WAIT_S, Traffic, until
 
 GROUP = "workers"
@@ -58,14 +56,6 @@ spec: {{queue: orders}}
 """
 
 _numbers = count(1)
-
-
-def free_port():
-    """Return a port that nobody takes by chance: below those of outgoing connections."""
-    for port in random.sample(range(20_000, 30_000), 100):
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no port is free")
 
 
 class Stage:

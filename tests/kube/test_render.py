@@ -1,88 +1,34 @@
 """From what a worker knows to status: truthful, small, and unchanged when nothing changes."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
-from partq.coordinator.view import GroupView, QueueView
+from partq.coordinator.view import GroupView
 from partq.core.membership import Standing
 from partq.core.model import Epoch, PartitionId
 from partq.core.records import Assigned, Rebalance
 from partq.kube import render
-from partq.kube.conditions import Finding, bad, good
-from partq.kube.names import ConditionType, QueueKey, Reason
-from partq.kube.render import Durability, GroupFacts, QueueFacts, ranges
+from partq.kube.conditions import Finding, bad
+from partq.kube.names import ConditionType, Reason
+from partq.kube.render import Durability, ranges
 from partq.resources.status import ConsumerGroupStatus, PartitionedQueueStatus
-
-NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
-KEY = QueueKey("shop", "orders")
-PARTITIONS = [PartitionId(1, index) for index in range(4)]
-SYNCED = Durability(is_appending=True, sync="always", is_nearly_full=False)
-READY = good(ConditionType.READY)
-
-
-def queue_view(owned=4, brokers=None, *, is_quota_used_up=False):
-    return QueueView(
-        is_quota_used_up=is_quota_used_up,
-        partitions=PARTITIONS,
-        owners=dict.fromkeys(PARTITIONS[:owned], "b-0"),
-        brokers={"b-0": True, "b-1": True} if brokers is None else brokers,
-    )
-
-
-def queue_facts(**changes):
-    facts = {
-        "key": KEY,
-        "generation": 3,
-        "is_applied": True,
-        "is_provisioned": True,
-        "partition_count": 4,
-        "desired_brokers": 2,
-        "ready_pods": 2,
-        "durability": SYNCED,
-        "view": queue_view(),
-        "store_uid": "0f3a9c1e",
-    }
-    return QueueFacts(**(facts | changes))
+from tests.kube.facts import (
+    NOW,
+    PARTITIONS,
+    SYNCED,
+    group_facts,
+    group_view,
+    queue_facts,
+    queue_view,
+)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_the_url_says_how_brokers_are_called(scheme):
     status, _ = render.queue_status(queue_facts(scheme=scheme), {}, NOW)
     assert status["url"] == f"{scheme}://orders-partq.shop.svc:7411"
-
-
-def group_view(
-    states="RRRR",
-    *,
-    moving=0,
-    waiting=False,
-    held=0,
-    members=None,
-    unseen=0,
-    rebalances=(),
-    blocked=None,
-):
-    names = {"R": "Ready", "P": "Paused", "U": "Unbound", "-": "Unassigned"}
-    return GroupView(
-        partitions={
-            partition: Assigned(None if s == "-" else "m", Epoch(1), names[s])
-            for partition, s in zip(PARTITIONS, states, strict=True)
-        },
-        members={"m": Standing.BOUND} if members is None else members,
-        unseen_count=unseen,
-        moving_count=moving,
-        is_waiting=waiting,
-        rebalances=rebalances,
-        waiting_count=held,
-        blocked=blocked or {},
-    )
-
-
-def group_facts(**changes):
-    facts = {"generation": 2, "queue_ready": READY, "view": group_view()}
-    return GroupFacts(**(facts | changes))
 
 
 def summary(findings):

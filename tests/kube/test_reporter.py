@@ -10,8 +10,8 @@ from partq.kube.render import QueueFacts
 from partq.kube.reporter import Reporter
 from partq.metrics import OperatorMetrics
 from tests.kube.bodies import group_body, queue_body
+from tests.kube.facts import NOW, group_facts, queue_facts, queue_view
 from tests.kube.fake_api import FakeApi
-from tests.kube.test_render import NOW, group_facts, queue_facts, queue_view
 
 KEY = QueueKey("shop", "orders")
 PATH = queue_path(*KEY, "/status")

@@ -16,9 +16,9 @@ from partq.kube.status_loop import FIRST_PAUSE_S, MAX_PAUSE_S, WRITES_AT_ONCE, S
 from partq.metrics import OperatorMetrics
 from partq.resources.status import MAX_MESSAGE_CHARS
 from tests.kube.bodies import group_body, queue_body
+from tests.kube.facts import NOW, queue_facts
 from tests.kube.fake_api import FakeApi
 from tests.kube.test_leader import Clock
-from tests.kube.test_render import NOW, queue_facts
 
 KEY = QueueKey("shop", "orders")
 QUEUE = queue_path(*KEY, "/status")

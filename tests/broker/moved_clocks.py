@@ -1,0 +1,28 @@
+"""A broker's clocks, which a test moves ahead."""
+
+from partq.broker.clock import boot_time
+from partq.core.clock_watch import ClockWatch
+
+
+class MovableClock:
+    """The machine's clock, moved ahead at will."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return boot_time() + self.ahead_s
+
+
+class AheadWatch(ClockWatch):
+    """Redis's clock as a broker knows it, moved ahead at will for times to live of messages."""
+
+    __slots__ = ("ahead_ms",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead_ms = 0
+
+    def estimate_ms(self, now: float) -> float | None:
+        store_ms = super().estimate_ms(now)
+        return None if store_ms is None else store_ms + self.ahead_ms
