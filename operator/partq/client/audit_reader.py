@@ -2,20 +2,14 @@
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from partq.client.owners import Owners
+from partq.client.reader import Reader
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, InternalError, RolledBackError
+from partq.errors import InternalError, RolledBackError
 from partq.wire.audit import AuditGroup, split_answer
-from partq.wire.entries import MAX_BYTES
 
 __all__ = ["AuditExtent", "AuditGroup", "AuditReader"]
-
-FETCH_BYTES = 4 * 1024 * 1024
-TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,56 +25,11 @@ class AuditExtent:
     stored_bytes: int
 
 
-class AuditReader:
+class AuditReader(Reader):
     """Reads audit records, for archives and those who look into an incident. Use in `async with`.
 
-    Every call is repeated over changes of brokers and failures, at most for `timeout_s`.
-
-    Args:
-        url: of a broker, or several with commas between them.
-        queue: its name.
-        token: of an administrator.
-        namespace: of the queue, where that shall be checked.
-        ca_file: certificates of who may sign the brokers'; None: the system's.
-        timeout_s: for how long a partition that nobody serves is waited for, in seconds.
-        fetch_bytes: how much is fetched at once, 1 to 16 MiB.
+    Arguments as of `Reader`; the token is an administrator's.
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        queue: str,
-        token: str | None = None,
-        namespace: str | None = None,
-        ca_file: str | Path | None = None,
-        timeout_s: float = TIMEOUT_S,
-        fetch_bytes: int = FETCH_BYTES,
-    ) -> None:
-        if not 1 <= fetch_bytes <= MAX_BYTES:
-            raise BadRequestError(f"fetch_bytes {fetch_bytes}; expected 1 to {MAX_BYTES}")
-        self._owners = Owners.open(
-            url, queue=queue, token=token, namespace=namespace, ca_file=ca_file, timeout_s=timeout_s
-        )
-        self._fetch_bytes = fetch_bytes
-
-    async def __aenter__(self) -> Self:
-        """Open the connections; nothing is asked yet."""
-        await self._owners.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the connections."""
-        await self._owners.__aexit__(kind, error, traceback)
-
-    async def partitions(self) -> list[PartitionId]:
-        """Return every partition, by generation and index."""
-        return await self._owners.checked(None)
 
     async def bounds(
         self, partitions: Iterable[PartitionId] | None = None

@@ -5,7 +5,6 @@ import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from partq.client import tasks
@@ -76,12 +75,7 @@ class Browser:
         await self._session.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Let go of what the pin holds, if that is possible: else it ends by itself."""
         try:
             if self._renewing is not None:
@@ -91,7 +85,7 @@ class Browser:
         except (TimeoutError, PartqError) as failure:
             log.warning("pin %s is not removed, and ends by itself: %s", self._pin, failure)
         finally:
-            await self._session.__aexit__(kind, error, traceback)
+            await self._session.__aexit__()
 
     async def messages(
         self,

@@ -3,23 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import quote
 
 from partq.client import tasks
-from partq.client.owners import Owners
+from partq.client.reader import Reader
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, InternalError, RolledBackError, SettingsError
 from partq.wire import entries as wire
 from partq.wire.entries import Entries, StoredBatch
 
 __all__ = ["Bounds", "LogPosition", "LogReader", "StoredBatch", "Where"]
-
-FETCH_BYTES = 4 * 1024 * 1024
-"""How much of a log is fetched at once, in bytes."""
-TIMEOUT_S = 30.0
 
 Where = Literal["earliest", "latest"] | Mapping[str, Any]
 """`earliest`, `latest`, or one of {"at_ms": int}, {"group": name}, {"offsets": {partition: int}}"""
@@ -48,69 +42,14 @@ class LogPosition:
     end: int = 0
 
 
-class LogReader:
+class LogReader(Reader):
     """Reads stored batches, unopened; nothing is delivered or acknowledged. Use it in `async with`.
 
-    Every call is repeated over changes of brokers and failures, at most for `timeout_s`.
-
-    Args:
-        url: of a broker, or several with commas between them.
-        queue: its name.
-        token: of a consumer, or of an administrator.
-        namespace: of the queue, where that shall be checked.
-        ca_file: certificates of who may sign the brokers'; None: the system's.
-        timeout_s: for how long a partition that nobody serves is waited for, in seconds.
-        fetch_bytes: how much of a log is fetched at once, 1 to 16 MiB. One reading of `entries`
-            holds twice as much at the most, or two batches where these are larger.
+    Arguments as of `Reader`; the token is a consumer's, or an administrator's. One reading of
+    `entries` holds twice `fetch_bytes` at the most, or two batches where these are larger.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        queue: str,
-        token: str | None = None,
-        namespace: str | None = None,
-        ca_file: str | Path | None = None,
-        timeout_s: float = TIMEOUT_S,
-        fetch_bytes: int = FETCH_BYTES,
-    ) -> None:
-        if not 1 <= fetch_bytes <= wire.MAX_BYTES:
-            raise BadRequestError(f"fetch_bytes {fetch_bytes}; expected 1 to {wire.MAX_BYTES}")
-        self._owners = Owners.open(
-            url, queue=queue, token=token, namespace=namespace, ca_file=ca_file, timeout_s=timeout_s
-        )
-        self._fetch_bytes = fetch_bytes
-        self._fetching: set[asyncio.Task[Entries]] = set()
-        self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        """Open the connections; nothing is asked yet."""
-        await self._owners.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Stop every reading and close the connections."""
-        self._is_closed = True
-        try:
-            await tasks.stop(*self._fetching)
-        finally:
-            await self._owners.__aexit__(kind, error, traceback)
-
     # ---- places ---------------------------------------------------------------------------------
-
-    async def partitions(self) -> list[PartitionId]:
-        """Return every partition, by generation and index.
-
-        The messages of a key are in one partition of each generation; those of an older generation
-        come before those of a newer one.
-        """
-        return await self._owners.checked(None)
 
     async def bounds(
         self, partitions: Iterable[PartitionId] | None = None

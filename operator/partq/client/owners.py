@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from partq.client.layout import QueueView
@@ -71,13 +70,8 @@ class Owners:
         await self.session.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.session.__aexit__(kind, error, traceback)
+    async def __aexit__(self, *_: object) -> None:
+        await self.session.__aexit__()
 
     async def view(self) -> QueueView:
         """Return the layout as it was asked for last; the first time it is asked for.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from partq.client.layout import QueueView
 from partq.client.liveness import Backoff, Clock, boot_time
-from partq.client.log_reader import TIMEOUT_S
+from partq.client.reader import TIMEOUT_S
 from partq.client.session import ProducerProgress, Session
 from partq.core.model import PartitionId
 from partq.core.numbering import check_producer_id

@@ -2,26 +2,21 @@
 
 import asyncio
 import logging
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
-from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, Self
 
 from partq.client.log_reader import LogPosition, LogReader, StoredBatch, Where
 from partq.core.model import PartitionId
 from partq.errors import PartqError, QuotaExceededError
 from partq.spark.connection import Connection
+from partq.spark.loop_thread import LoopThread
 
 log = logging.getLogger("partq.spark")
-
-T = TypeVar("T")
 
 TAKE_BYTES = 1024 * 1024
 """How much is handed over at once; the rest of what was fetched waits for the next time."""
 RENEW_S = 120.0
 """How often a pin is renewed; it lasts ten minutes."""
-JOIN_S = 10.0
 
 
 class LogThread:
@@ -39,53 +34,44 @@ class LogThread:
             ca_file=connection.ca_file,
             timeout_s=connection.timeout_s,
         )
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="partq reading", daemon=True
-        )
         self._pin: asyncio.Task[None] | None = None
-        self._thread.start()
+        self._thread = LoopThread("partq reading")
         try:
-            self._run(self._reader.__aenter__())
+            self._thread.run(self._reader.__aenter__())
         except BaseException:
-            self._end()
+            self._thread.end()
             raise
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the connections and end the thread; a second time does nothing."""
-        if self._loop.is_closed():
+        if self._thread.has_ended:
             return
         try:
             if self._pin is not None:
-                self._loop.call_soon_threadsafe(self._pin.cancel)
-            self._run(self._reader.__aexit__(None, None, None))
+                self._thread.call_soon(self._pin.cancel)
+            self._thread.run(self._reader.__aexit__())
         finally:
-            self._end()
+            self._thread.end()
 
     def partitions(self) -> list[PartitionId]:
         """Return every partition, by generation and index."""
-        return self._run(self._reader.partitions())
+        return self._thread.run(self._reader.partitions())
 
     def positions(
         self, where: Where, partitions: list[PartitionId] | None = None
     ) -> dict[PartitionId, LogPosition]:
         """Return a position in each partition."""
-        return self._run(self._reader.positions(where, partitions))
+        return self._thread.run(self._reader.positions(where, partitions))
 
     def commit(self, group: str, positions: Mapping[PartitionId, LogPosition]) -> None:
         """Move the cursors of a group forward."""
-        self._run(self._reader.commit(group, positions))
+        self._thread.run(self._reader.commit(group, positions))
 
     def entries(
         self, partition: PartitionId, start: LogPosition, stop: LogPosition
@@ -93,11 +79,11 @@ class LogThread:
         """Yield the stored batches between two positions."""
         source = self._reader.entries(partition, start, stop)
         try:
-            while batches := self._run(_take(source)):
+            while batches := self._thread.run(_take(source)):
                 yield from batches
         finally:
-            if not self._loop.is_closed():
-                self._run(_close(source))
+            if not self._thread.has_ended:
+                self._thread.run(_close(source))
 
     def hold(self, name: str, offsets: Mapping[PartitionId, int]) -> None:
         """Pin what is stored from these offsets on, until this is closed and ten minutes longer.
@@ -105,19 +91,19 @@ class LogThread:
         That is a help and no promise: what is trimmed is noticed when it is read.
         """
         if self._pin is not None:
-            self._loop.call_soon_threadsafe(self._pin.cancel)
+            self._thread.call_soon(self._pin.cancel)
             self._pin = None
         try:
-            self._run(self._reader.pin(name, offsets))
+            self._thread.run(self._reader.pin(name, offsets))
         except QuotaExceededError as error:
             log.warning("reading goes on without a pin: %s", error)
             return
-        self._pin = self._run(self._start_renewing(name, dict(offsets)))
+        self._pin = self._thread.run(self._start_renewing(name, dict(offsets)))
 
     def let_go(self, name: str) -> None:
         """Remove a pin, if that is possible: else it ends by itself."""
         try:
-            self._run(self._reader.unpin(name))
+            self._thread.run(self._reader.unpin(name))
         except PartqError as error:
             log.warning("pin %s is not removed, and ends by itself: %s", name, error)
 
@@ -134,15 +120,6 @@ class LogThread:
             except PartqError as error:
                 # Four more tries fit into the time that it lasts.
                 log.warning("pin %s is not renewed: %s", name, error)
-
-    def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(JOIN_S)
-        with suppress(RuntimeError):  # still running, if that was not long enough
-            self._loop.close()
 
 
 async def _take(source: AsyncIterator[StoredBatch]) -> list[StoredBatch]:

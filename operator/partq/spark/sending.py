@@ -1,10 +1,8 @@
 """The client in a thread of its own: Spark hands a task its rows in the thread that it calls."""
 
 import asyncio
-import threading
-from collections.abc import Coroutine, Mapping
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping
+from typing import Self
 
 from partq.client.batch_producer import BatchProducer
 from partq.client.batching import ReadyBatch
@@ -13,8 +11,7 @@ from partq.client.producer_state import producer_due
 from partq.client.session import ProducerProgress
 from partq.core.model import PartitionId
 from partq.spark.connection import Connection
-
-T = TypeVar("T")
+from partq.spark.loop_thread import LoopThread
 
 _NOBODY = "spark-check"
 """A producer that never sends anything."""
@@ -50,34 +47,25 @@ class TaskSender:
     def __init__(self, connection: Connection, producer: str) -> None:
         self._connection = connection
         self._producer_id = producer
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="partq-sender", daemon=True
-        )
+        self._thread = LoopThread("partq writing")
         self._producer: BatchProducer | None = None
 
     def __enter__(self) -> Self:
         """Connect; raises as `BatchProducer`."""
-        self._thread.start()
         try:
-            self._producer = self._wait(self._enter())
+            self._producer = self._thread.run(self._enter())
         except BaseException:
-            self._end()
+            self._thread.end()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close at once: what `flush` has not confirmed may or may not be stored."""
         try:
             if self._producer is not None:
-                self._wait(self._producer.__aexit__(None, None, None))
+                self._thread.run(self._producer.__aexit__(None, None, None))
         finally:
-            self._end()
+            self._thread.end()
 
     @property
     def view(self) -> QueueView:
@@ -91,11 +79,11 @@ class TaskSender:
 
     def send(self, partition: PartitionId, ready: ReadyBatch) -> None:
         """Hand a batch over, once there is room; raises what an earlier one has failed of."""
-        self._wait(self._open().send(partition, ready))
+        self._thread.run(self._open().send(partition, ready))
 
     def flush(self) -> None:
         """Wait until all that was sent is stored; raises if something is not."""
-        self._wait(self._open().flush())
+        self._thread.run(self._open().flush())
 
     async def _enter(self) -> BatchProducer:
         connection = self._connection
@@ -113,11 +101,3 @@ class TaskSender:
     def _open(self) -> BatchProducer:
         assert self._producer is not None, "the sender is not open"  # noqa: S101  a bug
         return self._producer
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
