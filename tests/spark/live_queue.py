@@ -1,6 +1,7 @@
 """A real queue beside Spark: Spark's calls block, so the queue has a thread of its own."""
 
 import asyncio
+import shutil
 import threading
 from contextlib import contextmanager
 
@@ -54,6 +55,17 @@ class LiveQueue:
                 return await call(reader)
 
         return self.run(run())
+
+    def roll_back(self, copy):
+        """Start Redis on a copy of its older files: what was stored since is lost."""
+        self.run(self._roll_back(copy))
+
+    async def _roll_back(self, copy):
+        redis, data = self.broker.runtime.redis, self.broker.runtime.data_dir / "redis"
+        await redis.stop()
+        shutil.rmtree(data)
+        shutil.copytree(copy, data)
+        await redis.start()
 
     def cursors(self, group):
         """Return a group's cursors by partition, as text."""

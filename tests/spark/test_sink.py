@@ -19,7 +19,7 @@ from partq.spark.numbering import TaskId
 from partq.spark.sink import Sink, _batches, batch_writer, stream_writer
 from partq.spark.sink_columns import write_columns
 from partq.spark.sink_options import write_options
-from partq.spark.source import PartqDataSource
+from partq.spark.source import register
 from partq.wire import batch as wire
 from tests.spark.live_queue import live_queue
 
@@ -45,7 +45,7 @@ def queue():
 
 @pytest.fixture(scope="module")
 def writing(spark):
-    spark.dataSource.register(PartqDataSource)
+    register(spark)
     return spark
 
 

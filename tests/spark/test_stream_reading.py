@@ -14,48 +14,11 @@ from partq import Consumer, PartitionId
 from partq.errors import ConflictError, RolledBackError
 from partq.spark.pipeline.failures import as_ours
 from tests.spark.live_queue import live_queue
+from tests.spark.stream_run import WAIT_S, Run
 
 ADMITS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 """Before, `availableNow` runs one micro-batch, and what it has read is told with the next start."""
-WAIT_S = 110
 DRIVER = Path(__file__).with_name("stream_driver.py")
-
-
-class CrashError(Exception):
-    """The query ends in the middle of a micro-batch."""
-
-
-class Run:
-    """A query from a checkpoint on, and what its micro-batches held."""
-
-    def __init__(self, spark, queue, checkpoint, **options):
-        self._frame = spark.readStream.format("partq").options(**(queue.options() | options)).load()
-        self._checkpoint = str(checkpoint)
-        self.batches = {}
-
-    def __call__(self, *, crash_in=None, then=None):
-        """Run until everything is read that is there now.
-
-        `crash_in`: the micro-batch that is read and not finished; `then`: called with its number
-        after each that is read.
-        """
-
-        def take(frame, number):
-            self.batches[number] = sorted(int(row.value) for row in frame.collect())
-            if then is not None:
-                then(number)
-            if number == crash_in:
-                raise CrashError
-
-        writer = self._frame.select("value").writeStream.foreachBatch(take)
-        writer = writer.option("checkpointLocation", self._checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination(WAIT_S)
-        return self
-
-    @property
-    def values(self):
-        return sorted(value for batch in self.batches.values() for value in batch)
 
 
 def test_a_query_goes_on_where_it_ended_even_inside_a_batch(spark, tmp_path):

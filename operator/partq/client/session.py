@@ -70,6 +70,10 @@ class UntrustedError(UnavailableError):
     """Brokers were reached, and none has a certificate that this client trusts."""
 
 
+class UnreachedError(UnavailableError):
+    """Nobody has answered: no connection, or no answer in time."""
+
+
 class Session:
     """Connections to the brokers of one queue, with the caller's token.
 
@@ -189,10 +193,11 @@ class Session:
         Raises:
             PartqError: a broker refuses the call for good, such as `unauthorized`.
             UntrustedError: none answers, and each has a certificate that is refused.
-            UnavailableError: none answers.
+            UnreachedError: none answers anything.
+            UnavailableError: those that answer cannot say it now.
         """
         reasons = []
-        are_untrusted = []
+        kinds: set[type[UnavailableError]] = set()
         # Who did not answer last time is asked last: a frozen broker costs its time-out once.
         for url in sorted(urls, key=self._silent.__contains__):
             try:
@@ -203,13 +208,16 @@ class Session:
             except NOT_REACHED as error:
                 self._silent.add(url)
                 reasons.append(f"{url}: {why(url, error)}")
-                are_untrusted.append(isinstance(error, aiohttp.ClientConnectorCertificateError))
+                is_untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
+                kinds.add(UntrustedError if is_untrusted else UnreachedError)
             except PartqError as error:
                 if is_final(error):
                     raise
                 reasons.append(f"{url}: {error}")
-                are_untrusted.append(False)
-        kind = UntrustedError if all(are_untrusted) else UnavailableError
+                kinds.add(UnavailableError)
+        kind = next(
+            each for each in (UnavailableError, UnreachedError, UntrustedError) if each in kinds
+        )
         raise kind("no broker answers: " + "; ".join(reasons))
 
     async def first_view(self, timeout_s: float, group: str | None = None) -> QueueView:

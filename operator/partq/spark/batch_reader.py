@@ -13,6 +13,7 @@ from partq.spark.log_thread import LogThread
 from partq.spark.offsets import Range, divide
 from partq.spark.options import ReadOptions
 from partq.spark.planning import Plan
+from partq.spark.reaching import find_brokers
 from partq.spark.reading import read_range
 
 
@@ -45,7 +46,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return what each task reads; raises what is wrong with the queue."""
-        with shown(), LogThread(self._options.connection) as log:
+        with shown(), self._open() as log:
             plan = Plan(log, self._options)
             plan.check()
             # The end first: what is stored meanwhile belongs to the next read.
@@ -60,6 +61,10 @@ class BatchReader(DataSourceReader):
                 most_records=self._options.max_records_per_partition,
             )
             return list(found) or [InputPartition(None)]
+
+    def _open(self) -> LogThread:
+        find_brokers(self._options.connection)
+        return LogThread(self._options.connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one range."""

@@ -11,6 +11,8 @@ from partq.errors import BadRequestError
 CONNECTION_OPTIONS = ("url", "queue", "namespace", "token", "tokenFile", "caFile", "timeoutSeconds")
 DEFAULT_TIMEOUT_S = 30.0
 MAX_TIMEOUT_S = 3600.0
+ANSWER_S = 5.0
+"""How long a query waits, when it begins, for anybody to answer at the URL."""
 FIRST_TIMEOUT_S = 10.0
 """How long a query waits for brokers when it begins: somewhat longer than a failover takes."""
 
@@ -27,6 +29,8 @@ class Connection:
     ca_file: str | None
     timeout_s: float
     """For how long a partition that nobody serves is waited for, in seconds."""
+    answer_s: float
+    """For how long nobody may answer at the URL when something begins, in seconds."""
 
     def at_first(self) -> Self:
         """Return it for the first call: a wrong address is told soon, a failover waited for."""
@@ -71,6 +75,7 @@ def connection_of(given: Mapping[str, str]) -> Connection:
     ca_file = options.get("cafile") or None
     if ca_file is not None and not Path(ca_file).is_file():
         raise BadRequestError(f"option caFile: there is no file {ca_file}")
+    timeout_s = _timeout_s(options.get("timeoutseconds") or str(DEFAULT_TIMEOUT_S))
     return Connection(
         url=options["url"],
         queue=options["queue"],
@@ -78,7 +83,8 @@ def connection_of(given: Mapping[str, str]) -> Connection:
         given_token=options.get("token") or None,
         token_file=options.get("tokenfile") or None,
         ca_file=ca_file,
-        timeout_s=_timeout_s(options.get("timeoutseconds") or str(DEFAULT_TIMEOUT_S)),
+        timeout_s=timeout_s,
+        answer_s=min(timeout_s, ANSWER_S),
     )
 
 

@@ -127,15 +127,28 @@ class Plan:
         begin = {each: Position(0) for each in partitions if each.generation > newest}
         begin |= {each: position for each, position in start.items() if each in living}
         for gone in sorted(set(start).difference(living)):
+            if self._options.group:
+                continue  # it is removed once the group has read it
             self._lost(
-                DataLossError(
-                    f"queue {self._queue!r}: partition {gone} is gone, and whether all of it was "
-                    f"read to offset {start[gone].offset} is not known; set failOnDataLoss to "
-                    "false to go on without it, and a group to have partitions kept"
-                ),
-                is_done=bool(self._options.group),
+                DataLossError,
+                f"queue {self._queue!r}: partition {gone} is gone, and whether all of it was read "
+                f"to offset {start[gone].offset} is not known",
+                "to go on without it, and a group to have partitions kept",
             )
         return self._checked(CHECKPOINT, begin)
+
+    def end_of(self, begin: Offsets, planned: Offsets) -> dict[PartitionId, Position]:
+        """Return where a micro-batch ends that may have been planned before the store was changed.
+
+        A log that was rolled back since ends earlier for it: what is stored there by now belongs to
+        the next micro-batch. Raises as `begin`.
+        """
+        ours = {
+            each: position
+            for each, position in planned.items()
+            if each in begin and begin[each].offset < position.offset
+        }
+        return {**planned, **self._checked(CHECKPOINT, ours)}
 
     def ranges(self, begin: Offsets, end: Offsets) -> list[Range]:
         """Return what lies between two places, one range per partition that has something."""
@@ -195,23 +208,21 @@ class Plan:
                 epoch and now.append_broker_epoch and epoch != now.append_broker_epoch
             ):
                 self._lost(
-                    RolledBackError(
-                        f"{place}, of messages that are not in this log (it ends at {now.end}): "
-                        "its store was rolled back, or the queue was deleted and made again; set "
-                        "failOnDataLoss to false to go on with what was stored since"
-                    )
+                    RolledBackError,
+                    f"{place}, of messages that are not in this log (it ends at {now.end}): its "
+                    "store was rolled back, or the queue was deleted and made again",
+                    "to go on with what was stored since",
                 )
                 at = self._parting(position, now)
                 now = self._log.positions({"offsets": {partition: at}})[partition]
                 position = Position(now.offset, now.append_broker_epoch)
             if position.offset < now.first:
                 self._lost(
-                    DataLossError(
-                        f"{place}, and what is stored begins at {now.first}: "
-                        f"{now.first - position.offset} messages were trimmed or have expired; set "
-                        "failOnDataLoss to false to go on without them, or startingOffsets to "
-                        "earliest to begin with what there is"
-                    )
+                    DataLossError,
+                    f"{place}, and what is stored begins at {now.first}: "
+                    f"{now.first - position.offset} messages were trimmed or have expired",
+                    "to go on without them, or startingOffsets to earliest to begin with what "
+                    "there is",
                 )
                 position = Position(now.first)
             checked[partition] = position
@@ -235,12 +246,11 @@ class Plan:
                 low = middle + 1
         return low
 
-    def _lost(self, error: PartqError, *, is_done: bool = False) -> None:
-        if is_done:
-            return
+    def _lost(self, kind: type[PartqError], what: str, why: str) -> None:
+        """Refuse to go on, or warn: `what` has happened, `why` is what to set the option for."""
         if self._options.fail_on_data_loss:
-            raise error
-        log.warning("failOnDataLoss is false: %s", error)
+            raise kind(f"{what}; set failOnDataLoss to false {why}")
+        log.warning("%s; the query goes on, for failOnDataLoss is false", what)
 
 
 def _positions(found: Iterable[LogPosition]) -> dict[PartitionId, Position]:

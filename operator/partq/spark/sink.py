@@ -27,6 +27,7 @@ from partq.spark.failing import shown
 from partq.spark.gathering import Gathering
 from partq.spark.keyless import KeylessSlots
 from partq.spark.numbering import Numbering, TaskId, task_of_stream, task_of_write
+from partq.spark.reaching import find_brokers
 from partq.spark.sending import TaskSender, check_queue
 from partq.spark.sink_columns import WriteColumns, write_columns
 from partq.spark.sink_options import WriteOptions, write_options
@@ -165,6 +166,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, *, overwrite: boo
     if overwrite:
         raise BadRequestError("mode overwrite: a queue is only appended to; use mode('append')")
     sink = Sink(write_options(given, is_stream=False), write_columns(schema))
+    find_brokers(sink.options.connection)
     check_queue(sink.options.connection.at_first())
     return PartqWriter(sink)
 
@@ -178,6 +180,7 @@ def stream_writer(
             "output mode complete: a queue is only appended to; use append or update"
         )
     sink = Sink(write_options(given, is_stream=True), write_columns(schema))
+    find_brokers(sink.options.connection)
     check_queue(sink.options.connection)
     if hasattr(spark_api, "DataSourceStreamArrowWriter"):
         return PartqStreamArrowWriter(sink, schema)

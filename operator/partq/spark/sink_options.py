@@ -7,7 +7,12 @@ from dataclasses import dataclass, replace
 from partq.client.producer import CODECS
 from partq.core.time_to_live import MAX_TTL_MS
 from partq.errors import BadRequestError
-from partq.spark.connection import CONNECTION_OPTIONS, Connection, connection_of
+from partq.spark.connection import (
+    CONNECTION_OPTIONS,
+    FIRST_TIMEOUT_S,
+    Connection,
+    connection_of,
+)
 from partq.wire.batch import Codec
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -45,8 +50,13 @@ def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
                 f"option {name!r} is none of a write; there are {', '.join(WRITE_OPTIONS)}"
             )
     connection = connection_of(given)
-    if not options.get("timeoutseconds"):
+    is_timed = bool(options.get("timeoutseconds"))
+    if not is_timed:
         connection = replace(connection, timeout_s=DEFAULT_TIMEOUT_S)
+    if is_stream:
+        # Each micro-batch begins anew, and the one before has shown that the URL is right.
+        answer_s = connection.timeout_s if is_timed else FIRST_TIMEOUT_S
+        connection = replace(connection, answer_s=answer_s)
     write_id = options.get("writeid", "")
     if write_id and is_stream:
         raise BadRequestError(

@@ -2,6 +2,8 @@
 
 import uuid
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -16,6 +18,7 @@ from partq.spark.failing import shown
 from partq.spark.log_thread import LogThread
 from partq.spark.options import read_options
 from partq.spark.planning import Plan
+from partq.spark.reaching import find_brokers
 from partq.spark.schema import check_schema, source_schema
 from partq.spark.sink import batch_writer, stream_writer
 from partq.spark.stream_reader import stream_reader
@@ -37,6 +40,7 @@ class PartqDataSource(DataSource):
         with shown():
             self._pin = _pin_name()
             options = read_options(self.options, is_stream=None)
+            find_brokers(options.connection)
             with LogThread(options.connection.at_first()) as log:
                 Plan(log, options).check()
             return source_schema(with_headers=options.with_headers, names=options.columns)
@@ -66,6 +70,19 @@ class PartqDataSource(DataSource):
         """Return what writes the micro-batches of a stream."""
         with shown():
             return stream_writer(self.options, schema, overwrite=overwrite)
+
+
+def register(spark: SparkSession) -> None:
+    """Have a session know the data source from now on; a repeat changes nothing.
+
+    Spark also finds it by its name, but gives up for good when that takes above 10 s.
+    """
+    try:
+        spark.dataSource.register(PartqDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 looks for it by its name first, and then has it.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def _pin_name() -> str:

@@ -16,6 +16,7 @@ from partq.spark.log_thread import LogThread
 from partq.spark.offsets import Position, Range, divide, from_json, to_json
 from partq.spark.options import ReadOptions
 from partq.spark.planning import Plan, log_positions
+from partq.spark.reaching import find_brokers
 from partq.spark.reading import read_range
 
 log = logging.getLogger("partq.spark")
@@ -49,7 +50,7 @@ class StreamReader(DataSourceStreamReader):
             plan, stop = self._plan(), from_json(end)
             begin = plan.begin(from_json(start), stop)
             return divide(
-                plan.ranges(begin, stop),
+                plan.ranges(begin, plan.end_of(begin, stop)),
                 at_least=self._options.min_partitions,
                 most_records=self._options.max_records_per_partition,
             )
@@ -74,6 +75,7 @@ class StreamReader(DataSourceStreamReader):
 
     def _open(self) -> LogThread:
         if self._thread is None:
+            find_brokers(self._options.connection)
             self._thread = LogThread(self._options.connection)
         return self._thread
 
@@ -120,6 +122,20 @@ class FixedSignature(StreamReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._reached: dict[PartitionId, Position] | None = None
+        self._first_end: dict[PartitionId, Position] = {}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a query begins that has no checkpoint; a group's cursors are there, then."""
+        start = super().initialOffset()
+        with shown():
+            # Spark may have asked before where it ends; what came in between is not passed over.
+            self._finish(
+                {
+                    each: min(position, self._first_end.get(each, position))
+                    for each, position in from_json(start).items()
+                }
+            )
+        return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what each task of a micro-batch reads."""
@@ -133,7 +149,8 @@ class FixedSignature(StreamReader):
             plan = self._plan()
             if self._reached is None:
                 plan.check()
-                return to_json(plan.latest())
+                self._first_end = plan.latest()
+                return to_json(self._first_end)
             self._finish(self._reached)
             limit = self._options.max_offsets_per_trigger
             self._reached = plan.next_end(self._reached, limit=limit)

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from partq.spark.pipeline.watch import Watch
 from partq.spark.session import open_session
-from partq.spark.source import PartqDataSource
+from partq.spark.source import register
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,7 @@ class Job:
         """Open the session, quiet but for errors; arguments and errors as `open_session`."""
         spark = open_session(title, master=master, settings=settings)
         spark.sparkContext.setLogLevel("ERROR")
-        # Spark also finds it by its name, but gives up for good when that takes above 10 s.
-        spark.dataSource.register(PartqDataSource)
+        register(spark)
         return cls(spark, watch)
 
     def enter_thread(self) -> None:
