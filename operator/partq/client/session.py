@@ -193,8 +193,8 @@ class Session:
         Raises:
             PartqError: a broker refuses the call for good, such as `unauthorized`.
             UntrustedError: none answers, and each has a certificate that is refused.
-            UnreachedError: none answers anything.
-            UnavailableError: those that answer cannot say it now.
+            UnreachedError: each is as if nobody were there.
+            UnavailableError: none answers, for one of these reasons or another.
         """
         reasons = []
         kinds: set[type[UnavailableError]] = set()
@@ -215,9 +215,7 @@ class Session:
                     raise
                 reasons.append(f"{url}: {error}")
                 kinds.add(UnavailableError)
-        kind = next(
-            each for each in (UnavailableError, UnreachedError, UntrustedError) if each in kinds
-        )
+        kind = kinds.pop() if len(kinds) == 1 else UnavailableError
         raise kind("no broker answers: " + "; ".join(reasons))
 
     async def first_view(self, timeout_s: float, group: str | None = None) -> QueueView:
