@@ -21,6 +21,12 @@ ADMITS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 DRIVER = Path(__file__).with_name("stream_driver.py")
 
 
+@pytest.fixture(scope="module")
+def queue():
+    with live_queue(partitions=1) as running:
+        yield running
+
+
 def test_a_query_goes_on_where_it_ended_even_inside_a_batch(spark, tmp_path):
     with live_queue(partitions=2, groups=["workers", "lake"]) as queue:
         queue.publish(range(100), max_batch_count=7)
@@ -152,3 +158,23 @@ def test_what_was_trimmed_ends_a_query_or_is_passed_over(spark, tmp_path):
             Run(spark, queue, tmp_path / "strict", **start)()
         loose = Run(spark, queue, tmp_path / "loose", failOnDataLoss="false", **start)()
         assert loose.values == list(range(first, 40))
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "sentence"),
+    [
+        ({}, "colour string", "schema: there is no column 'colour'; there are queue, partition"),
+        ({"endingOffsets": "latest"}, "offset bigint", "option endingOffsets: a stream has no end"),
+        ({"token": "wrong"}, "offset bigint", "unknown token"),
+    ],
+)
+def test_what_is_wrong_with_a_stream_is_said_in_the_first_line(
+    spark, tmp_path, queue, options, schema, sentence
+):
+    source = spark.readStream.format("partq").options(**(queue.options() | options))
+    writer = source.schema(schema).load().writeStream.format("noop")
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    with pytest.raises(Exception, match=r"partq\.errors") as caught:
+        query.awaitTermination(WAIT_S)
+    assert sentence in str(caught.value).splitlines()[0]
+    assert sentence in as_ours(caught.value).message

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from partq.errors import PartqError
 from partq.spark.batch_reader import BatchReader
 from partq.spark.failing import shown
 from partq.spark.log_thread import LogThread
@@ -21,7 +22,7 @@ from partq.spark.planning import Plan
 from partq.spark.reaching import find_brokers
 from partq.spark.schema import check_schema, source_schema
 from partq.spark.sink import batch_writer, stream_writer
-from partq.spark.stream_reader import stream_reader
+from partq.spark.stream_reader import RefusedReader, stream_reader
 
 
 class PartqDataSource(DataSource):
@@ -55,9 +56,11 @@ class PartqDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Return what reads a stream."""
-        with shown():
+        try:
             check_schema(schema)
             return stream_reader(read_options(self.options, is_stream=True), schema)
+        except PartqError as error:
+            return RefusedReader(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes a batch."""

@@ -3,14 +3,14 @@
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from partq.core.model import PartitionId
-from partq.errors import ConflictError, RolledBackError, UnavailableError
+from partq.errors import ConflictError, PartqError, RolledBackError, UnavailableError
 from partq.spark.failing import shown
 from partq.spark.log_thread import LogThread
 from partq.spark.offsets import Position, Range, divide, from_json, to_json
@@ -155,6 +155,33 @@ class FixedSignature(StreamReader):
             limit = self._options.max_offsets_per_trigger
             self._reached = plan.next_end(self._reached, limit=limit)
             return to_json(self._reached)
+
+
+class RefusedReader(DataSourceStreamReader):
+    """Says at its first call why there is no reader: a wrong option or schema.
+
+    Spark takes the error of a reader that cannot be made for one of its own, and hides it.
+    """
+
+    def __init__(self, error: PartqError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802
+        """Raise what is wrong, as every call."""
+        with shown():
+            raise self._error
+
+    def latestOffset(self) -> NoReturn:  # type: ignore[override]  # noqa: N802
+        """Raise what is wrong."""
+        self.initialOffset()
+
+    def partitions(self, _start: dict[str, Any], _end: dict[str, Any]) -> NoReturn:
+        """Raise what is wrong."""
+        self.initialOffset()
+
+    def read(self, _partition: InputPartition) -> NoReturn:
+        """Raise what is wrong."""
+        self.initialOffset()
 
 
 def stream_reader(options: ReadOptions, schema: StructType) -> DataSourceStreamReader:
