@@ -56,7 +56,8 @@ def run_job(title: str, spark: SparkChoice, work: Callable[["Job"], T]) -> tuple
     """Run `work` with a Spark session, and show its progress on standard error.
 
     Ctrl-C and SIGTERM ask the job to end: its Spark jobs are cancelled, and `work` returns with
-    what is durable, or raises `StoppedError`. A second signal ends the process at once.
+    what is durable, or raises `StoppedError`. A second signal ends the process at once, and so does
+    one while Spark is starting, also where this is the first process of a container.
 
     Returns:
         What `work` returns, and the signal that ended it; 0: none did.
@@ -73,14 +74,14 @@ def run_job(title: str, spark: SparkChoice, work: Callable[["Job"], T]) -> tuple
 
     with open_display(title) as display:
         watch = Watch(display.show, display.tell)
-        with spark_failures():
+        with spark_failures(), _signals(watch) as received:
             job = Job.open(title, watch, master=spark.master, settings=spark.settings)
-            with _signals(watch) as received:
-                try:
-                    return _in_thread(job, work, received), received.number
-                except StoppedError as error:
-                    display.tell(error.message)
-                    raise click.exceptions.Exit(128 + received.number) from error
+            received.has_job = True
+            try:
+                return _in_thread(job, work, received), received.number
+            except StoppedError as error:
+                display.tell(error.message)
+                raise click.exceptions.Exit(128 + received.number) from error
 
 
 class _Received:
@@ -88,6 +89,8 @@ class _Received:
 
     def __init__(self) -> None:
         self.number = 0
+        self.has_job = False
+        """Before, Spark is starting: there is nothing to end in order."""
         self.event = threading.Event()
 
 
@@ -100,7 +103,7 @@ def _signals(watch: "Watch") -> Iterator[_Received]:
         return
 
     def note(number: int, _: object) -> None:
-        if received.number:
+        if received.number or not received.has_job:
             sys.exit(128 + number)
         received.number = number
         watch.stop()
