@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Run the tests of the data source with other versions of Spark: `scripts/spark_versions.sh 4.0.2`.
+# Run the tests of the data source with other versions of Spark: `scripts/spark_versions.sh 4.0.5`.
 # Each version has an environment of its own, which looks into .venv for everything else.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=(tests/spark/test_*reading.py tests/spark/test_sink.py)
+tests=(tests/spark/test_*reading.py tests/spark/test_sink.py tests/spark/test_rolled_back.py tests/spark/test_filters.py)
 site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 for version in "$@"; do
