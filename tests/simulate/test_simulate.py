@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -126,7 +127,18 @@ def test_the_command_ends_when_its_time_is_over():
     args = ["simulate", "--seeds", "100000", "--workers", "2", "--max-seconds", "1"]
     answer = CliRunner().invoke(cli, args)
     assert answer.exit_code == 0, answer.output
-    assert "of 100000 seeds of 20 events" in answer.output
+    ran = re.search(r"^(\d+) of 100000 seeds of 20 events", answer.output, re.MULTILINE)
+    assert ran is not None, answer.output
+    left = 100_000 - int(ran[1])
+    last = f"CUT OFF by --max-seconds 1: {left} of 100000 seeds were not run"
+    assert answer.output.splitlines()[-1] == last
+
+
+def test_a_run_that_is_done_in_time_is_not_cut_off():
+    answer = CliRunner().invoke(cli, ["simulate", "--seed", "5", "--max-seconds", "600"])
+    assert answer.exit_code == 0, answer.output
+    assert "1 of 1 seeds" in answer.output
+    assert "CUT OFF" not in answer.output
 
 
 def test_the_command_shows_the_schedule_of_a_seed_that_fails(monkeypatch):

@@ -4,6 +4,7 @@ import random
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from itertools import accumulate, cycle
 from operator import attrgetter
 from typing import TypeVar
@@ -50,8 +51,6 @@ class Slots:
         self._ranges = [slot_range(index, count) for index in range(count)]
         self._message_bins: list[list[Message]] = [[] for _ in self._partitions]
         self._slot_bins: list[list[int]] = [[] for _ in self._partitions]
-        self._message_bin_of = _by_slot(self._message_bins, self._ranges)
-        self._slot_bin_of = _by_slot(self._slot_bins, self._ranges)
         self.avoid(unavailable)
 
     def avoid(self, unavailable: Collection[PartitionId]) -> None:
@@ -90,8 +89,9 @@ class Slots:
         self, messages: Sequence[Message], slots: Sequence[int]
     ) -> list[tuple[PartitionId, list[Message], list[int]]]:
         """Sort messages by partition, those of one partition in the order given."""
-        deque(map(list.append, map(self._message_bin_of.__getitem__, slots), messages), 0)
-        deque(map(list.append, map(self._slot_bin_of.__getitem__, slots), slots), 0)
+        message_bin_of, slot_bin_of = self._bins_of
+        deque(map(list.append, map(message_bin_of.__getitem__, slots), messages), 0)
+        deque(map(list.append, map(slot_bin_of.__getitem__, slots), slots), 0)
         filled = []
         for partition, message_bin, slot_bin in zip(
             self._partitions, self._message_bins, self._slot_bins, strict=True
@@ -101,6 +101,14 @@ class Slots:
                 message_bin.clear()
                 slot_bin.clear()
         return filled
+
+    @cached_property
+    def _bins_of(self) -> tuple[list[list[Message]], list[list[int]]]:
+        """The bins of each slot, half a megabyte: only who sends lists needs them."""
+        return (
+            _by_slot(self._message_bins, self._ranges),
+            _by_slot(self._slot_bins, self._ranges),
+        )
 
 
 def _by_slot(bins: list[T], ranges: list[range]) -> list[T]:

@@ -1,19 +1,33 @@
 """An event loop without a clock: time jumps to the next timer, and a process can stand still."""
 
 import asyncio
+from asyncio import events
 from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
 PROCESS: "ContextVar[Process]" = ContextVar("process")
 """Whose code is running; tasks and timers inherit it from who starts them."""
 
+
+MIN_PRUNED: Final = 32
+"""A process that was given so many tasks looks which of them have ended."""
+
+_ASKED: Final = tuple(
+    (module, name, getattr(module, name))
+    for module, name in (
+        (asyncio, "get_running_loop"),
+        (events, "get_running_loop"),
+        (events, "_get_running_loop"),
+    )
+)
+"""Where asyncio is asked for the running loop."""
 
 Work = tuple[Callable[..., object], tuple[Any, ...], Context]
 """A callback, its arguments, and the context that says whose it is."""
@@ -48,8 +62,9 @@ class Process:
     def __init__(self, loop: "SimLoop", name: str) -> None:
         self.name = name
         self.is_alive = True
-        self.tasks: list[asyncio.Task[Any]] = []
-        """All that were ever started, in their order."""
+        self._tasks: list[asyncio.Task[Any]] = []
+        """All that have not ended, in their order, and some that have."""
+        self._prune_at = MIN_PRUNED
         self.held: deque[Handle | Work] = deque()
         """What wanted to run while the process stood still."""
         self._loop = loop
@@ -64,7 +79,21 @@ class Process:
     @property
     def has_ended(self) -> bool:
         """Whether nothing of it runs any more."""
-        return all(task.done() for task in self.tasks)
+        return not self.pending()
+
+    def pending(self) -> list[asyncio.Task[Any]]:
+        """Return the tasks that have not ended, in their order."""
+        return [task for task in self._tasks if not task.done()]
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Let a task end with this process."""
+        if len(self._tasks) >= self._prune_at:
+            # What has ended is let go now and then: its memory is what the next ones take.
+            self._tasks = self.pending()
+            self._prune_at = max(MIN_PRUNED, 2 * len(self._tasks))
+        self._tasks.append(task)
+        if not self.is_alive:
+            task.cancel()
 
     def freeze(self) -> None:
         """Stand still, as after SIGSTOP."""
@@ -81,7 +110,7 @@ class Process:
         """Stop every task; who keeps the connections has cut them before, so nobody hears of it."""
         self.is_alive = False
         self.thaw()
-        for task in [*self.tasks]:
+        for task in self.pending():
             task.cancel()
 
 
@@ -114,7 +143,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def run_until(self, end: float, is_over: Callable[[], bool] | None = None) -> None:
         """Run until simulated time `end`, until stopped, or until `is_over()` between timers."""
         timers, ready = self._timers, self.ready
-        _set_running_loop(self)
+        self._answer_who_asks()
         try:
             while True:
                 if ready:
@@ -138,6 +167,18 @@ class SimLoop(asyncio.AbstractEventLoop):
                     self.call_exception_handler({"exception": error})
         finally:
             _set_running_loop(None)
+            for module, name, original in _ASKED:
+                setattr(module, name, original)
+
+    def _answer_who_asks(self) -> None:
+        """Be the running loop of this process.
+
+        Who asks for that, some 3,600 times in a seed, would cost a system call each time: asyncio
+        looks whether the process was forked since (Python 3.11).
+        """
+        _set_running_loop(self)
+        for module, name, _ in _ASKED:
+            setattr(module, name, lambda: self)
 
     def _run_ready(self) -> None:
         ready, frozen = self.ready, self.frozen
@@ -149,7 +190,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                     continue
                 callback, args, context = what.work
             else:
-                callback, args, context = cast(Work, what)
+                callback, args, context = what  # type: ignore[misc]  # no handle, see above
             if frozen:
                 process = context.get(PROCESS)
                 if process is not None and process in frozen:
@@ -174,8 +215,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             process.thaw()
         for _ in range(20):
             self.is_stopped = False
-            tasks = [task for process in self.processes for task in process.tasks]
-            pending = [task for task in tasks if not task.done()]
+            pending = [task for process in self.processes for task in process.pending()]
             if not pending:
                 break
             for task in pending:
@@ -237,9 +277,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Start a task as a part of the process that starts it."""
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
         process = PROCESS.get() if context is None else context[PROCESS]
-        process.tasks.append(task)
-        if not process.is_alive:
-            task.cancel()
+        process.keep(task)
         return task
 
     def is_running(self) -> bool:

@@ -17,7 +17,7 @@ from partq.simulate.real_redis import ComparedRedis, RealRedis
 from partq.simulate.stored import MakeMemory
 from partq.simulate.trial import Outcome, run_seed
 
-CHUNK_EVENTS: Final = 1000
+CHUNK_EVENTS: Final = 2000
 """A process ends after seeds of so many events in all: that is when their memory is freed."""
 LONG_EVERY: Final = 10
 """Of so many seeds one is long, where short and long ones are asked for."""

@@ -177,14 +177,15 @@ class Network:
         at = self.loop.time() + self.delay_s(source, target)
         if at < not_before:
             at = not_before
-        self.loop.at(at, partial(self._arrive, (source, target), deliver))
-        return at
 
-    def _arrive(self, road: tuple[str, str], deliver: Callable[[], None]) -> None:
-        if road in self._cut:
-            self._parked.setdefault(road, []).append(deliver)
-        else:
-            deliver()
+        def arrive() -> None:
+            if self._cut and (source, target) in self._cut:
+                self._parked.setdefault((source, target), []).append(deliver)
+            else:
+                deliver()
+
+        self.loop.at(at, arrive)
+        return at
 
     def is_answer_lost(self) -> bool:
         """Say, by chance, whether the store's next answer is lost with its connection."""
