@@ -14,11 +14,11 @@ from e2e.figures import Figures
 from e2e.stage import Stage, StageError
 from partq.cli.verdict.records import Published
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1200)
 
 READER = "archive-reader"
 JOB = "archive"
-JOB_S = 300.0
+JOB_S = 420.0
 """Twenty seconds where there is a core for it; Java on a busy machine takes longer than others."""
 BROKERS = {"replicas": 2, "resources": {"requests": {"cpu": "250m"}}}
 """Beside a pod that asks for a processor brokers that do not would get what it leaves: nothing."""
