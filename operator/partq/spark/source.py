@@ -21,7 +21,6 @@ from partq.spark.options import read_options
 from partq.spark.planning import Plan
 from partq.spark.reaching import find_brokers
 from partq.spark.schema import check_schema, source_schema
-from partq.spark.sink import batch_writer, stream_writer
 from partq.spark.stream_reader import RefusedReader, stream_reader
 
 
@@ -64,6 +63,9 @@ class PartqDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes a batch."""
+        # Spark starts a process for each step of a query: who reads does without what pandas costs.
+        from partq.spark.sink import batch_writer
+
         with shown():
             return batch_writer(self.options, schema, overwrite=overwrite)
 
@@ -71,6 +73,8 @@ class PartqDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return what writes the micro-batches of a stream."""
+        from partq.spark.sink import stream_writer  # as `writer`
+
         with shown():
             return stream_writer(self.options, schema, overwrite=overwrite)
 
