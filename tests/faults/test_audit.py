@@ -101,7 +101,9 @@ async def test_a_store_that_was_rolled_back_shows_a_fork(bare_stage):
     stage = bare_stage
     await stage.open(is_audited=True)
     await stage.traffic.all_processed()
-    await all_acked(stage)  # else the last acks may come between the look at the record and the copy
+    await all_acked(
+        stage
+    )  # else the last acks may come between the look at the record and the copy
     kept = await groups_of(stage, MOVES)
     copy = stage.redis.back_up()
     await stage.traffic.once("lost")
