@@ -141,12 +141,14 @@ def chain_of(previous: str, data: bytes) -> str:
 
 
 def encode_record(kind: str, *, slots: bytes = b"", **fields: str | int) -> bytes:
-    """Return the bytes of a record; `fields` are named as in `FIELDS`."""
+    """Return the bytes of a record; `fields` are named as in `FIELDS`, and -1 stands for none."""
     line = [""] * len(_NAMES)
     line[0] = kind
     for name, value in fields.items():
-        text = value.translate(_SPECIAL) if isinstance(value, str) else str(int(value))
-        line[_NAME_AT[name]] = text
+        if isinstance(value, str):
+            line[_NAME_AT[name]] = value.translate(_SPECIAL)
+        elif value != -1:  # read back as what an empty field is: so it has to be written as one
+            line[_NAME_AT[name]] = str(int(value))
     return "\t".join(line).encode() + b"\n" + slots
 
 
