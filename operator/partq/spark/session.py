@@ -54,6 +54,9 @@ _LOCAL_SETTINGS = {
     # It would write over the display of the command that runs the job.
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.enabled": "false",
+    # Else each call that builds a column asks Spark several times over who made it: an eighth of
+    # what an audit of little data costs. An error in a running query then names no line of Python.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Times are shown and stored as they are, wherever the job runs.
     "spark.sql.session.timeZone": "UTC",
 }

@@ -22,6 +22,7 @@ from partq.spark.pipeline.audit.checks import Evidence, Reach, checks_of, gather
 from partq.spark.pipeline.audit.figures import draw_figures
 from partq.spark.pipeline.audit.findings import with_keys
 from partq.spark.pipeline.audit.page import render
+from partq.spark.pipeline.audit.schema import FINDINGS as FINDING_COLUMNS
 from partq.spark.pipeline.audit.summary import summarize
 from partq.spark.pipeline.audit.verdict import Verdict
 from partq.spark.pipeline.files import Files, open_files
@@ -66,7 +67,8 @@ def run_audit(
     """
     spark.conf.set("spark.sql.maxPlanStringLength", _PLAN_CHARS)  # else these plans fill the heap
     record = read_audit(spark, root)
-    if record.isEmpty():
+    row_count = record.count()
+    if not row_count:
         raise SettingsError(
             f"ROOT {root}: holds no audit record; set `audit: true` in the queue's spec, and "
             "archive it again"
@@ -80,7 +82,9 @@ def run_audit(
     work = f"{_WORK}/{uuid4().hex}"
     try:
         queue = str(ArchiveLog.open(open_files(spark, root)).identity)
-        return _run(queue, spark, record, messages, reach, files, work, watch, is_from_start)
+        return _run(
+            queue, spark, record, row_count, messages, reach, files, work, watch, is_from_start
+        )
     finally:
         files.remove(_WORK)
 
@@ -89,6 +93,7 @@ def _run(
     queue: str,
     spark: SparkSession,
     record: DataFrame,
+    row_count: int,
     messages: DataFrame | None,
     reach: Reach,
     files: Files,
@@ -96,12 +101,12 @@ def _run(
     watch: Watch,
     is_from_start: bool,
 ) -> Report:
+    # With the columns told, no Spark job has to look for them in the files.
     def keep(name: str, frame: DataFrame) -> DataFrame:
         path = files.url(f"{work}/{name}")
         frame.write.parquet(path)
-        return spark.read.parquet(path)
+        return spark.read.schema(frame.schema).parquet(path)
 
-    row_count = record.count()
     evidence: Evidence | None = None
     for step in gather(record, messages, keep):
         if isinstance(step, Evidence):
@@ -114,7 +119,7 @@ def _run(
     for at, (name, check) in enumerate(checks.items()):
         _tell(watch, row_count * at // len(checks), row_count, f"checking: {name}")
         check().write.mode("append").parquet(found)
-    findings = spark.read.parquet(found)
+    findings = spark.read.schema(FINDING_COLUMNS).parquet(found)
     if messages is not None:
         findings = with_keys(findings, messages)
     _tell(watch, row_count, row_count, "writing the report")
@@ -124,7 +129,7 @@ def _run(
         (HANDOFFS, evidence.handoffs),
     ):
         frame.coalesce(1).write.parquet(files.url(name))
-    findings = spark.read.parquet(files.url(FINDINGS))
+    findings = spark.read.schema(FINDING_COLUMNS).parquet(files.url(FINDINGS))
     verdict = summarize(evidence, findings)
     figures = draw_figures(evidence, findings, verdict.totals)
     files.create(VERDICT, json.dumps(verdict.to_json(), indent=2).encode())
