@@ -1,6 +1,10 @@
 """The Redis of the simulator answers as a real one: whole seeds, with every call made to both."""
 
+import subprocess
+import sys
+import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -38,6 +42,27 @@ def test_another_answer_is_told(real, monkeypatch):
     assert found.invariant == "error"
     assert "claim_partition" in found.text
     assert "a real one answers" in found.text
+
+
+_SERVING = """
+from partq.simulate.real_redis import RealRedis
+with RealRedis() as real:
+    print(real.ask(b"INFO", b"server").decode().partition("process_id:")[2].split()[0], flush=True)
+    input()
+"""
+
+
+def test_a_server_ends_with_who_is_killed():
+    """As its process is when a run on many is cut off."""
+    command = [sys.executable, "-c", _SERVING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        server = Path("/proc", process.stdout.readline().decode().strip(), "cmdline")
+        assert b"redis-server" in server.read_bytes()
+        process.kill()
+    until = time.monotonic() + 30.0
+    while server.exists() and server.read_bytes():
+        assert time.monotonic() < until, "the server runs on"
+        time.sleep(0.01)
 
 
 def test_the_command_compares(monkeypatch):

@@ -3,8 +3,10 @@
 The history is that of the simulated one, so a seed means the same with and without it.
 """
 
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +18,7 @@ from redis.connection import UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
+from partq.embedded import tether
 from partq.embedded.redis_process import find_redis_server
 from partq.errors import SettingsError, UnavailableError
 from partq.simulate.memory_redis import Args, CompiledScript, MemoryRedis, Value
@@ -75,7 +78,9 @@ class RealRedis:
             SettingsError: there is no redis-server, or it does not start.
         """
         path = self._dir / "redis.sock"
-        command = [str(find_redis_server()), "--unixsocket", str(path), "--dir", str(self._dir)]
+        # It ends with this process, which is killed when a run is cut off.
+        command = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid())]
+        command += [str(find_redis_server()), "--unixsocket", str(path), "--dir", str(self._dir)]
         for name, value in _SETTINGS.items():
             command += (f"--{name}", value)
         self._process = subprocess.Popen(
