@@ -87,10 +87,11 @@ async def test_a_reset_keeps_the_outbox_and_its_hold(
 
 
 async def test_a_number_is_not_used_again_when_redis_forgot_it(
-    add, outboxes, store, keys, partition, broker_epoch
+    add, outboxes, store, keys, partition, broker_epoch, clock_passes
 ):
     (letter,) = await add(1)
     await outboxes.remove(partition, GROUP, broker_epoch=broker_epoch, number=letter.number)
+    await clock_passes(letter.number)
     fields = ("outbox", "outbox_number", "outbox_lowest")
     await store.run("write_fields", [keys.cursor(partition, GROUP)], [0, *fields])
     (again,) = await add(2)
