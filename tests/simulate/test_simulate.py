@@ -30,6 +30,12 @@ def test_every_invariant_holds(first):
         assert outcome.violation is None, "\n".join(outcome.lines())
 
 
+def test_what_was_sent_in_a_storm_arrives_after_it():
+    """A message that waits behind it is none that nothing delays."""
+    outcome = run_seed(8001, 5)
+    assert outcome.violation is None, "\n".join(outcome.lines())
+
+
 def test_things_do_happen():
     outcomes = [run_seed(seed) for seed in range(1012, 1024)]
     assert sum(outcome.handed for outcome in outcomes) > 100

@@ -11,7 +11,7 @@ from partq.simulate.alone import alone
 from partq.simulate.brokers import LEASE_S
 from partq.simulate.health import backlog, unready
 from partq.simulate.memory_redis import MemoryRedis
-from partq.simulate.network import Weather
+from partq.simulate.network import SLOW_S, Weather
 from partq.simulate.records import Violation
 from partq.simulate.rolling import Rolling
 from partq.simulate.schedule import Event, Schedule, draw_schedule
@@ -169,9 +169,12 @@ class _Trial:
         """Mend nothing before `end`."""
         self._ends_at = max(self._ends_at, end)
 
-    def _hit(self, args: dict[str, Any], what: str) -> None:
-        """Let the oracle know whom a fault concerns while it lasts."""
-        self._world.troubles.hit(what, args["for_s"], linger_s=SILENCE_S)
+    def _hit(self, args: dict[str, Any], what: str, *, under_way_s: float = 0.0) -> None:
+        """Let the oracle know whom a fault concerns while it lasts.
+
+        `under_way_s`: for how long what was sent during the fault may still be on its way after it.
+        """
+        self._world.troubles.hit(what, args["for_s"] + under_way_s, linger_s=SILENCE_S)
 
     def _publish(self, event: Event, args: dict[str, Any]) -> None:
         self._world.publish(args["count"], args["gap_s"])
@@ -316,13 +319,13 @@ class _Trial:
     def _slow(self, event: Event, args: dict[str, Any]) -> str:
         places = self._places()
         name: str = places[args["who"] % len(places)]
-        self._hit(args, name)
+        self._hit(args, name, under_way_s=SLOW_S)
         self._world.network.slow_down(name)
         self._world.later(args["for_s"], lambda: self._world.network.speed_up(name))
         return name
 
     def _storm(self, event: Event, args: dict[str, Any]) -> None:
-        self._hit(args, EVERYBODY)
+        self._hit(args, EVERYBODY, under_way_s=SLOW_S)
         network = self._world.network
         network.weather = Weather(args["lost"], args["repeated"], args["reset"], args["slow"])
         self._world.later(args["for_s"], lambda: setattr(network, "weather", Weather()))
