@@ -19,7 +19,15 @@ from partq.errors import UnknownQueueError
 from tests.coordinator.fake_brokers import GROUP, FakeBrokers, Record
 from tests.coordinator.timing import Clock, eventually
 
-MEMBER_WRITES = ("list_member", "unlist", "mark_lost", "clear_lost", "pair", "unpair")
+MEMBER_WRITES = (
+    "list_member",
+    "unlist",
+    "mark_lost",
+    "clear_lost",
+    "pair",
+    "unpair",
+    "write_refusals",
+)
 
 
 class FakeStore:
@@ -36,6 +44,7 @@ class FakeStore:
         self.leases, self.owners = {}, {}
         self.members, self.assignment, self.handoffs = {}, {}, {}
         self.heirs, self.fail_pairs = {}, None
+        self.refused = {}
         self.rebalances = []
         self.past, self.waiting = {}, {}
         self.events = asyncio.Queue()
@@ -104,7 +113,12 @@ class FakeStore:
 
     async def _read_members(self, group):
         now_ms = self.now_ms()
-        return SimpleNamespace(members=dict(self.members), heirs=dict(self.heirs), now_ms=now_ms)
+        return SimpleNamespace(
+            members=dict(self.members),
+            heirs=dict(self.heirs),
+            refused=dict(self.refused),
+            now_ms=now_ms,
+        )
 
     async def _list_member(self, group, member, address):
         lost_at_ms = self.members[member].lost_at_ms if member in self.members else None
@@ -126,6 +140,11 @@ class FakeStore:
             raise self.fail_pairs
         self.heirs[member] = heir
         self.journal.append(("pair", member, heir))
+
+    async def _write_refusals(self, group, refused, over):
+        self.refused |= refused
+        for member in over:
+            self.refused.pop(member, None)
 
     async def _unpair(self, group, member):
         self.heirs.pop(member, None)

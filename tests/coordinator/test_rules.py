@@ -75,7 +75,7 @@ def test_other_broken_specs_are_named():
     [("127.0.0.1", True), ("::1", True), ("127.9.9.9", True), ("10.0.0.1", False), ("", False)],
 )
 def test_loopback_is_admitted(address, is_admitted):
-    assert LoopbackRuntime().admits("g", "m", address) is is_admitted
+    assert (LoopbackRuntime().refusal("g", "m", address) is None) is is_admitted
 
 
 def test_a_rebalance_is_over_when_nothing_of_it_ran_for_a_whole_look():

@@ -326,7 +326,7 @@ def test_what_a_group_shows():
         rebalances=[Rebalance("member_lost", 2, 1, 1_000, 1_250, 40)] * 7,
     )
     status, _ = render.group_status(group_facts(view=view, lag=9), {}, NOW, lambda m: m[0])
-    assert status["members"] == {"active": 2, "standby": 1, "lost": 1}
+    assert status["members"] == {"active": 2, "standby": 1, "lost": 1, "refused": 0}
     assert status["partitions"] == {"ready": 2, "paused": 0, "unbound": 1, "unassigned": 1}
     assert status["assignments"] == [
         {"pod": "a", "partitions": "0-1"},

@@ -67,8 +67,8 @@ def runtime(cluster, policy="KubernetesAware", clock=None):
 )
 def test_admits(cluster, pod, member, address, is_admitted):
     cluster.put_pod(parse.pod(pod))
-    assert runtime(cluster).admits("workers", member, address) is is_admitted
-    assert not runtime(cluster).admits("another", member, address)
+    assert (runtime(cluster).refusal("workers", member, address) is None) is is_admitted
+    assert runtime(cluster).refusal("another", member, address) is not None
 
 
 def put(cluster, **body):
@@ -189,7 +189,7 @@ def test_a_broken_spec_keeps_the_selector_that_was_valid(cluster):
     broken = group_body(type="Shared")
     broken["metadata"]["resourceVersion"] = "8"
     cluster.put_group(broken)
-    assert runtime(cluster).admits("workers", MEMBER, "10.0.0.7")
+    assert runtime(cluster).refusal("workers", MEMBER, "10.0.0.7") is None
 
 
 def test_what_a_list_finds_is_not_older_than_what_a_watch_told(cluster, noticed):

@@ -58,7 +58,11 @@ class Stage:
         return StatusLoop(
             context,
             KEY,
-            reporter=Reporter(context, KEY, SimpleNamespace(pod_of=lambda member: None)),
+            reporter=Reporter(
+                context,
+                KEY,
+                SimpleNamespace(pod_of=lambda member: None, unselected=lambda group, members: []),
+            ),
             groups=self.groups,
             facts_of=lambda body, generation: self.facts_of(body, generation),
         )

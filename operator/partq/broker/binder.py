@@ -234,17 +234,21 @@ class Binder:
         deadline = self._clock() + LISTING_WAIT_S
         has_asked = False
         while True:
-            listed = (await self._members.read(group)).members.get(member)
+            read = await self._members.read(group)
+            listed, refused = read.members.get(member), read.refused.get(member)
             if listed is not None and listed.address == address:
                 return
             if not has_asked:
                 await self._events.add("ask", group=group, member=member, address=address)
                 has_asked = True
             if self._clock() >= deadline:
+                why = (
+                    refused.reason
+                    if refused is not None and refused.address == address
+                    else f"it is not listed at {address}; no coordinator has said why"
+                )
                 raise NotListedError(
-                    f"member {member} is not listed for {group} at {address}; it is listed once "
-                    "the coordinator knows it: bind again",
-                    retry_after_s=1.0,
+                    f"member {member} may not join {group} yet: {why}", retry_after_s=1.0
                 )
             await asyncio.sleep(LISTING_POLL_S)
 

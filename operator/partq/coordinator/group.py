@@ -72,7 +72,7 @@ class GroupWorker:
         self._plan = planner
         self._store = store
         self._runtime = runtime
-        self.roster = Roster(group, store.members, runtime)
+        self.roster = Roster(group, store.members, runtime, clock)
         """Who is in the group, on record."""
         self._clock = clock
         self._on_change = on_change
@@ -194,6 +194,7 @@ class GroupWorker:
             rebalances=self._history.last,
             waiting_count=len(self._ledger.waiting),
             blocked=blocked(world, group),
+            refused=self.roster.refused,
         )
 
     def rebalance_now(self) -> None:

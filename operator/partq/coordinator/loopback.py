@@ -3,6 +3,7 @@
 import ipaddress
 from collections.abc import Collection, Mapping
 
+from partq.coordinator.ports import Refusal
 from partq.core.membership import MemberFact
 from partq.core.model import MemberId
 
@@ -23,9 +24,12 @@ class LoopbackRuntime:
     def time_left_ms(self, group: str, member: MemberId) -> None:
         """Return nothing: nobody ends a process from outside and says until when."""
 
-    def admits(self, group: str, member: MemberId, address: str) -> bool:
-        """Admit whoever calls from this machine."""
+    def refusal(self, group: str, member: MemberId, address: str) -> Refusal | None:
+        """Refuse whoever does not call from this machine."""
         try:
-            return ipaddress.ip_address(address).is_loopback
+            is_local = ipaddress.ip_address(address).is_loopback
         except ValueError:
-            return False
+            is_local = False
+        if is_local:
+            return None
+        return Refusal(f"member {member} asks from {address}; only this machine's processes may")

@@ -14,7 +14,7 @@ from partq.core.elapsed import Elapsed
 from partq.core.membership import Sight
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.rebalance import GroupRules
-from partq.core.records import Assigned, HandoffRecord, PastMove, WaitingMove
+from partq.core.records import Assigned, HandoffRecord, PastMove, Refused, WaitingMove
 from partq.errors import InternalError
 
 
@@ -27,6 +27,7 @@ class _Listed:
 @dataclass(frozen=True, slots=True)
 class _Members:
     members: Mapping[MemberId, _Listed]
+    refused: Mapping[MemberId, Refused]
     heirs: Mapping[MemberId, MemberId]
     now_ms: int
 
@@ -89,6 +90,7 @@ def _picture(group: str, body: Mapping[str, Any]) -> Picture:
     )
     members = _Members(
         {MemberId(name): _Listed(**each) for name, each in body["members"].items()},
+        {},
         body["heirs"],
         int(body["now_ms"]),
     )

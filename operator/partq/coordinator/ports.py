@@ -16,6 +16,7 @@ from partq.core.records import (
     Journal,
     PastMove,
     Rebalance,
+    Refused,
     WaitingMove,
 )
 
@@ -112,6 +113,8 @@ class MembersRead(Protocol):
     @property
     def members(self) -> Mapping[MemberId, Listed]: ...
     @property
+    def refused(self) -> Mapping[MemberId, Refused]: ...
+    @property
     def heirs(self) -> Mapping[MemberId, MemberId]: ...
     @property
     def now_ms(self) -> int: ...
@@ -122,6 +125,9 @@ class Members(Protocol):
 
     async def list_member(self, group: str, member: MemberId, address: str) -> None: ...
     async def unlist(self, group: str, member: MemberId) -> None: ...
+    async def write_refusals(
+        self, group: str, refused: Mapping[MemberId, Refused], over: Collection[MemberId]
+    ) -> None: ...
     async def mark_lost(self, group: str, member: MemberId) -> int: ...
     async def clear_lost(self, group: str, member: MemberId) -> None: ...
     async def pair(self, group: str, member: MemberId, heir: MemberId) -> None: ...
@@ -292,6 +298,16 @@ class BrokerAdmin(Protocol):
 # ---- whoever runs the consumers, and whoever wants to know --------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a member may not be listed."""
+
+    text: str
+    """For people: which pod, what was found, what is expected."""
+    told_after_s: float = 0.0
+    """How long it lasts before people are told: a pod that has just started is no trouble."""
+
+
 class Runtime(Protocol):
     """What is known of the members' processes beside their flows."""
 
@@ -306,8 +322,8 @@ class Runtime(Protocol):
     def time_left_ms(self, group: str, member: MemberId) -> int | None:
         """Return how long a member that ends may still hand over; None: nothing ends it."""
 
-    def admits(self, group: str, member: MemberId, address: str) -> bool:
-        """Whether a member that asks from `address` may be listed."""
+    def refusal(self, group: str, member: MemberId, address: str) -> Refusal | None:
+        """Return why a member that asks from `address` may not be listed; None: it may."""
 
 
 class RebalanceListener(Protocol):

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from partq.coordinator.ports import Members, MembersRead, Runtime
+from partq.coordinator.refusals import Refusals
 from partq.coordinator.sight import World
 from partq.core.inheritance import settled_heirs
 from partq.core.membership import Sight, Table
@@ -20,10 +22,18 @@ _log = logging.getLogger(__name__)
 class Roster:
     """Keeps the list of one group's members."""
 
-    def __init__(self, group: str, members: Members, runtime: Runtime) -> None:
+    def __init__(
+        self, group: str, members: Members, runtime: Runtime, clock: Callable[[], float]
+    ) -> None:
         self._group = group
         self._members = members
         self._runtime = runtime
+        self._refusals = Refusals(clock)
+
+    @property
+    def refused(self) -> Mapping[MemberId, str]:
+        """Return who has asked to bind for long enough and may not, with the reasons."""
+        return self._refusals.told()
 
     async def write(self, sight: Sight, table: Table, read: MembersRead, world: World) -> None:
         """Write down what a look has found.
@@ -50,9 +60,19 @@ class Roster:
             *(
                 members.list_member(group, member, address)
                 for member, address in unlisted.items()
-                if self._runtime.admits(group, member, address)
+                if self._runtime.refusal(group, member, address) is None
             ),
+            self._write_refusals(read),
         )
+
+    async def _write_refusals(self, read: MembersRead) -> None:
+        """Let the brokers tell refused members why; also of those that are refused no more."""
+        judge = partial(self._runtime.refusal, self._group)
+        refused = self._refusals.review(read.members.keys(), judge)
+        new = {member: each for member, each in refused.items() if read.refused.get(member) != each}
+        over = read.refused.keys() - refused.keys()
+        if new or over:
+            await self._members.write_refusals(self._group, new, over)
 
     async def pair(self, moves: Collection[Move], known: Mapping[MemberId, MemberId]) -> None:
         """Write down who takes over whole sets, before anything of them moves.
@@ -78,7 +98,9 @@ class Roster:
         Raises:
             StoreUnavailableError: no answer; it asks again.
         """
-        if not self._runtime.admits(self._group, member, address):
+        refusal = self._runtime.refusal(self._group, member, address)
+        if refusal is not None:
+            self._refusals.note(member, address, refusal)  # the next look writes it down
             return
         listed = (await self._members.read(self._group)).members
         if member not in listed and len(listed) >= MAX_LISTED:

@@ -2,8 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from partq.core.model import Epoch, MemberId, PartitionId
+
+
+class Refused(NamedTuple):
+    """A member that asked to bind and may not."""
+
+    address: str
+    """Where it asked from."""
+    reason: str
+    """Why, as it is told."""
 
 
 @dataclass(frozen=True, slots=True)

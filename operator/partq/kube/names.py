@@ -115,6 +115,8 @@ class ConditionType(StrEnum):
     """Of a group: every partition has a member that is connected."""
     DEAD_LETTERS_STORED = "DeadLettersStored"
     """Of a group: no partition waits for its dead-letter queue to take what it gets."""
+    MEMBERS_ADMITTED = "MembersAdmitted"
+    """Of a group: no pod asks to be a member and may not, and its members' pods are selected."""
     PAUSED = "Paused"
     REBALANCE_PAUSED = "RebalancePaused"
 
@@ -161,6 +163,8 @@ class Reason(StrEnum):
     STABLE = "Stable"
     PARTITIONS_UNASSIGNED = "PartitionsUnassigned"
     DEAD_LETTERS_BLOCKED = "DeadLettersBlocked"
+    MEMBER_REFUSED = "MemberRefused"
+    MEMBER_NOT_SELECTED = "MemberNotSelected"
     INTERNAL_ERROR = "InternalError"
 
 

@@ -13,7 +13,13 @@ from partq.core.records import Rebalance
 from partq.kube import conditions
 from partq.kube.conditions import Finding, bad, good, summarize
 from partq.kube.names import ConditionType, QueueKey, Reason, client_url
-from partq.resources.status import MAX_MESSAGE_CHARS, MAX_PODS, MAX_REBALANCES
+from partq.resources.status import (
+    MAX_MEMBER_CHARS,
+    MAX_MESSAGE_CHARS,
+    MAX_PODS,
+    MAX_REBALANCES,
+    MAX_REFUSED,
+)
 
 MOVING = frozenset(
     {Reason.REBALANCING, Reason.WAITING_FOR_MEMBER, Reason.WAITING_FOR_BUDGET},
@@ -68,6 +74,8 @@ class GroupFacts:
     queue_ready: Finding | None = None
     """Ready of its queue; None: there is no such queue."""
     view: GroupView | None = None
+    unselected: Sequence[str] = ()
+    """Which connected pods the selector does not mean any more, in words."""
     lag: int | None = None
     is_paused: bool = False
     is_rebalance_paused: bool = False
@@ -141,6 +149,7 @@ def group_status(
         held = _held(view)
         status |= {
             "members": _members(view, held),
+            "refusedMembers": _refused(view, pod_name),
             "partitions": {
                 name.lower(): states[name] for name in ("Ready", "Paused", "Unbound", "Unassigned")
             },
@@ -165,13 +174,16 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
         text = "not every broker serves the group yet"
         needed.append(Finding(ConditionType.QUEUE_READY, None, Reason.PENDING, text))
     assigned, stored = _assigned(facts.view), _dead_letters_stored(facts.view)
+    admitted = _admitted(facts)
     # A group without consumers does what it shall; its reason says so in the first columns.
     is_ready = assigned.is_true is True or assigned.reason is Reason.NO_MEMBER
-    shown = stored if is_ready and stored.is_true is False else assigned
-    is_ready = is_ready and stored.is_true is not False
+    needs = [stored, *([admitted] if assigned.reason is Reason.NO_MEMBER else ())]
+    trouble = next((each for each in needs if is_ready and each.is_true is False), None)
+    shown = trouble or assigned
+    is_ready = is_ready and trouble is None
     ready = Finding(ConditionType.READY, is_ready, shown.reason, shown.message)
     summary = summarize(needed, ready=ready, is_moving=assigned.reason in MOVING)
-    return [*summary, assigned, stored, *_pauses(facts)]
+    return [*summary, assigned, stored, admitted, *_pauses(facts)]
 
 
 def ranges(indexes: Collection[int]) -> str:
@@ -310,6 +322,32 @@ def _dead_letters_stored(view: GroupView | None) -> Finding:
     return bad(type_, Reason.DEAD_LETTERS_BLOCKED, text)
 
 
+def _admitted(facts: GroupFacts) -> Finding:
+    """Say who wants to be a member and may not, and who is one that could not come back."""
+    type_, view = ConditionType.MEMBERS_ADMITTED, facts.view
+    if view is None:
+        return Finding(type_, None, Reason.PENDING)
+    if view.refused:
+        return bad(type_, Reason.MEMBER_REFUSED, _some(sorted(view.refused.values())))
+    if facts.unselected:
+        text = f"{_some(facts.unselected)}; it goes on until it ends, and is not let in again"
+        return bad(type_, Reason.MEMBER_NOT_SELECTED, text)
+    return good(type_)
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f"; and {len(texts) - 1} more" if len(texts) > 1 else ""
+    return f"{texts[0]}{more}"
+
+
+def _refused(view: GroupView, pod_name: Callable[[MemberId], str]) -> list[dict[str, str]]:
+    by_pod = {pod_name(member): reason for member, reason in view.refused.items()}
+    return [
+        {"pod": pod[:MAX_MEMBER_CHARS], "reason": by_pod[pod][:MAX_MESSAGE_CHARS]}
+        for pod in sorted(by_pod)[:MAX_REFUSED]
+    ]
+
+
 def _phase(facts: GroupFacts) -> str:
     is_served = facts.queue_ready is not None and facts.queue_ready.is_true is True
     if facts.is_paused:
@@ -344,6 +382,7 @@ def _members(view: GroupView, held: Mapping[MemberId, Sequence[int]]) -> dict[st
         "active": len(connected & held.keys()),
         "standby": len(connected - held.keys()),
         "lost": len(held.keys() - connected),
+        "refused": len(view.refused),
     }
 
 

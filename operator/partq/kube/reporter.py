@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from partq.coordinator.view import GroupView
+from partq.core.membership import Standing
 from partq.core.model import MemberId
 from partq.kube import news, parse, render
 from partq.kube.api import group_path, queue_path
@@ -72,6 +73,12 @@ class Reporter:
                 waiting_moves=facts.view.waiting_count,
                 lag=facts.lag,
             )
+
+    def unselected(self, group: str, view: GroupView | None) -> list[str]:
+        """Say which connected pods of a group its selector does not mean any more."""
+        standings = view.members.items() if view is not None else ()
+        bound = [member for member, standing in standings if standing is Standing.BOUND]
+        return self._runtime.unselected(group, bound)
 
     def tell(self, body: Body, kind: str, note: Note) -> None:
         """Write one Event about a queue or a group."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Collection, Mapping
 
+from partq.coordinator.ports import Refusal
 from partq.core.membership import MemberFact
 from partq.core.model import MemberId
-from partq.kube import parse
+from partq.kube import admission, parse
 from partq.kube.cluster import Cluster
 from partq.kube.parse import Pod
 from partq.kube.rollout import NEWS_S, rollout_facts
@@ -60,21 +61,25 @@ class KubernetesRuntime:
         left_s = pod.grace_s - self._cluster.ages(pod).ending_s - COMMIT_MARGIN_S
         return max(0, round(left_s * 1000))
 
-    def admits(self, group: str, member: MemberId, address: str) -> bool:
-        """Whether a member asks from its own pod, which is Ready and meant by the selector.
+    def refusal(self, group: str, member: MemberId, address: str) -> Refusal | None:
+        """Return why a member may not bind: it asks from its own pod, Ready and selected, or not.
 
         Only who is not listed yet asks: a listed member comes back while its pod is not Ready.
         """
         pod = self._pod(member)
+        if pod is None:
+            return admission.unknown(member, self._namespace)
+        return admission.refusal(pod, self._cluster.selector(self._namespace, group), address)
+
+    def unselected(self, group: str, members: Collection[MemberId]) -> list[str]:
+        """Say which of these members have pods that the selector of the group does not mean."""
         selector = self._cluster.selector(self._namespace, group)
-        return (
-            pod is not None
-            and selector is not None
-            and pod.is_ready
-            and not pod.is_terminating
-            and address in pod.addresses
-            and selector.matches(pod.labels)
-        )
+        pods = {pod.uid: pod for member in members if (pod := self._pod(member)) is not None}
+        return [
+            admission.mismatch(pod, selector)
+            for pod in sorted(pods.values(), key=lambda each: each.name)
+            if selector is not None and not selector.matches(pod.labels)
+        ]
 
     def pod_of(self, member: MemberId) -> Pod | None:
         """Return the pod that a member is or was; None: not known."""

@@ -137,6 +137,7 @@ class StatusLoop:
             problem=self._groups.problem(name, self._judged.get(_uid(body), body)),
             queue_ready=_ready(queue_facts) if queue_facts is not None else None,
             view=view.groups.get(name) if view is not None else None,
+            unselected=self._reporter.unselected(name, view.groups.get(name)) if view else (),
             lag=self._groups.lag.get(name),
             is_paused=queue is not None and parse.is_on(queue, names.PAUSE),
             is_rebalance_paused=is_rebalance_paused,

@@ -71,6 +71,12 @@ def group_crd() -> dict[str, Any]:
             _column("Phase", ".status.phase", "What it does.", "string"),
             _column("Members", ".status.members.active", "Members that hold partitions."),
             _column("Standby", ".status.members.standby", "Members that hold none.", priority=1),
+            _column(
+                "Refused",
+                ".status.members.refused",
+                "Members that ask to be let in and may not.",
+                priority=1,
+            ),
             _column("Lag", ".status.lag", "Messages that are not acknowledged yet."),
             _column(
                 "Pause",

@@ -14,6 +14,10 @@ from partq.resources.models import ObjectName
 MAX_PODS = 1000
 """How many pods of a group are listed; of more, their number."""
 MAX_REBALANCES = 5
+MAX_REFUSED = 20
+"""How many refused members of a group are listed."""
+MAX_MEMBER_CHARS = 317
+"""Length of the name of a pod and of its container."""
 MAX_MESSAGE_CHARS = 1024
 
 _Text = Annotated[str, Field(max_length=MAX_MESSAGE_CHARS)]
@@ -92,6 +96,8 @@ class GroupMembersStatus(Model):
     """Members that are connected and hold none."""
     lost: Annotated[int, Field(ge=0)]
     """Members that hold partitions and are not connected."""
+    refused: Annotated[int, Field(ge=0)]
+    """Members that ask to be let in and may not; of more than 100, those that asked last."""
 
 
 class GroupPartitionsStatus(Model):
@@ -110,11 +116,21 @@ class GroupPartitionsStatus(Model):
 class PodAssignment(Model):
     """What one pod holds."""
 
-    pod: Annotated[str, Field(max_length=317)]
+    pod: Annotated[str, Field(max_length=MAX_MEMBER_CHARS)]
     """Name of the pod, with `/CONTAINER` where the member names one; of a pod that is gone, the
     member."""
     partitions: _Text
     """Partitions, such as `0-3,7`."""
+
+
+class RefusedMember(Model):
+    """A member that asks to be let in and may not."""
+
+    pod: Annotated[str, Field(max_length=MAX_MEMBER_CHARS)]
+    """Name of the pod, with `/CONTAINER` where the member names one; of what is no pod, the
+    member."""
+    reason: _Text
+    """Why, with the pod's labels and the group's selector where these do not match."""
 
 
 class RebalanceStatus(Model):
@@ -164,6 +180,10 @@ class ConsumerGroupStatus(Model):
         default=[], json_schema_extra=_list_map("pod")
     )
     """What each pod holds; of more than 1,000 pods, the first by name."""
+    refused_members: Annotated[list[RefusedMember], Field(max_length=MAX_REFUSED)] = Field(
+        default=[], json_schema_extra=_list_map("pod")
+    )
+    """Members that are refused; of more than 20, the first by name."""
     rebalances: Annotated[list[RebalanceStatus], Field(max_length=MAX_REBALANCES)] = Field(
         default=[], json_schema_extra=_list_map("id", "trigger")
     )

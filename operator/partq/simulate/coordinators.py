@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
-from partq.coordinator.ports import StorePorts
+from partq.coordinator.ports import Refusal, StorePorts
 from partq.core.membership import MemberFact
 from partq.core.model import MemberId
 from partq.core.rebalance import Planner
@@ -74,9 +74,9 @@ class PodFacts:
     def time_left_ms(self, group: str, member: MemberId) -> None:
         """Return nothing: every pod lives until it has handed over, or is killed at once."""
 
-    def admits(self, group: str, member: MemberId, address: str) -> bool:
-        """Admit pods that call from where they are."""
-        return address == member
+    def refusal(self, group: str, member: MemberId, address: str) -> Refusal | None:
+        """Refuse pods that do not call from where they are."""
+        return None if address == member else Refusal(f"{member} does not live at {address}")
 
 
 class CoordinatorProcess:

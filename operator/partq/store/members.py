@@ -1,9 +1,11 @@
 """Who may bind in a group, since when somebody is lost, and who takes over from whom."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from partq.core.model import MemberId
+from partq.core.records import Refused
 from partq.store import groups
 from partq.store.connection import Store
 from partq.store.keys import Keys
@@ -26,6 +28,7 @@ class MembersRead:
     members: dict[MemberId, Listed]
     heirs: dict[MemberId, MemberId]
     """Who takes over the whole set of a member that goes."""
+    refused: dict[MemberId, Refused]
     now_ms: int
 
 
@@ -41,8 +44,17 @@ class Members:
 
     async def list_member(self, group: str, member: MemberId, address: str) -> None:
         """Let a member bind from `address`; whether it is lost stays as it is."""
-        args = (1, f"member:{member}", address)
+        args = (1, f"member:{member}", address, f"refused:{member}")
         await self._write(group, args)
+
+    async def write_refusals(
+        self, group: str, refused: Mapping[MemberId, Refused], over: Collection[MemberId]
+    ) -> None:
+        """Note who may not bind, with address and reason; and of whom that is `over`."""
+        args: list[str | int] = [len(refused)]
+        for member, each in sorted(refused.items()):
+            args += [f"refused:{member}", json.dumps(each)]
+        await self._write(group, [*args, *(f"refused:{member}" for member in sorted(over))])
 
     async def unlist(self, group: str, member: MemberId) -> None:
         """Let a member bind no more, and forget that it is lost."""
@@ -74,7 +86,7 @@ class Members:
         )
         texts = [value.decode() for value in flat]
         fields = dict(zip(texts[::2], texts[1::2], strict=True))
-        members, heirs = {}, {}
+        members, heirs, refused = {}, {}, {}
         for field, value in fields.items():
             kind, _, name = field.partition(":")
             if kind == "member":
@@ -82,7 +94,9 @@ class Members:
                 members[MemberId(name)] = Listed(value, int(lost_at_ms) if lost_at_ms else None)
             elif kind == "heir":
                 heirs[MemberId(name)] = MemberId(value)
-        return MembersRead(members, heirs, int(seconds) * 1000 + int(micros) // 1000)
+            elif kind == "refused":
+                refused[MemberId(name)] = Refused(*json.loads(value))
+        return MembersRead(members, heirs, refused, int(seconds) * 1000 + int(micros) // 1000)
 
     async def _write(self, group: str, arguments: Sequence[str | int]) -> None:
         key = self._keys.members(group)

@@ -81,7 +81,7 @@ def test_a_group_without_pods_is_ready_and_says_so(stage, brokers, group):
     status = stage.status("ConsumerGroup", group)
     assert status["observedGeneration"] == made["metadata"]["generation"]
     assert status["phase"] == "Empty"
-    assert status["members"] == {"active": 0, "standby": 0, "lost": 0}
+    assert status["members"] == {"active": 0, "standby": 0, "lost": 0, "refused": 0}
     assert status["partitions"] == {"ready": 0, "paused": 0, "unbound": 0, "unassigned": 8}
 
 
