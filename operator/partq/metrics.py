@@ -65,6 +65,13 @@ class BrokerMetrics:
         self._owned = self._gauge("partq_partitions_owned", "Partitions of this broker.", scope)
         self._quota = self._gauge("partq_quota_bytes", "The most that the queue may store.", scope)
         self._stored = self._gauge("partq_stored_bytes", "What a queue with a quota stores.", scope)
+        by_buffer = (*scope, "buffer")
+        self._buffer_bytes = self._gauge(
+            "partq_buffer_bytes", "Batches in the memory of this broker.", by_buffer
+        )
+        self._buffer_limits = self._gauge(
+            "partq_buffer_limit_bytes", "The most of them that it holds.", by_buffer
+        )
         self._audit_bytes = self._gauge(
             "partq_audit_bytes", "Audit record that waits for its archive.", by_partition
         )
@@ -126,6 +133,12 @@ class BrokerMetrics:
             return
         self._quota.labels(*self._names).set(limit_bytes)
         self._stored.labels(*self._names).set(used_bytes)
+
+    def observe_buffers(self, sizes: Mapping[str, tuple[int, int]]) -> None:
+        """Set what of batches is in memory, and may be: (bytes, limit) by buffer."""
+        for buffer, (used_bytes, max_bytes) in sizes.items():
+            self._buffer_bytes.labels(*self._names, buffer).set(used_bytes)
+            self._buffer_limits.labels(*self._names, buffer).set(max_bytes)
 
     def observe_audit(self, sizes: Mapping[str, tuple[int, int]]) -> None:
         """Set how much of the audit records is stored: (bytes, groups) by partition."""

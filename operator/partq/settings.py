@@ -161,6 +161,8 @@ class File:
 
 DNS_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 NAME = Text(DNS_LABEL, "a DNS label: 1 to 63 of a-z, 0-9 and '-', not '-' at either end")
+MIB = 1024 * 1024
+BUFFER = Whole(MIB, 1024 * 1024 * MIB)
 NETWORK_POLICIES = ("full", "ingress", "none")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -238,6 +240,21 @@ class BrokerSettings(QueueSettings):
 
     Too short: a slow disk or a busy node costs a takeover. Too long: the partitions of a dead
     broker wait.
+    """
+
+    pending_bytes: Annotated[int, BUFFER] = 64 * MIB
+    """What may wait to be stored, of all partitions; above it publishes are refused for a moment.
+
+    One batch at a time passes above it, of a partition for which nothing waits.
+    """
+
+    tail_bytes: Annotated[int, BUFFER] = 64 * MIB
+    """Memory for the newest batches of all partitions; what is older is read from Redis again."""
+
+    read_ahead_bytes: Annotated[int, BUFFER] = 64 * MIB
+    """What may be in memory of older batches, read for consumers that are behind.
+
+    One batch that is larger is read when nothing else is.
     """
 
 

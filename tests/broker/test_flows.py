@@ -350,11 +350,12 @@ async def test_a_broker_whose_lease_is_over_delivers_nothing(scene, peers, clock
 # ---- far behind ---------------------------------------------------------------------------------
 
 
-async def test_a_consumer_that_is_far_behind_reads_from_redis(running, peers, monkeypatch):
+async def test_a_consumer_that_is_far_behind_reads_from_redis(start_broker, peers):
     """The memory tail holds the newest only; nothing is skipped where the two meet."""
+    running = await start_broker(tail_bytes=5000)
+    await running.claim_all()
     await running.assign("m", [0])
     owned = running.broker.owned[peers.partition_id(0)]
-    monkeypatch.setattr(owned.tail, "_max_bytes", 1000)
     producer = await peers.open_producer(running)
     for number in range(30):
         await producer.publish(f"{number}-{'x' * 80}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from partq.broker.audit_watch import AuditWatch
 from partq.broker.binder import Binder
+from partq.broker.buffers import Buffers
 from partq.broker.chain import Reply
 from partq.broker.claims import Claims
 from partq.broker.clock import boot_time
@@ -54,9 +55,6 @@ from partq.wire import batch
 EXPIRE_GAP_S = 0.25
 MAX_DATA_BYTES = batch.MAX_BATCH_BYTES + batch.HEADER_SIZE + 6 * batch.MAX_BATCH_COUNT
 """The most bytes of a batch as it is stored: header, slots, ends and body."""
-TAIL_BYTES = 64 * 1024 * 1024
-"""Memory for the newest batches of all partitions together, in bytes."""
-MIN_TAIL_BYTES = 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -106,13 +104,14 @@ class Broker:
             living=lambda: self.claims.observer.living(self.clock()),
             metrics=self.metrics,
         )
+        self.buffers = Buffers(pending_bytes=settings.pending_bytes, tail_bytes=settings.tail_bytes)
         self.ownership = Ownership(
             self.partitions,
             self.log,
             broker=self.id,
             incarnation=self.incarnation,
             clock=self.clock,
-            tail_bytes=self._tail_bytes,
+            buffers=self.buffers,
             room=self.room,
             audits=self.audits,
             wants_audit=lambda: self.config.audit,
@@ -141,7 +140,13 @@ class Broker:
             claim=self.ownership.claim,
             is_valid=lambda: self.lease.is_valid and not self._is_closing,
         )
-        self.reader = LogReader(self.owned, self.log, on_lost=self.ownership.lose_subscription)
+        self.reader = LogReader(
+            self.owned,
+            self.log,
+            max_bytes=settings.read_ahead_bytes,
+            clock=self.clock,
+            on_lost=self.ownership.lose_subscription,
+        )
         self.flusher = Flusher(
             self.partitions, on_lost=self.ownership.lose_subscription, progress=self.progress
         )
@@ -321,9 +326,6 @@ class Broker:
         """Return the partitions that some broker shall own."""
         config = self._config
         return () if config is None or config.is_deleted else config.layout.partitions()
-
-    def _tail_bytes(self) -> int:
-        return max(MIN_TAIL_BYTES, TAIL_BYTES // self.config.layout.partition_count)
 
     def _store_restarted(self, is_lost: IsLost) -> None:
         self.ownership.store_restarted(lambda partition: is_lost(self.keys.meta(partition)))

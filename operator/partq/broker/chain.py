@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from partq.broker.buffers import BATCH_OVERHEAD_BYTES, PendingBudget
 from partq.broker.room import Room
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.errors import (
@@ -24,8 +25,6 @@ from partq.store.log import AppendBatch, Appended, AppendResult, Entry, Log
 MAX_CALL_BYTES = 4 * 1024 * 1024
 """Batches of one call, in bytes; one larger batch makes a call of its own."""
 MAX_CALL_BATCHES = 128
-MAX_PENDING_BYTES = 64 * 1024 * 1024
-"""Batches that wait for their call, in bytes; above it publishes are refused."""
 RETRY_GAP_S = 0.05
 
 Reply = Callable[[AppendResult | PartqError], None]
@@ -54,6 +53,7 @@ class AppendChain:
         broker_epoch: BrokerEpoch,
         end: int,
         room: Room,
+        budget: PendingBudget,
         on_stored: Callable[[list[Entry]], None],
         on_lost: Callable[[PartqError], None],
     ) -> None:
@@ -66,7 +66,9 @@ class AppendChain:
         self._on_stored = on_stored
         self._on_lost = on_lost
         self._pending: deque[_Pending] = deque()
-        self._pending_bytes = 0
+        self._budget = budget
+        self.held_bytes = 0
+        """Of batches that have no answer yet; the budget counts it."""
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -83,18 +85,19 @@ class AppendChain:
 
         Raises:
             NotOwnerError: the partition is being given up.
-            NotStoredError: too much waits already.
+            NotStoredError: too much waits already, here or in the partitions of this broker.
         """
         if not self._is_open:
             raise NotOwnerError(f"partition {self._partition}: this broker gives it up")
-        if self._pending_bytes + len(batch.data) > MAX_PENDING_BYTES:
+        budget = self._budget
+        if not budget.take(self, _size(batch)):
             raise NotStoredError(
-                f"partition {self._partition}: {self._pending_bytes} bytes wait to be stored; "
-                "publish more slowly",
+                f"partition {self._partition}: {budget.used_bytes} bytes wait at this broker to be "
+                f"stored, {self.held_bytes} of them for this partition, and {budget.max_bytes} is "
+                "the limit (PARTQ_PENDING_BYTES); publish again later, and more slowly",
                 retry_after_s=0.5,
             )
         self._pending.append(_Pending(batch, reply))
-        self._pending_bytes += len(batch.data)
         self._wake.set()
 
     async def finish(self) -> None:
@@ -113,8 +116,9 @@ class AppendChain:
     def _refuse_pending(self) -> None:
         error = NotOwnerError(f"partition {self._partition}: this broker no longer owns it")
         while self._pending:
-            self._pending.popleft().reply(error)
-        self._pending_bytes = 0
+            pending = self._pending.popleft()
+            self._budget.give_back(self, _size(pending.batch))
+            pending.reply(error)
 
     async def _run(self) -> None:
         while True:
@@ -129,6 +133,7 @@ class AppendChain:
                     self._answer_unknown(call)
                     raise
                 finally:
+                    self._budget.give_back(self, sum(_size(each.batch) for each in call))
                     self._idle.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -145,7 +150,6 @@ class AppendChain:
                 break
             call.append(self._pending.popleft())
             size += length
-        self._pending_bytes -= size
         return call
 
     async def _store_call(self, call: list[_Pending]) -> None:
@@ -231,3 +235,7 @@ class AppendChain:
         )
         for pending in call:
             pending.reply(error)
+
+
+def _size(batch: AppendBatch) -> int:
+    return len(batch.data) + BATCH_OVERHEAD_BYTES

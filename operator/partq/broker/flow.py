@@ -29,6 +29,9 @@ class Reader(Protocol):
     def is_behind(self, subscription: Subscription) -> bool:
         """Whether messages wait beyond the book's position."""
 
+    def forget(self, subscription: Subscription) -> None:
+        """Let go what was read for a flow that has lost the partition."""
+
 
 class Judge(Protocol):
     """Judges the age of batches that have a time to live."""
@@ -120,6 +123,7 @@ class Flow:
         self.subscriptions.pop(subscription, None)
         self._ready.pop(subscription, None)
         self._delayed.pop(subscription, None)
+        self._reader.forget(subscription)
         self.unacked -= subscription.book.in_flight
         messages, waiting = self.held.forget(subscription.partition)
         self.credit += messages  # the client never hears of them

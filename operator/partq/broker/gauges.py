@@ -21,4 +21,12 @@ def render_metrics(broker: Broker) -> bytes:
         },
         flows=flows,
     )
+    pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.reader.ahead
+    broker.metrics.observe_buffers(
+        {
+            "pending": (pending.used_bytes, pending.max_bytes),
+            "tail": (tails.used_bytes, tails.max_bytes),
+            "read_ahead": (ahead.used_bytes, ahead.max_bytes),
+        }
+    )
     return broker.metrics.render()

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from partq.broker.buffers import Buffers
 from partq.broker.partition import OwnedPartition
 from partq.broker.room import Room
 from partq.broker.subscription import Subscription
@@ -40,7 +41,7 @@ class Ownership:
         broker: BrokerId,
         incarnation: str,
         clock: Callable[[], float],
-        tail_bytes: Callable[[], int],
+        buffers: Buffers,
         room: Room,
         audits: Audits,
         wants_audit: Callable[[], bool],
@@ -56,7 +57,7 @@ class Ownership:
         self._broker = broker
         self._incarnation = incarnation
         self._clock = clock
-        self._tail_bytes = tail_bytes
+        self._buffers = buffers
         self._room = room
         self._audits = audits
         self._wants_audit = wants_audit
@@ -123,7 +124,7 @@ class Ownership:
             now=self._clock(),
             cause=Cause.STORE_ROLLED_BACK if is_rolled_back else Cause.BROKER_CHANGE,
             log=self._log,
-            tail_bytes=self._tail_bytes(),
+            buffers=self._buffers,
             room=self._room,
             audits=self._audits,
             broker=self._broker,

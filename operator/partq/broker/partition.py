@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from partq.broker.audit_trail import AuditTrail
+from partq.broker.buffers import Buffers
 from partq.broker.chain import AppendChain
 from partq.broker.outbox import Outbox
 from partq.broker.room import Room
@@ -44,20 +45,22 @@ class OwnedPartition:
         now: float,
         cause: Cause,
         log: Log,
-        tail_bytes: int,
+        buffers: Buffers,
         room: Room,
         audits: Audits,
         broker: BrokerId,
         on_lost: Callable[["OwnedPartition", PartqError], None],
     ) -> "OwnedPartition":
         """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
-        owned = cls(partition, claim.broker_epoch, now, Tail(claim.next, tail_bytes), on_lost)
+        tail = Tail(claim.next, buffers.tails)
+        owned = cls(partition, claim.broker_epoch, now, tail, on_lost)
         owned.chain = AppendChain(
             log,
             partition,
             broker_epoch=claim.broker_epoch,
             end=claim.next,
             room=room,
+            budget=buffers.pending,
             on_stored=owned.accept,
             on_lost=lambda error: on_lost(owned, error),
         )
@@ -115,3 +118,4 @@ class OwnedPartition:
         for subscription in self.groups.values():
             subscription.drop(cause)
         self.groups.clear()
+        self.tail.drop()

@@ -5,12 +5,12 @@ import logging
 from collections.abc import Callable, Mapping
 
 from partq.broker.partition import OwnedPartition
+from partq.broker.read_ahead import ReadAhead
 from partq.broker.subscription import Subscription
 from partq.core.model import Offset, PartitionId
 from partq.errors import ConflictError, PartqError
 from partq.store.log import Entry, Log
 
-READ_BYTES = 1024 * 1024
 READ_ENTRIES = 256
 RETRY_GAP_S = 0.1
 
@@ -25,11 +25,15 @@ class LogReader:
         owned: Mapping[PartitionId, OwnedPartition],
         log: Log,
         *,
+        max_bytes: int,
+        clock: Callable[[], float],
         on_lost: Callable[[Subscription, PartqError], None],
     ) -> None:
         self._owned = owned
         self._store = log
         self._on_lost = on_lost
+        self.ahead = ReadAhead(max_bytes, clock=clock)
+        self._reading: set[Subscription] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def is_behind(self, subscription: Subscription) -> bool:
@@ -42,13 +46,17 @@ class LogReader:
         owned = self._owned.get(subscription.partition)
         if owned is None or offset >= owned.tail.end:
             return None
-        entry = owned.tail.find(offset) or subscription.find_read(offset)
-        if entry is None and not subscription.is_reading:
-            subscription.is_reading = True
-            task = asyncio.create_task(self._read(subscription, offset))
+        entry = owned.tail.find(offset) or self.ahead.find(subscription, offset)
+        if entry is None and subscription not in self._reading:
+            self._reading.add(subscription)
+            task = asyncio.create_task(self._read(subscription, offset, owned.tail.end))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return entry
+
+    def forget(self, subscription: Subscription) -> None:
+        """Let go what was read for a flow that has lost the partition."""
+        self.ahead.forget(subscription)
 
     async def close(self) -> None:
         """Stop all reads."""
@@ -56,14 +64,9 @@ class LogReader:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _read(self, subscription: Subscription, start: int) -> None:
+    async def _read(self, subscription: Subscription, start: int, stop: int) -> None:
         try:
-            entries = await self._store.read(
-                subscription.partition,
-                Offset(start),
-                max_bytes=READ_BYTES,
-                max_entries=READ_ENTRIES,
-            )
+            entries = await self._read_within(subscription, Offset(start), Offset(stop))
             if not subscription.is_dropped and (not entries or entries[0].first > start):
                 # Stored and not trimmed, yet not there: this memory is of another history.
                 self._on_lost(
@@ -71,11 +74,22 @@ class LogReader:
                     ConflictError(f"partition {subscription.partition}: {start} is not in the log"),
                 )
                 return
-            subscription.read_ahead = entries
+            if subscription.flow is not None:
+                self.ahead.keep(subscription, entries)
         except PartqError as error:
             _log.warning("read of %s: %s", subscription.partition, error)
             await asyncio.sleep(RETRY_GAP_S)
         finally:
-            subscription.is_reading = False
+            self._reading.discard(subscription)
             if subscription.flow is not None:
                 subscription.flow.notice(subscription)
+
+    async def _read_within(
+        self, subscription: Subscription, start: Offset, stop: Offset
+    ) -> list[Entry]:
+        partition = subscription.partition
+        extent = await self._store.measure(partition, start, stop, max_bytes=self.ahead.share_bytes)
+        if extent is None:
+            return []
+        async with self.ahead.reserved(extent.size_bytes):
+            return await self._store.read_extent(partition, extent, max_entries=READ_ENTRIES)

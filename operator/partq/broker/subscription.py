@@ -13,7 +13,6 @@ from partq.broker.outbox import Outbox
 from partq.core.delivery import Delivery
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
 from partq.errors import FencedError, PartqError
-from partq.store.log import Entry
 
 if TYPE_CHECKING:
     from partq.broker.flow import Flow
@@ -90,9 +89,6 @@ class Subscription:
     is_dropped: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by binds and handoffs, never by appends, deliveries or acks."""
-    read_ahead: list[Entry] = field(default_factory=list)
-    """Batches read from Redis for a consumer that is behind the memory tail."""
-    is_reading: bool = False
     is_dirty: bool = False
     """The book differs from what is stored."""
     is_flushing: bool = False
@@ -201,15 +197,3 @@ class Subscription:
                 self.pause.timer.cancel()
             self.closed_attempt = max(self.closed_attempt, self.pause.attempt)
             self.pause = None
-
-    def find_read(self, offset: int) -> Entry | None:
-        """Return the batch that contains `offset` from what was read ahead."""
-        while self.read_ahead:
-            entry = self.read_ahead[0]
-            if offset < entry.first:
-                self.read_ahead.clear()
-            elif offset < entry.first + entry.count:
-                return entry
-            else:
-                self.read_ahead.pop(0)
-        return None

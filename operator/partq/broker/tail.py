@@ -2,19 +2,26 @@
 
 from bisect import bisect_right
 
+from partq.broker.buffers import BATCH_OVERHEAD_BYTES, TailBudget
 from partq.store.log import Entry
 
 
 class Tail:
-    """Consecutive stored batches that end where the log ends."""
+    """Consecutive stored batches that end where the log ends; none, when there is no room."""
 
-    def __init__(self, end: int, max_bytes: int) -> None:
+    def __init__(self, end: int, budget: TailBudget) -> None:
         self.end = end
         """The offset that the next message gets."""
-        self._max_bytes = max_bytes
-        self._bytes = 0
+        self.size_bytes = 0
+        self._budget = budget
         self._firsts: list[int] = []
         self._entries: list[Entry] = []
+        budget.enter(self)
+
+    @property
+    def older_bytes(self) -> int:
+        """What is held besides the newest batch."""
+        return self.size_bytes - _size(self._entries[-1]) if self._entries else 0
 
     def accept(self, entry: Entry) -> bool:
         """Add a batch, only at the end; False when it belongs elsewhere: memory is wrong then."""
@@ -23,9 +30,8 @@ class Tail:
         self._firsts.append(entry.first)
         self._entries.append(entry)
         self.end = entry.first + entry.count
-        self._bytes += len(entry.data)
-        if self._bytes > self._max_bytes:
-            self._evict()
+        self._count(_size(entry))
+        self._budget.make_room(self)
         return True
 
     def find(self, offset: int) -> Entry | None:
@@ -33,10 +39,24 @@ class Tail:
         at = bisect_right(self._firsts, offset) - 1
         return self._entries[at] if at >= 0 and offset < self.end else None
 
-    def _evict(self) -> None:
-        # Down to three quarters, so that the lists are cut rarely and not for each batch.
-        keep_from = 0
-        while self._bytes > self._max_bytes * 3 // 4 and keep_from < len(self._entries) - 1:
-            self._bytes -= len(self._entries[keep_from].data)
+    def shrink(self, most_bytes: int) -> None:
+        """Let the oldest batches go until at most so many bytes are held."""
+        keep_from, size = 0, self.size_bytes
+        while size > most_bytes:
+            size -= _size(self._entries[keep_from])
             keep_from += 1
         del self._entries[:keep_from], self._firsts[:keep_from]
+        self._count(size - self.size_bytes)
+
+    def drop(self) -> None:
+        """Let everything go, for good."""
+        self.shrink(0)
+        self._budget.leave(self)
+
+    def _count(self, size_bytes: int) -> None:
+        self.size_bytes += size_bytes
+        self._budget.used_bytes += size_bytes
+
+
+def _size(entry: Entry) -> int:
+    return len(entry.data) + BATCH_OVERHEAD_BYTES

@@ -88,6 +88,15 @@ class LogBounds(NamedTuple):
     """Per offset: of the message just below it; 0: the log does not have it."""
 
 
+class Extent(NamedTuple):
+    """Entries of a log that follow each other."""
+
+    first_id: bytes
+    last_id: bytes
+    size_bytes: int
+    """Of their batches."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A stored batch."""
@@ -204,11 +213,31 @@ class Log:
         As many as make at most `max_bytes`; at least one if there is one from `start` on, wherever
         it begins. Nothing more is read.
         """
+        extent = await self.measure(partition, start, stop, max_bytes=max_bytes)
+        if extent is None:
+            return []
+        return await self.read_extent(partition, extent, max_entries=max_entries)
+
+    async def measure(
+        self, partition: PartitionId, start: Offset, stop: Offset, *, max_bytes: int
+    ) -> Extent | None:
+        """Return which entries `read_within` would read; None: there are none."""
         keys = [self._keys.meta(partition), self._keys.log(partition)]
         found = await self._store.run("find_bytes", keys, [start, max_bytes, stop], lane=Lane.BULK)
-        if not found:
-            return []
-        raw = await self._store.read("XRANGE", keys[1], *found, "COUNT", max_entries)
+        return Extent(*found) if found else None
+
+    async def read_extent(
+        self, partition: PartitionId, extent: Extent, *, max_entries: int
+    ) -> list[Entry]:
+        """Return the first of some entries; what was trimmed meanwhile is left out."""
+        raw = await self._store.read(
+            "XRANGE",
+            self._keys.log(partition),
+            extent.first_id,
+            extent.last_id,
+            "COUNT",
+            max_entries,
+        )
         return [_entry(*each) for each in raw]
 
     async def read_positions(

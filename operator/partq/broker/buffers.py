@@ -1,0 +1,99 @@
+"""What stored and unstored batches may take of this process's memory, over all its partitions."""
+
+from typing import Protocol
+
+BATCH_OVERHEAD_BYTES = 512
+"""What a batch costs in memory besides its bytes, about: small ones must not pass for nothing."""
+
+
+class Held(Protocol):
+    """What holds batches that wait to be stored: one of each partition."""
+
+    held_bytes: int
+
+
+class PendingBudget:
+    """Bytes of batches that wait to be stored or are being stored.
+
+    A partition may hold as many as are left for all: one that gets too many leaves room for the
+    others, and with each further one of its kind all get less. One batch at a time may pass above
+    the bound, of a partition that holds none, so that every partition has its turn.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+        self._guest: Held | None = None
+        """Whose batch has passed above the bound."""
+
+    def take(self, holder: Held, size_bytes: int) -> bool:
+        """Count a batch of `holder` in; False: there is no room for it."""
+        left = self.max_bytes - self.used_bytes
+        if holder.held_bytes + size_bytes > left:
+            if holder.held_bytes or (size_bytes > left and self._guest is not None):
+                return False
+            if size_bytes > left:
+                self._guest = holder
+        holder.held_bytes += size_bytes
+        self.used_bytes += size_bytes
+        return True
+
+    def give_back(self, holder: Held, size_bytes: int) -> None:
+        """Count bytes of `holder` out: they are stored, or refused."""
+        holder.held_bytes -= size_bytes
+        self.used_bytes -= size_bytes
+        if self._guest is holder and not holder.held_bytes:
+            self._guest = None
+
+
+class Shrinking(Protocol):
+    """A holder of the newest batches of one partition."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it holds."""
+
+    @property
+    def older_bytes(self) -> int:
+        """What it holds besides its newest batch."""
+
+    def shrink(self, most_bytes: int) -> None:
+        """Let the oldest batches go until at most so many bytes are held."""
+
+
+class TailBudget:
+    """Bytes of the newest batches of all partitions, which deliveries are taken from.
+
+    What is let go is read from Redis again. While there is room, a partition may hold as much as it
+    gets; when there is none, those lose their oldest that hold more than their share.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+        self._tails: dict[Shrinking, None] = {}
+
+    def enter(self, tail: Shrinking) -> None:
+        """Let a tail share the memory."""
+        self._tails[tail] = None
+
+    def leave(self, tail: Shrinking) -> None:
+        """Forget a tail; it has let everything go."""
+        self._tails.pop(tail, None)
+
+    def make_room(self, grown: Shrinking) -> None:
+        """Keep the bound, now that a tail has grown."""
+        while self.used_bytes > self.max_bytes:
+            victim = grown
+            if not grown.older_bytes or grown.size_bytes * len(self._tails) <= self.max_bytes:
+                victim = max(self._tails, key=lambda tail: (tail.older_bytes, tail.size_bytes))
+            # A quarter at once, so that the lists are cut rarely and not for each batch.
+            victim.shrink(victim.size_bytes * 3 // 4)
+
+
+class Buffers:
+    """The budgets of one broker for what its partitions hold in memory."""
+
+    def __init__(self, *, pending_bytes: int, tail_bytes: int) -> None:
+        self.pending = PendingBudget(pending_bytes)
+        self.tails = TailBudget(tail_bytes)
