@@ -20,7 +20,7 @@ LAST = 5
 async def publish(producer: Producer, keys: list[str], number: int) -> None:
     """Publish one message for each key; return when they are stored."""
     for key in keys:
-        await (await producer.send(str(number).encode(), key=key))
+        await producer.send_and_wait(str(number).encode(), key=key)
 
 
 async def take(consumer: Consumer, messages: int) -> list[Delivery]:

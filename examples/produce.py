@@ -25,16 +25,17 @@ def order(number: int) -> Message:
 async def main(url: str, token: str, queue: str, count: int) -> None:
     """Publish one message, then the others as a list."""
     async with Producer(url, queue=queue, token=token, compression="lz4") as producer:
-        # One message. Awaiting `send` waits only for room (back-pressure); it gives a future,
-        # and awaiting that waits until the message is stored.
+        # One message, and waiting until it is stored.
         first = order(0)
-        stored = await producer.send(first.value, key=first.key, headers=first.headers)
-        partition, offset = await stored
+        partition, offset = await producer.send_and_wait(
+            first.value, key=first.key, headers=first.headers
+        )
         print(f"order 0 is at offset {offset} of partition {partition}")
 
-        # Many messages: one future for all, which is faster.
+        # Many messages: one future for all, which is faster. Awaiting the call waits only for
+        # room (back-pressure), awaiting the future waits until they are stored.
         try:
-            positions = await (await producer.send_many([order(n) for n in range(1, count)]))
+            positions = await (await producer.send_many(order(n) for n in range(1, count)))
         except NotStoredError as error:
             print(f"send them again: {error}")
         except OutcomeUnknownError as error:
@@ -42,7 +43,7 @@ async def main(url: str, token: str, queue: str, count: int) -> None:
         else:
             used = {position.partition for position in positions}
             print(f"{len(positions)} more orders are stored, in {len(used)} partitions")
-        # Leaving the block waits for whatever has no answer yet.
+        # Leaving the block waits for whatever has no answer yet, and raises what nobody has seen.
 
 
 if __name__ == "__main__":

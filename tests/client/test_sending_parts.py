@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from partq.client.budget import Budget
+from partq.client.failures import Failures
 from partq.client.liveness import Backoff, Lease
 from partq.client.outgoing import encode_checked
 from partq.client.receipts import ListReceipt
@@ -85,7 +86,7 @@ def slots_in(*partitions):
 
 
 async def test_positions_are_in_the_order_of_the_list():
-    receipt = ListReceipt(LAYOUT, slots_in(0, 1, 0, 1, 0))
+    receipt = ListReceipt(LAYOUT, slots_in(0, 1, 0, 1, 0), Failures())
     receipt.stored(PartitionId(1, 1), 70, 2)
     receipt.stored(PartitionId(1, 0), 5, 2)
     receipt.stored(PartitionId(1, 0), -1, 1)
@@ -97,7 +98,7 @@ async def test_positions_are_in_the_order_of_the_list():
 
 
 async def test_a_list_that_failed_in_part_says_so_and_the_worst_first():
-    receipt = ListReceipt(LAYOUT, slots_in(0, 1, 2))
+    receipt = ListReceipt(LAYOUT, slots_in(0, 1, 2), Failures())
     receipt.failed(PartitionId(1, 0), NotStoredError("no"), 1)
     receipt.failed(PartitionId(1, 1), OutcomeUnknownError("who knows"), 1)
     receipt.stored(PartitionId(1, 2), 0, 1)
@@ -106,7 +107,7 @@ async def test_a_list_that_failed_in_part_says_so_and_the_worst_first():
 
 
 async def test_an_empty_list_is_stored_at_once():
-    assert len(await ListReceipt(LAYOUT, []).future) == 0
+    assert len(await ListReceipt(LAYOUT, [], Failures()).future) == 0
 
 
 # ---- slots ----

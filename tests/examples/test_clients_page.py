@@ -66,7 +66,7 @@ def test_names_of_the_command_line_are_there(name):
 @pytest.mark.req("SOL-16")
 async def test_every_client_puts_a_key_into_the_same_partition():
     commands = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    (call,) = re.findall(r"producer\.send\((.*?)\)\)\n", PAGE)
+    (call,) = re.findall(r"producer\.send_and_wait\((.*?)\)\n", PAGE)
     assert call == 'b"paid", key="customer-7"'
     async with LocalBroker(groups=[], lease_ttl_s=10.0) as broker, asyncio.timeout(WAIT_S):
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -77,7 +77,7 @@ async def test_every_client_puts_a_key_into_the_same_partition():
             "PATH": path,
         }
         async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
-            stored = await (await producer.send(b"paid", key="customer-7"))
+            stored = await producer.send_and_wait(b"paid", key="customer-7")
         places = [(str(stored.partition), stored.offset)]
         for command in commands:
             if command.startswith("curl") and shutil.which("curl") is None:

@@ -3,7 +3,7 @@
 A message that a consumer could not read must not get into a log, where it would stop a partition.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from partq.errors import BadRequestError, MessageTooLargeError
@@ -12,6 +12,30 @@ from partq.wire.batch import Message, encode_messages
 _values = attrgetter("value")
 _headers = attrgetter("headers")
 _event_times = attrgetter("event_time_ms")
+
+
+def listed(messages: Iterable[Message]) -> Sequence[Message]:
+    """Return messages as a sequence, which can be read more than once.
+
+    Raises:
+        TypeError: what was given is no iterable of messages; says what it is.
+    """
+    if not isinstance(messages, list | tuple):
+        if isinstance(messages, str | bytes | bytearray | dict) or not isinstance(
+            messages, Iterable
+        ):
+            raise TypeError(
+                f"send_many: got {type(messages).__name__}, expected an iterable of partq.Message"
+            )
+        messages = list(messages)
+    if not set(map(type, messages)) <= {Message}:
+        for index, message in enumerate(messages):
+            if not isinstance(message, Message):
+                raise TypeError(
+                    f"send_many: element {index} is {type(message).__name__}, expected "
+                    "partq.Message(key, value)"
+                )
+    return messages
 
 
 def encode_checked(messages: Sequence[Message], max_message_bytes: int) -> list[bytes]:

@@ -217,7 +217,7 @@ class Pipeline:
 
     def expire(self, now: float) -> None:
         """Fail what is above its deadline. To be called regularly."""
-        if self._is_due:
+        if self._is_due or (len(self._open) > 0 and self._open.deadline <= now):
             self._seal()  # so that a late-comer does not share an old message's deadline
         while self._window and self._window[0].deadline <= now:
             head = self._window[0]

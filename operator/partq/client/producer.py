@@ -3,16 +3,17 @@
 import asyncio
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from partq.client.batching import BatchLimits
 from partq.client.budget import Budget
+from partq.client.failures import Failures
 from partq.client.layout import QueueView
 from partq.client.liveness import Clock, boot_time
-from partq.client.outgoing import encode_checked
+from partq.client.outgoing import encode_checked, listed
 from partq.client.producer_state import producer_state
 from partq.client.publishing import Publisher
 from partq.client.receipts import ListReceipt, Position, Positions, SingleReceipt
@@ -20,7 +21,7 @@ from partq.client.session import Session
 from partq.client.slots import Slots
 from partq.core.model import PartitionId
 from partq.core.time_to_live import to_ttl_ms
-from partq.errors import NotStoredError, SettingsError
+from partq.errors import NotStoredError, PartqError, SettingsError
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
 
 MAX_PRODUCER_CHARS = 128
@@ -33,8 +34,9 @@ class Producer:
 
     ```python
     async with Producer("http://127.0.0.1:7411", queue="orders", token=token) as producer:
-        stored = await producer.send(b"paid", key="order-17")  # waits only for room
-        partition, offset = await stored                       # waits until it is stored
+        partition, offset = await producer.send_and_wait(b"paid", key="order-17")
+        await producer.send(b"shipped", key="order-17")  # waits only for room
+    # Here everything is stored, or leaving the block has raised.
     ```
 
     Args:
@@ -94,6 +96,7 @@ class Producer:
                 "characters"
             )
         self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
+        self._failures = Failures()
         self._limits = BatchLimits(
             max_count=max_batch_count, max_bytes=max_batch_bytes, codec=CODECS[compression]
         )
@@ -162,14 +165,32 @@ class Producer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close: everything that was sent gets its answer first."""
-        await self.close()
+        """Close: everything that was sent gets its answer first.
+
+        Raises as `close`, unless an exception is leaving the block already: that one goes on, with
+        a note of what was not stored.
+        """
+        unseen = await self._close()
+        if unseen is None:
+            return
+        if error is None:
+            raise unseen
+        error.add_note(f"partq: {unseen.message}")
 
     async def close(self) -> None:
-        """Flush and close, within `delivery_timeout_s` + 1 s; to be called once or more."""
+        """Flush and close, within `delivery_timeout_s` + 1 s; to be called once or more.
+
+        Raises:
+            PartqError: as `flush`; the producer is closed all the same.
+        """
+        unseen = await self._close()
+        if unseen is not None:
+            raise unseen
+
+    async def _close(self) -> PartqError | None:
         publisher, self._publisher = self._publisher, None
         if publisher is None:
-            return
+            return None
         try:
             publisher.make_due()
             async with asyncio.timeout(self._delivery_timeout_s + 1):
@@ -180,6 +201,9 @@ class Producer:
             publisher.fail(NotStoredError("the producer was closed"))
             await publisher.close()
             await self._session.__aexit__()
+            self._failures.tell()
+        await asyncio.sleep(0)  # those who are told by a callback look at their futures now
+        return self._failures.take_error()
 
     # ---- publish ----
 
@@ -198,8 +222,9 @@ class Producer:
         315,360,000; None, and where it is longer: as long as the queue says. A batch has one time
         to live: each change of it begins a new batch.
 
-        Awaiting the call applies back-pressure; awaiting the future waits for the answer. A
-        future that nobody awaits is fine: `flush` and `close` wait for all.
+        Awaiting the call applies back-pressure; awaiting the future waits for the answer, which
+        comes within `delivery_timeout_s` (and half a second, for looking). What fails while nobody
+        awaits its future is raised by `flush`, by `close` and on leaving the block.
 
         Raises:
             BadRequestError, MessageTooLargeError: the message can never be stored.
@@ -212,21 +237,50 @@ class Producer:
         slot = slots.keyless() if key is None else slots.of_key(key)
         if not self._budget.try_take(1, len(encoded[0])):
             await self._take_budget(publisher, encoded)
-        receipt = SingleReceipt()
+        self._failures.taken(1)
+        receipt = SingleReceipt(self._failures)
         publisher.add(slots.layout.partition_of(slot), encoded, (slot,), receipt, ttl_ms)
         return receipt.future
 
-    async def send_many(
-        self, messages: Sequence[Message], *, ttl_s: float | None = None
-    ) -> asyncio.Future[Positions]:
-        """Take a list of messages, once there is room; return one future for all of them.
+    async def send_and_wait(
+        self,
+        value: bytes,
+        *,
+        key: str | None = None,
+        headers: dict[str, str] | None = None,
+        event_time_ms: int = 0,
+        ttl_s: float | None = None,
+    ) -> Position:
+        """Publish one message and return its position, once it is stored; arguments as `send`.
 
-        The fast road: no Python object per message beyond its bytes. The positions are in the
-        list's order. The future fails when any message does, and says how many are stored.
-        `ttl_s` is as in `send`, for each of them. Raises as `send`; then nothing of the list was
-        taken.
+        Others share its batch while it waits. Awaiting one such call after the other is slow: each
+        waits for a write to disk. `send` and `send_many` keep many on their way.
+
+        Raises:
+            NotStoredError, OutcomeUnknownError: it has failed within `delivery_timeout_s`.
+            PartqError: as `send`.
+        """
+        stored = await self.send(
+            value, key=key, headers=headers, event_time_ms=event_time_ms, ttl_s=ttl_s
+        )
+        return await stored
+
+    async def send_many(
+        self, messages: Iterable[Message], *, ttl_s: float | None = None
+    ) -> asyncio.Future[Positions]:
+        """Take messages, once there is room; return one future for all of them.
+
+        The fast road: no Python object per message beyond its bytes. `messages` may be any
+        iterable, such as a generator; all of it is read before anything is sent. The positions are
+        in its order. The future fails when any message does, and says how many are stored.
+        `ttl_s` is as in `send`, for each of them.
+
+        Raises:
+            TypeError: it is no iterable of `partq.Message`.
+            PartqError: as `send`. In either case nothing of it was taken.
         """
         publisher, slots = self._open()
+        messages = listed(messages)
         ttl_ms = to_ttl_ms(ttl_s)
         slots_of_messages = slots.of(messages)
         parts = [
@@ -234,7 +288,8 @@ class Producer:
             for partition, part, part_slots in slots.sort(messages, slots_of_messages)
         ]
         await self._take_budget(publisher, *(encoded for _, encoded, _ in parts))
-        receipt = ListReceipt(slots.layout, slots_of_messages)
+        self._failures.taken(len(messages))
+        receipt = ListReceipt(slots.layout, slots_of_messages, self._failures)
         for partition, encoded, part_slots in parts:
             publisher.add(partition, encoded, part_slots, receipt, ttl_ms)
         return receipt.future
@@ -243,10 +298,19 @@ class Producer:
         """Send what waits for its batch, and wait until everything taken so far has an answer.
 
         What is sent by others meanwhile is waited for, too. Bounded by `delivery_timeout_s`.
+
+        Raises:
+            PartqError: messages have failed since the last flush whose futures nobody has looked
+                at: `OutcomeUnknownError` if nobody knows of one, else the error of the first. It
+                says how many, and is raised once; the log has it, too.
         """
         publisher, _ = self._open()
         publisher.make_due()
         await self._budget.empty()
+        await asyncio.sleep(0)  # those who are told by a callback look at their futures now
+        unseen = self._failures.take_error()
+        if unseen is not None:
+            raise unseen
 
     # ---- deterministic producers ----
 

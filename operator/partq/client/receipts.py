@@ -1,9 +1,9 @@
 """What an application gets back for what it publishes."""
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol, overload
 
+from partq.client.failures import Failures, PublishFuture
 from partq.core.layout import Layout
 from partq.core.model import Offset, PartitionId
 from partq.errors import OutcomeUnknownError, PartqError
@@ -34,8 +34,8 @@ class SingleReceipt:
 
     __slots__ = ("future",)
 
-    def __init__(self) -> None:
-        self.future: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
+    def __init__(self, failures: Failures) -> None:
+        self.future: PublishFuture[Position] = PublishFuture(failures)
 
     def stored(self, partition: PartitionId, offset: int, count: int) -> None:
         """Fulfil the future."""
@@ -45,9 +45,7 @@ class SingleReceipt:
 
     def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:
         """Fail the future."""
-        if not self.future.done():
-            self.future.set_exception(error)
-            self.future.exception()  # an application that does not look at it is not told twice
+        self.future.fail(error, count)
 
 
 class Positions(Sequence[Position]):
@@ -94,8 +92,8 @@ def _expand(runs: list[tuple[int, int]]) -> Iterator[Offset]:
 class ListReceipt:
     """Of a list of messages: done when each of them has an answer."""
 
-    def __init__(self, layout: Layout, slots: Sequence[int]) -> None:
-        self.future: asyncio.Future[Positions] = asyncio.get_running_loop().create_future()
+    def __init__(self, layout: Layout, slots: Sequence[int], failures: Failures) -> None:
+        self.future: PublishFuture[Positions] = PublishFuture(failures)
         self._layout = layout
         self._slots = slots
         self._open_count = len(slots)
@@ -119,17 +117,16 @@ class ListReceipt:
 
     def _settle(self, count: int) -> None:
         self._open_count -= count
-        if self._open_count or self.future.done():
+        if self._open_count:
             return
         if self._error is None:
-            self.future.set_result(Positions(self._layout, self._slots, self._runs))
+            if not self.future.done():
+                self.future.set_result(Positions(self._layout, self._slots, self._runs))
             return
         stored_count = len(self._slots) - self._failed_count
-        self.future.set_exception(
-            type(self._error)(
-                f"{self._failed_count} of {len(self._slots)} messages failed, {stored_count} are "
-                f"stored; {self._error.message}",
-                retry_after_s=self._error.retry_after_s,
-            )
+        error = type(self._error)(
+            f"{self._failed_count} of {len(self._slots)} messages failed, {stored_count} are "
+            f"stored; {self._error.message}",
+            retry_after_s=self._error.retry_after_s,
         )
-        self.future.exception()
+        self.future.fail(error, self._failed_count)
