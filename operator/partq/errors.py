@@ -273,11 +273,18 @@ class StoreUnavailableError(UnavailableError):
     code = "store_unavailable"
 
     def __init__(
-        self, message: str, *, retry_after_s: float | None = None, is_outcome_known: bool = False
+        self,
+        message: str,
+        *,
+        retry_after_s: float | None = None,
+        is_outcome_known: bool = False,
+        is_forbidden: bool = False,
     ) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.is_outcome_known = is_outcome_known
         """True: certainly nothing has happened. False: a write may or may not have happened."""
+        self.is_forbidden = is_forbidden
+        """Whether Redis answers, and refuses the user or the password of this process."""
 
 
 class BrokerClosingError(UnavailableError):

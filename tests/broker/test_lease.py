@@ -31,6 +31,7 @@ async def test_who_may_have_been_thought_dead_looks_at_the_records_before_it_goe
         clock=lambda: now,
         on_lapsed=look,
         on_valid=lambda: None,
+        on_stuck=lambda: None,
     )
     running = asyncio.create_task(keeper.run())
     await keeper.renewed()

@@ -129,6 +129,7 @@ class Broker:
             clock=self.clock,
             on_lapsed=self.ownership.verify,
             on_valid=self._wake_flows,
+            on_stuck=store.leave_connections,
         )
         self.claims = Claims(
             self.leases,
@@ -254,6 +255,11 @@ class Broker:
     def is_ready(self) -> bool:
         """Whether the broker knows its queue, and its lease is valid."""
         return self._config is not None and self.lease.is_valid and not self._is_closing
+
+    @property
+    def trouble(self) -> str:
+        """Why only another process in its place helps; empty: no reason."""
+        return "a task has failed" if self.failed.done() else self.lease.trouble
 
     def next_in_turn(self, choices: Sequence[int]) -> int:
         """Return one of `choices` after the other."""

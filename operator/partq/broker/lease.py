@@ -11,6 +11,11 @@ from partq.store.leases import Leases
 
 MIN_RENEWAL_GAP_S = 0.02
 """Pings start renewals; this bounds how many."""
+STUCK_LENGTHS = 3
+"""A lease that was not renewed for so many of its lengths: whatever it is, no connection to Redis
+is trusted any more."""
+HELPLESS_LENGTHS = 10
+"""After so many a process cannot help itself, where Redis answers others."""
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +25,8 @@ class LeaseKeeper:
 
     The lease counts from before its renewal was sent. A broker whose lease is over delivers
     nothing: somebody else may own its partitions. `on_lapsed` is awaited before it counts again,
-    `on_valid` called as soon as it does.
+    `on_valid` called as soon as it does. `on_stuck` is called whenever it was not renewed for three
+    more of its lengths.
     """
 
     def __init__(
@@ -34,6 +40,7 @@ class LeaseKeeper:
         clock: Callable[[], float],
         on_lapsed: Callable[[], Awaitable[None]],
         on_valid: Callable[[], None],
+        on_stuck: Callable[[], None],
     ) -> None:
         self._leases = leases
         self._broker = broker
@@ -43,6 +50,9 @@ class LeaseKeeper:
         self._clock = clock
         self._on_lapsed = on_lapsed
         self._on_valid = on_valid
+        self._on_stuck = on_stuck
+        self._turned_at = self._tried_since = self._renewed_at = clock()
+        self._is_forbidden = False
         self._valid_until = float("-inf")
         self._wanted = asyncio.Event()
         self._waiting: list[Callable[[], None]] = []
@@ -51,6 +61,19 @@ class LeaseKeeper:
     def is_valid(self) -> bool:
         """Whether this broker may deliver at this moment."""
         return self._clock() < self._valid_until
+
+    @property
+    def trouble(self) -> str:
+        """What only another process can end; empty: nothing is wrong, or a restart is no help.
+
+        A Redis that is away, or refuses every process, is no such trouble.
+        """
+        too_long_ago = self._clock() - HELPLESS_LENGTHS * self._ttl_s
+        if self._turned_at < too_long_ago:
+            return "the renewal of the lease stands still"
+        if self._is_forbidden and self._renewed_at < too_long_ago:
+            return "Redis refuses the user or the password that this process was started with"
+        return ""
 
     def after_renewal(self, callback: Callable[[], None]) -> None:
         """Call `callback` once a renewal that begins after this call has succeeded."""
@@ -71,7 +94,7 @@ class LeaseKeeper:
         """
         is_failing = False
         while True:
-            began = self._clock()
+            began = self._turned_at = self._clock()
             self._wanted.clear()
             waiting, self._waiting = self._waiting, []
             try:
@@ -92,10 +115,13 @@ class LeaseKeeper:
                         "lease of %s not renewed: %s", self._broker, str(error) or "time-out"
                     )
                 is_failing = True
+                self._is_forbidden = getattr(error, "is_forbidden", False)
+                self._give_up_connections()
             else:
                 if is_failing:
                     _log.info("lease of %s renewed again", self._broker)
-                is_failing = False
+                is_failing = self._is_forbidden = False
+                self._renewed_at = self._tried_since = self._clock()
                 was_over = not self.is_valid
                 self._valid_until = began + self._ttl_s
                 for callback in waiting:
@@ -103,6 +129,18 @@ class LeaseKeeper:
                 if was_over:
                     self._on_valid()
             await self._rest(began, is_failing=is_failing)
+
+    def _give_up_connections(self) -> None:
+        """Have connections opened again that were of no use for too long."""
+        now = self._clock()
+        if now - self._tried_since < STUCK_LENGTHS * self._ttl_s:
+            return
+        self._tried_since = now
+        _log.warning(
+            "lease of %s not renewed for %.0f s: all connections to Redis are opened again",
+            *(self._broker, now - self._renewed_at),
+        )
+        self._on_stuck()
 
     async def _rest(self, began: float, *, is_failing: bool) -> None:
         left = began + self._ttl_s / 3 - self._clock()

@@ -178,6 +178,11 @@ class Store:
         if self._cluster is not None:
             await self._cluster.look()
 
+    def leave_connections(self) -> None:
+        """Have the next call of each lane open a connection of its own; calls under way go on."""
+        for node in self.nodes():
+            node.leave()
+
     def _node(self, key: str | None) -> Node:
         if self._cluster is None:
             return self._nodes[0]

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError, ResponseError
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.store import lua
 from partq.store.fail_point import FailPoint
-from partq.store.pump import Call, Connected, Pump, pack
+from partq.store.pump import FORBIDDEN, Call, Connected, Pump, not_sent, pack
 
 MIN_VERSION = (6, 2)
 FULL_SHARE = 0.8
@@ -91,6 +91,8 @@ class Node:
         """Host and port."""
         self.run_epoch = 0
         """Grows whenever a connection finds another server, or another run of it."""
+        self.link = 0
+        """Grows whenever the connections opened so far are of no use any more."""
         self.replica_count = 0
         self._make_connection = make_connection
         self._timeout_s = timeout_s
@@ -149,12 +151,18 @@ class Node:
             is_cluster=info.get("cluster_enabled") == "1",
         )
 
+    def leave(self) -> None:
+        """Open a new connection for the next call of each lane; calls under way go on."""
+        self.link += 1
+        self._on_doubt(self, None)
+
     def doubt(self, slot: int | None) -> None:
         """As the pumps want it."""
         self._on_doubt(self, slot)
 
     async def connect(self) -> Connected:
         """Open a connection, and notice when it leads to another run of the server."""
+        link = self.link
         connection = self._make_connection()
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -163,6 +171,12 @@ class Node:
                 info = _parse_info(await connection.read_response())
             if info.get("loading", "0") != "0":
                 raise StoreUnavailableError("store: Redis is loading its data")
+            if info.get("role") == "slave" and info.get("cluster_enabled") != "1":
+                # What it answers to a read may be old. Of a cluster, the map names the masters.
+                raise not_sent(
+                    f"Redis at {self.name} is a replica of {info.get('master_host')}:"
+                    f"{info.get('master_port')}; expected the master: the address must lead there"
+                )
         except (RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
             if isinstance(error, ResponseError) and "in cluster mode" in str(error):
@@ -171,24 +185,29 @@ class Node:
                     "database 0; leave the number away"
                 ) from error
             raise StoreUnavailableError(
-                f"store: cannot connect to Redis: {type(error).__name__} {error}"
+                f"store: cannot connect to Redis: {type(error).__name__} {error}",
+                is_forbidden=isinstance(error, FORBIDDEN),
             ) from error
         except BaseException:
             await connection.disconnect(nowait=True)
             raise
-        self._meet(info)
-        return Connected(connection, self.run_epoch)
+        if self._meet(info):
+            link = self.link
+        return Connected(connection, link)
 
-    def _meet(self, info: Mapping[str, str]) -> None:
+    def _meet(self, info: Mapping[str, str]) -> bool:
+        """Take note of who answers; return whether that is another run than before."""
         self.replica_count = _replica_count(info)
         identity = (info["run_id"], info.get("master_replid", ""))
         if identity == self._identity:
-            return
+            return False
         is_first, self._identity = self._identity is None, identity
         self._scripts = lua.load_scripts(_version(info["redis_version"]))
         if not is_first:
             self.run_epoch += 1
+            self.link += 1
             self._on_replaced(self)
+        return not is_first
 
 
 def worst(infos: Sequence[StoreInfo]) -> StoreInfo:

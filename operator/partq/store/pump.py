@@ -14,9 +14,11 @@ from typing import Any, Protocol
 from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import (
     AskError,
+    AuthenticationError,
     ClusterDownError,
     MasterDownError,
     MovedError,
+    NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
@@ -40,9 +42,13 @@ WAIT_MS = 1000
 
 RETRY_AFTER_S = 0.1
 # With these the server has refused the command before it did anything.
-_REFUSALS = (AskError, ClusterDownError, MasterDownError, MovedError, ReadOnlyError, TryAgainError)
-_NOT_SERVED = (ClusterDownError, MasterDownError, MovedError, ReadOnlyError)
+_REFUSALS = (AskError, ClusterDownError, MasterDownError, MovedError, TryAgainError)
+_NOT_SERVED = (ClusterDownError, MasterDownError, MovedError)
 _REFUSAL_TEXTS = ("BUSY", "MISCONF", "NOREPLICAS")
+FORBIDDEN = (AuthenticationError, NoPermissionError)
+"""The server answers, and refuses the user or the password."""
+_DEMOTED = "-READONLY "
+"""Stands in the text of a script's error of Redis 6.2, behind where the script failed."""
 
 
 def pack(*command: str | bytes | int) -> list[bytes]:
@@ -79,7 +85,8 @@ class Connected:
     """An open connection and the run of the server behind it."""
 
     connection: AbstractConnection
-    run_epoch: int
+    link: int
+    """The server's, from before the connection was opened."""
 
 
 class Server(Protocol):
@@ -87,11 +94,16 @@ class Server(Protocol):
 
     run_epoch: int
     """Grows whenever a connection finds another run of the server."""
+    link: int
+    """Grows whenever the connections opened so far are of no use any more."""
     replica_count: int
     """How many replicas follow it, as it said last."""
 
     async def connect(self) -> Connected:
         """Open a connection; raises StoreUnavailableError, or SettingsError: it is of no use."""
+
+    def leave(self) -> None:
+        """Hear that the server is a replica now: no connection to it is of use any more."""
 
     def doubt(self, slot: int | None) -> None:
         """Hear that the server did not answer, or refused: another may serve by now.
@@ -162,7 +174,7 @@ class Pump:
         except StoreUnavailableError as error:
             calls = list(self._waiting)
             self._waiting.clear()
-            _fail(calls, error.message, is_sent=False)
+            _fail(calls, error.message, is_sent=False, is_forbidden=error.is_forbidden)
             self.server.doubt(None)
             return
         except SettingsError as error:
@@ -233,7 +245,9 @@ class Pump:
                 continue
             except ResponseError as error:
                 outcome = _from_reply(call.operation, error)
-                if isinstance(error, _NOT_SERVED):
+                if _is_demoted(error):
+                    self.server.leave()
+                elif isinstance(error, _NOT_SERVED):
                     self.server.doubt(error.slot_id if isinstance(error, MovedError) else None)
             if self.fail_point is not None:
                 self.fail_point.hit("after", call.operation)
@@ -258,8 +272,8 @@ class Pump:
 
     async def _connection(self) -> AbstractConnection:
         connected = self._connected
-        if connected is not None and connected.run_epoch != self.server.run_epoch:
-            # Another lane has met another server: this connection leads to one that is over.
+        if connected is not None and connected.link != self.server.link:
+            # A lane has met another server, or one that serves no more: this connection is over.
             await self._disconnect()
             connected = None
         if connected is None or not connected.connection.is_connected:
@@ -295,7 +309,13 @@ def _settle(call: Call, outcome: Any) -> None:
         call.answer.set_result(outcome)
 
 
-def _fail(calls: "Sequence[Call] | deque[Call]", reason: str, *, is_sent: bool) -> None:
+def _fail(
+    calls: "Sequence[Call] | deque[Call]",
+    reason: str,
+    *,
+    is_sent: bool,
+    is_forbidden: bool = False,
+) -> None:
     for call in calls:
         if not call.answer.done():
             call.answer.set_exception(
@@ -303,6 +323,7 @@ def _fail(calls: "Sequence[Call] | deque[Call]", reason: str, *, is_sent: bool) 
                     f"store, {call.operation}: no answer: {reason}",
                     retry_after_s=RETRY_AFTER_S,
                     is_outcome_known=not is_sent,
+                    is_forbidden=is_forbidden,
                 )
             )
 
@@ -312,6 +333,11 @@ def not_sent(reason: str) -> StoreUnavailableError:
     return StoreUnavailableError(
         f"store: {reason}", retry_after_s=RETRY_AFTER_S, is_outcome_known=True
     )
+
+
+def _is_demoted(error: ResponseError) -> bool:
+    """Tell whether the server has refused a call because it is a replica: nothing was written."""
+    return isinstance(error, ReadOnlyError) or _DEMOTED in str(error)
 
 
 def _from_reply(operation: str, error: ResponseError) -> PartqError:
@@ -326,5 +352,8 @@ def _from_reply(operation: str, error: ResponseError) -> PartqError:
     return StoreUnavailableError(
         f"store, {operation}: Redis answers {text}",
         retry_after_s=RETRY_AFTER_S,
-        is_outcome_known=isinstance(error, _REFUSALS) or text.startswith(_REFUSAL_TEXTS),
+        is_outcome_known=isinstance(error, _REFUSALS)
+        or text.startswith(_REFUSAL_TEXTS)
+        or _is_demoted(error),
+        is_forbidden=isinstance(error, FORBIDDEN),
     )

@@ -23,9 +23,10 @@ class Refusal(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """The event loop turns."""
+    """Whether the process can go on by itself."""
 
     status: str
+    """`ok`, or what only a restart helps against."""
     broker: str
 
 

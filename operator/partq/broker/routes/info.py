@@ -30,10 +30,15 @@ from partq.wire.bodies import ProducerQuery, read_texts
 calls = Calls()
 
 
-@calls.add("GET", "/healthz", roles=OPEN, answers={200: Health})
+@calls.add("GET", "/healthz", roles=OPEN, answers={200: Health, 503: Health})
 async def health(request: web.Request) -> web.Response:
-    """Answer as long as the event loop turns."""
-    return json_response({"status": "ok", "broker": request.app[BROKER].id})
+    """Answer 200, or 503 once a restart of the process is the only help: for liveness probes.
+
+    A Redis that is away is no reason: a restart would not bring it back.
+    """
+    broker = request.app[BROKER]
+    body = {"status": broker.trouble or "ok", "broker": broker.id}
+    return json_response(body, status=503 if broker.trouble else 200)
 
 
 @calls.add("GET", "/readyz", roles=OPEN, answers={200: Readiness, 503: Readiness})
