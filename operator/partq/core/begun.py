@@ -23,8 +23,11 @@ class Begun:
 
     def report(self, start: int, stop: int, now: float) -> None:
         """Note that [start, stop) has begun."""
-        for offset in within(self._again, start, stop):
+        again = within(self._again, start, stop)
+        for offset in again:
             self._again[offset] = min(self._again[offset], now)
+        if len(again) == stop - start:
+            return  # out of turn: what is below may not have been reported yet
         start = max(start, self._end)
         if start < stop:
             self._stretches.append((now, start, stop))
