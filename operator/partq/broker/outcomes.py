@@ -115,7 +115,8 @@ class Outcomes:
         trail, position = subscription.trail, subscription.book.position
         released = subscription.book.release(frame.start, frame.delivery)
         if trail is not None and released:
-            trail.note(_released(subscription, flow, frame, position))
+            first = max(frame.start, subscription.book.cursor)
+            trail.note(_told("release", subscription, flow, (first, position)))
         flow.unacked -= released
         flow.notice(subscription)
         self._progress.notice()
@@ -161,6 +162,7 @@ class Outcomes:
     ) -> None:
         flow.unacked -= taken.messages
         if taken.rewound_from is not None:
+            _tell_of_the_rest(flow, subscription, taken, reason or cause.name.lower())
             flow.send_rewound(subscription, taken.rewound_from, cause)
         if taken.counted:
             if subscription.trail is not None:
@@ -224,19 +226,42 @@ def _accepted(subscription: Subscription, frame: frames.Ack) -> list[tuple[int, 
     return [part for each in wanted.pairs() for part in book.acked.outside(*each)]
 
 
-def _released(
-    subscription: Subscription, flow: Flow, frame: frames.Release, position: int
+def _tell_of_the_rest(flow: Flow, subscription: Subscription, taken: TakenBack, cause: str) -> None:
+    """Record what a step back has taken beside the messages that were given back.
+
+    In line with the deliveries: one that waits to be recorded is before it, and is sent again.
+    """
+    trail = subscription.trail
+    if trail is None or taken.rewound_from is None:
+        return
+    told = Ranges((offset, offset + 1) for offset in sorted(taken.offsets))
+    for part in subscription.book.acked.within(taken.rewound_from, taken.begun_upto):
+        told.add(*part)
+    for part in told.outside(taken.rewound_from, taken.begun_upto):
+        trail.note(_told("nack", subscription, flow, part, cause=cause))
+    if taken.begun_upto < taken.sent_upto:
+        trail.note(_told("release", subscription, flow, (taken.begun_upto, taken.sent_upto)))
+
+
+def _told(
+    kind: str,
+    subscription: Subscription,
+    flow: Flow,
+    part: tuple[int, int],
+    *,
+    cause: str = "",
 ) -> bytes:
     return encode_record(
-        "release",
+        kind,
         group=flow.group,
         member=flow.member,
         incarnation=flow.incarnation,
         flow=flow.number,
         epoch=subscription.epoch,
-        first=max(frame.start, subscription.book.cursor),
-        stop=position,
-        delivery=frame.delivery,
+        first=part[0],
+        stop=part[1],
+        delivery=subscription.book.number - 1,  # it has just gone up
+        cause=cause,
     )
 
 

@@ -314,13 +314,14 @@ class Delivery:
                 self._begun.forget(offset)
             self.waiting.add(offset, Wait(now + delay_s(count), cause, holds=not is_free))
         lowest = min(offsets, default=self.position)
-        rewound_from = None
-        if not is_free and lowest < self.position:
-            rewound_from = lowest
-            begun = self.position if begun is None else max(begun, max(offsets) + 1)
-            self.mark(min(begun, self.position), cause, start=lowest)
-            self._go_back(lowest)
-        return TakenBack(len(offsets), before - self.in_flight, rewound_from, offsets)
+        if is_free or lowest >= self.position:
+            return TakenBack(len(offsets), before - self.in_flight, None, offsets)
+        begun = self.position if begun is None else max(begun, max(offsets) + 1)
+        begun = min(begun, self.position)
+        sent = self.position
+        self.mark(begun, cause, start=lowest)
+        self._go_back(lowest)
+        return TakenBack(len(offsets), before - self.in_flight, lowest, offsets, begun, sent)
 
     def _go_back(self, start: int) -> None:
         """Send everything from `start` on again, under the next delivery number."""

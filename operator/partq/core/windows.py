@@ -33,3 +33,7 @@ class TakenBack:
     """From where on everything is sent again; None: what is delivered stays so."""
     offsets: Collection[int] = field(default=(), compare=False)
     """Which messages it counted against."""
+    begun_upto: int = field(default=0, compare=False)
+    """Of what is sent again, all below may have begun: it has the same cause."""
+    sent_upto: int = field(default=0, compare=False)
+    """The end of what is sent again; nobody has begun it from `begun_upto` on."""

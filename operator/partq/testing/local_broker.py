@@ -1,6 +1,6 @@
 """A real queue for a test: broker, coordinator and Redis as processes, on loopback."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,8 @@ class LocalBroker:
     Args:
         queue: its name.
         partitions: how many, 1 to 4096.
-        groups: names of its consumer groups, which begin at the oldest message.
+        groups: names of its consumer groups, which begin at the oldest message; or each name with
+            fields of its spec, named as in YAML.
         broker_count: broker processes, 1 to 64.
         spec: fields of the PartitionedQueue's spec that shall differ from their defaults, named as
             in YAML.
@@ -39,15 +40,19 @@ class LocalBroker:
         *,
         queue: str = "orders",
         partitions: int = 4,
-        groups: Sequence[str] = ("workers",),
+        groups: Sequence[str] | Mapping[str, dict[str, Any]] = ("workers",),
         broker_count: int = 1,
         spec: dict[str, Any] | None = None,
         lease_ttl_s: float = 1.0,
         data_dir: Path | None = None,
     ) -> None:
+        specs = groups if isinstance(groups, Mapping) else dict.fromkeys(groups, {})
         documents = [
             _resource("PartitionedQueue", queue, {"partitions": partitions, **(spec or {})}),
-            *(_resource("ConsumerGroup", group, {"queue": queue}) for group in groups),
+            *(
+                _resource("ConsumerGroup", group, {"queue": queue, **fields})
+                for group, fields in specs.items()
+            ),
         ]
         self._resources = parse_resources(yaml.safe_dump_all(documents))
         self._name = queue

@@ -1,10 +1,15 @@
-"""A real run to audit: brokers with the record on, members that come and go, a broker killed."""
+"""Real runs to audit: brokers with the record on, members that come and go, a broker killed.
+
+And one of messages that fail, are held for too long, are given up, expire, and are read again.
+"""
 
 import asyncio
 from contextlib import suppress
 
 from partq import Consumer, LogReader, Producer
 from partq.client.audit_reader import AuditReader
+from partq.client.session import Session
+from partq.core.model import PartitionId
 from partq.errors import FencedError
 from partq.testing.local_broker import LocalBroker
 from partq.wire.audit import decode_group
@@ -13,6 +18,11 @@ from tests.spark.audit.model import Message
 GROUP, HOLDING = "workers", "holding"
 """The second one has no member: it holds the log until all of it is read."""
 COUNT = 400
+ORDERED, FREE = "ordered", "free"
+TROUBLED = 3
+"""Generation under which the partitions of the second run stand in the archive."""
+MAX_REDELIVERIES = 2
+EXPIRED = range(COUNT, COUNT + 20)
 
 
 class Recorded:
@@ -46,11 +56,65 @@ async def recorded_run():
         return await read(broker)
 
 
-async def publish(broker, start):
+async def troubled_run():
+    """Return every partition's record and messages, of a run in which consumers fail."""
+    rules = {
+        "ack": {"timeoutSeconds": 0.3, "tickSeconds": 0.25, "maxRedeliveries": MAX_REDELIVERIES},
+        "deadLetter": {"create": True},
+    }
+    groups = {
+        ORDERED: rules | {"nack": {"delaySeconds": 0}},
+        FREE: rules | {"nack": {"delaySeconds": 0, "order": "Free"}},
+        HOLDING: {},
+    }
+    async with LocalBroker(partitions=2, groups=groups, spec={"audit": True}) as broker:
+        await publish(broker, 0)
+        await publish(broker, COUNT, count=len(EXPIRED), ttl_s=0.001)
+        await publish(broker, EXPIRED.stop)
+        for group in (ORDERED, FREE):
+            await struggle(broker, group)
+        async with Session(
+            broker.url, queue="orders", token=broker.tokens.admin, namespace="default"
+        ) as session:
+            await session.ask("POST", f"/groups/{ORDERED}/reset", {"to": "earliest"})
+        await struggle(broker, ORDERED)
+        return await read(broker, TROUBLED)
+
+
+async def struggle(broker, group):
+    """Consume all, with every kind of failure on the way."""
+    done = set()
+    async with (
+        asyncio.timeout(90),
+        Consumer(
+            broker.url, queue="orders", group=group, token=broker.tokens.consume, member="only",
+            leave_timeout_s=1.0,
+        ) as consumer,
+    ):  # fmt: skip
+        async for message in consumer:
+            value, count = int(message.value), message.redeliveries
+            if value % 53 == 7:  # it never works: a dead letter in the end
+                await consumer.nack(message)
+                if count < MAX_REDELIVERIES:
+                    continue
+            elif value % 29 == 3 and not count:
+                await consumer.nack(message, delay_s=0.01)
+                continue
+            elif value % 211 == 5 and not count:
+                continue  # in hand until the time for its ack is over
+            else:
+                consumer.ack_nowait(message)
+            done.add(value)
+            if len(done) == 2 * COUNT:
+                break
+        await consumer.flush()
+
+
+async def publish(broker, start, *, count=COUNT, ttl_s=None):
     async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
         sent = [
-            await producer.send(b"%d" % value, key=f"key-{value % 17}")
-            for value in range(start, start + COUNT)
+            await producer.send(b"%d" % value, key=f"key-{value % 17}", ttl_s=ttl_s)
+            for value in range(start, start + count)
         ]
         for each in sent:
             await each
@@ -72,20 +136,21 @@ async def until(is_so, timeout_s=90):
             await asyncio.sleep(0.02)
 
 
-async def read(broker):
+async def read(broker, generation=1):
     runs = []
     given = {"queue": "orders", "token": broker.tokens.admin}
     async with AuditReader(broker.url, **given) as record, LogReader(broker.url, **given) as log:
         for partition in await record.partitions():
+            name = PartitionId(generation, partition.index)
             rows = [
                 row
                 async for group in record.groups(partition, 0)
-                for row in decode_group(partition, group)
+                for row in decode_group(name, group)
             ]
             messages = [
-                Message(str(partition), offset, None, batch.at_ms, batch.append_broker_epoch)
+                Message(str(name), offset, None, batch.at_ms, batch.append_broker_epoch)
                 async for batch in log.entries(partition, 0, None)
                 for offset in range(batch.first, batch.first + batch.count)
             ]
-            runs.append(Recorded(str(partition), rows, messages))
+            runs.append(Recorded(str(name), rows, messages))
     return runs

@@ -20,7 +20,7 @@ from tests.spark.audit.model import clean_run
 from tests.spark.audit.page_reader import read_page
 from tests.spark.audit.planting import busy
 from tests.spark.audit.plants import HOSTILE, PLANTS, plant_all
-from tests.spark.audit.real_run import COUNT, recorded_run
+from tests.spark.audit.real_run import COUNT, EXPIRED, TROUBLED, recorded_run, troubled_run
 
 # One run of the job lays out some hundred Spark jobs: on a busy machine that takes its time.
 pytestmark = pytest.mark.timeout(900)
@@ -49,7 +49,8 @@ def folder(tmp_path_factory):
 def clean(folder):
     """Runs and their records: of a real queue, of the model, and what the plants begin with."""
     runs = [*clean_run(partitions=3, steps=250, seed=11), busy("2.9")]
-    recorded = [(run, run.rows) for run in asyncio.run(recorded_run())]
+    real = [*asyncio.run(recorded_run()), *asyncio.run(troubled_run())]
+    recorded = [(run, run.rows) for run in real]
     return recorded + [(run, run.rows()) for run in runs]
 
 
@@ -146,6 +147,18 @@ def test_a_real_run_is_part_of_what_is_clean(clean):
     assert kinds["pause"] > 0
 
 
+def test_a_real_run_with_every_kind_of_failure_is_part_of_what_is_clean(clean):
+    recorded = [row for run, rows in clean if run.name.startswith(f"{TROUBLED}.") for row in rows]
+    kinds = {row.kind for row in recorded}
+    causes = {row.cause for row in recorded if row.kind == "deliver"}
+
+    assert {"nack", "release", "dead_letter", "expired", "reset"} <= kinds
+    assert {"nack", "ack_timeout", "reset"} <= causes
+    assert {row.cause for row in recorded if row.kind == "nack"} == {"nack", "ack_timeout"}
+    stored = sum(row.stop - row.first for row in recorded if row.kind == "publish")
+    assert stored == 2 * COUNT + len(EXPIRED)
+
+
 def test_everything_is_counted(clean, clean_report):
     totals = clean_report.verdict()["totals"]
 
@@ -157,7 +170,10 @@ def test_everything_is_counted(clean, clean_report):
 def test_each_duplicate_has_the_cause_that_it_was_sent_for(clean, clean_report):
     expected = sum((duplicates_of(rows) for _, rows in clean), Counter())
 
-    assert set(expected) == {"nack", "flow_lost", "forced_commit", "broker_change"}
+    assert set(expected) == {
+        *("nack", "ack_timeout", "reset"),
+        *("flow_lost", "forced_commit", "broker_change"),
+    }
     assert messages_by_cause(clean_report.verdict()) == expected
 
 
