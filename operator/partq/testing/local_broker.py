@@ -46,7 +46,7 @@ class LocalBroker:
         lease_ttl_s: float = 1.0,
         data_dir: Path | None = None,
     ) -> None:
-        specs = groups if isinstance(groups, Mapping) else dict.fromkeys(groups, {})
+        specs = groups if isinstance(groups, Mapping) else {name: {} for name in groups}
         documents = [
             _resource("PartitionedQueue", queue, {"partitions": partitions, **(spec or {})}),
             *(
