@@ -10,7 +10,7 @@ from partq.broker.middlewares import STATUS_BY_CODE
 from partq.errors import BY_CODE, InternalError, PartqError, StoreUnavailableError, from_code
 
 PROTOCOL = Path(__file__).parent.parent / "docs" / "protocol.md"
-INSIDE_ONE_PROCESS = {"bad_settings", "append_gap"}
+INSIDE_ONE_PROCESS = {"bad_settings", "append_gap", "superseded"}
 """Codes that no client or coordinator is ever told."""
 
 KINDS = [

@@ -13,6 +13,7 @@
     ├── QuotaExceededError       quota_exceeded
     │   └── StoreFullError       store_full
     ├── UnavailableError         not_stored, store_unavailable, broker_closing
+    │   └── StoreUnavailableError  superseded
     ├── OutcomeUnknownError      outcome_unknown
     └── SettingsError            bad_settings
 
@@ -285,6 +286,15 @@ class StoreUnavailableError(UnavailableError):
         """True: certainly nothing has happened. False: a write may or may not have happened."""
         self.is_forbidden = is_forbidden
         """Whether Redis answers, and refuses the user or the password of this process."""
+
+
+class SupersededError(StoreUnavailableError):
+    """A later write of the same book is stored, so this one was not carried out.
+
+    Between store and broker only: the broker writes the book as it is now, under a new number.
+    """
+
+    code = "superseded"
 
 
 class BrokerClosingError(UnavailableError):

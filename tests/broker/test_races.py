@@ -7,6 +7,7 @@ import pytest
 from partq.core.model import Cause, MemberId
 from partq.errors import StoreUnavailableError
 from partq.wire import frames
+from tests.store.record import NUMBERS
 
 
 async def drained(scene, **changes):
@@ -116,7 +117,7 @@ async def test_memory_that_the_record_contradicts_is_dropped(scene, peers):
     partitions, partition = scene.running.broker.partitions, peers.partition_id(0)
     state = await scene.running.state()
     await partitions.bind(
-        partition, "workers", member=MemberId("m"), incarnation="x",
+        partition, "workers", number=next(NUMBERS), member=MemberId("m"), incarnation="x",
         broker_epoch=state["broker_epoch"],
     )  # fmt: skip
     handoff = await drained(scene)

@@ -8,6 +8,7 @@ from partq.core.layout import Layout
 from partq.store.keys import Keys
 from partq.store.layouts import Layouts
 from partq.store.partitions import Partitions
+from tests.store.record import NUMBERS
 
 PARTITIONS = Layout.first(4).partitions()
 EARLIEST = {"start": "Earliest"}
@@ -127,7 +128,13 @@ async def test_a_group_made_again_begins_anew(partitions, make):
     first = PARTITIONS[0]
     claim = await partitions.claim(first, "broker-0", "i1", expected=0)
     await partitions.flush(
-        first, "second", broker_epoch=claim.broker_epoch, cursor=0, acked=[], redeliveries={0: 3}
+        first,
+        "second",
+        number=next(NUMBERS),
+        broker_epoch=claim.broker_epoch,
+        cursor=0,
+        acked=[],
+        redeliveries={0: 3},
     )
     await make("first")
     assert "second" in (await partitions.read(first)).groups

@@ -11,7 +11,7 @@ from partq.store.erase import erase_queue
 from partq.store.log import AppendBatch
 from partq.wire import audit
 from partq.wire.batch import Message, encode, encode_message
-from tests.store.record import GROUP, commit
+from tests.store.record import GROUP, NUMBERS, commit
 
 SLOTS = [7, 0x0A0A, 65535]
 BROKER = BrokerId("b 0%\t")
@@ -102,18 +102,31 @@ async def test_what_scripts_change_is_told(
     first = await commit(partitions, partition, audited, why="unassigned")
     assert await commit(partitions, partition, audited, why="unassigned") == first
     bound = await partitions.bind(
-        partition, GROUP, member="m-0", incarnation="x%", broker_epoch=audited
+        partition, GROUP, number=next(NUMBERS), member="m-0", incarnation="x%", broker_epoch=audited
     )
     outboxes = Outboxes(store, keys)
     letters = [(1, Reason.EXPIRED, 0)]
     place = {"broker_epoch": audited}
-    (letter,) = await outboxes.add(partition, GROUP, letters=letters, **place)
-    assert await outboxes.add(partition, GROUP, letters=letters, **place) == [letter]
+    (letter,) = await outboxes.add(partition, GROUP, number=next(NUMBERS), letters=letters, **place)
+    assert await outboxes.add(partition, GROUP, number=next(NUMBERS), letters=letters, **place) == [
+        letter
+    ]
     for _ in range(2):
-        await outboxes.remove(partition, GROUP, number=letter.number, **place)
-    epoch, _ = await partitions.reset(partition, GROUP, epoch=bound, offset=9, **place)
+        await outboxes.remove(partition, GROUP, number=next(NUMBERS), letter=letter.number, **place)
+    epoch = (
+        await partitions.reset(
+            partition, GROUP, number=next(NUMBERS), epoch=bound, offset=9, **place
+        )
+    ).epoch
     await partitions.flush(
-        partition, GROUP, cursor=3, acked=[], redeliveries={}, audit=Numbered(0, []), **place
+        partition,
+        GROUP,
+        number=next(NUMBERS),
+        cursor=3,
+        acked=[],
+        redeliveries={},
+        audit=Numbered(0, []),
+        **place,
     )
     await partitions.add_group(partition, "late", start="Latest")
     await log.trim(partition, **place)
@@ -156,7 +169,9 @@ async def test_a_brokers_records_are_written_once_however_often_they_are_sent(
     await append(log, partition, audited)
     flush = {"cursor": 0, "acked": [], "redeliveries": {}, "broker_epoch": audited}
     for records in ([ONE], [ONE, TWO], [ONE, TWO]):
-        await partitions.flush(partition, GROUP, audit=Numbered(0, records), **flush)
+        await partitions.flush(
+            partition, GROUP, number=next(NUMBERS), audit=Numbered(0, records), **flush
+        )
     write = {"broker_epoch": audited}
     for first, records in ((0, [ONE]), (0, [ONE, TWO]), (1, [TWO, THREE]), (3, [])):
         await audits.write(partition, audit=Numbered(first, records), **write)
@@ -167,7 +182,9 @@ async def test_a_brokers_records_are_written_once_however_often_they_are_sent(
     with pytest.raises(FencedError):
         await audits.write(partition, audit=Numbered(9, [ONE]), **write)
     with pytest.raises(FencedError):
-        await partitions.flush(partition, GROUP, audit=Numbered(9, [ONE]), **flush)
+        await partitions.flush(
+            partition, GROUP, number=next(NUMBERS), audit=Numbered(9, [ONE]), **flush
+        )
     await audits.write(
         partition, broker_epoch=claim.broker_epoch, audit=Numbered(0, [THREE])
     )  # numbers begin anew
@@ -180,7 +197,9 @@ async def test_without_an_audit_nothing_is_written(
 ):
     await audits.write(partition, broker_epoch=broker_epoch, audit=Numbered(0, [ONE]))
     flush = {"cursor": 1, "acked": [], "redeliveries": {}, "audit": Numbered(0, [ONE])}
-    await partitions.flush(partition, GROUP, broker_epoch=broker_epoch, **flush)
+    await partitions.flush(
+        partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, **flush
+    )
     await commit(partitions, partition, broker_epoch)
     assert await store.read("EXISTS", keys.audit(partition)) == 0
     fields = await store.read("HKEYS", keys.meta(partition))
@@ -193,9 +212,13 @@ async def test_a_record_that_begins_late_says_what_was_done_before(
     audits, partitions, store, keys, partition, broker_epoch, ten_messages
 ):
     flush = {"cursor": 2, "acked": [(4, 6), (8, 9)], "redeliveries": {}}
-    await partitions.flush(partition, GROUP, broker_epoch=broker_epoch, **flush)
+    await partitions.flush(
+        partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, **flush
+    )
     letters = [(3, Reason.MAX_REDELIVERIES, 1)]
-    await Outboxes(store, keys).add(partition, GROUP, broker_epoch=broker_epoch, letters=letters)
+    await Outboxes(store, keys).add(
+        partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, letters=letters
+    )
     for _ in range(2):
         await audits.switch(partition, BROKER, broker_epoch=broker_epoch, is_on=True)
     begin, *done = await records_of(audits, partition)

@@ -17,6 +17,7 @@ from partq.store.log import AppendBatch, Log
 from partq.store.partitions import Partitions
 from partq.store.slots import slot_of
 from partq.testing.redis_cluster import RedisCluster, command
+from tests.store.record import NUMBERS
 
 P = PartitionId(1, 0)
 GROUP = "workers"
@@ -95,7 +96,13 @@ class Owned:
 
     async def flush(self, cursor):
         await self.partitions.flush(
-            P, GROUP, broker_epoch=self.epoch, cursor=cursor, acked=[], redeliveries={}
+            P,
+            GROUP,
+            number=next(NUMBERS),
+            broker_epoch=self.epoch,
+            cursor=cursor,
+            acked=[],
+            redeliveries={},
         )
 
 

@@ -21,6 +21,7 @@ from partq.store.members import Members
 from partq.store.node import Lane
 from partq.store.partitions import Partitions
 from partq.testing.redis_server import RedisServer
+from tests.store.record import NUMBERS
 
 SCRIPTS = Path(load_scripts.__code__.co_filename).parent / "scripts"
 
@@ -202,6 +203,27 @@ async def test_no_answer_in_time(own_server, key_prefix):
     await store.close()
 
 
+async def test_what_was_not_sent_when_a_call_was_given_up_is_never_sent(own_server, key_prefix):
+    """A connection that is closed gracefully goes on sending: the call is carried out later."""
+    store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=0.5)
+    await store.run("write_fields", ["k"], [1, "f", "v"])
+    os.kill(own_server.pid, signal.SIGSTOP)
+    larger_than_the_buffers = b"x" * 100_000_000
+    with pytest.raises(StoreUnavailableError) as caught:
+        await store.run("write_fields", ["k"], [1, "late", larger_than_the_buffers])
+    assert not caught.value.is_outcome_known
+    os.kill(own_server.pid, signal.SIGCONT)
+    await store.close()
+    watcher = await Store.open(own_server.url)
+    async with asyncio.timeout(10):  # until the server has seen the end of the connections
+        while True:
+            if len((await watcher.read("CLIENT", "LIST")).splitlines()) == 1:
+                break
+            await asyncio.sleep(0.01)
+    assert await watcher.read("HGETALL", "k") == [b"f", b"v"]
+    await watcher.close()
+
+
 # ---- restarts -----------------------------------------------------------------------------------
 
 
@@ -296,19 +318,25 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     await handoffs.record("g", partition, HandoffRecord(None, "m", attempt, "Committing", 0))
     state = {"acked": [], "redeliveries": {}}
     await partitions.commit(
-        partition, "g", broker_epoch=epoch, source=None, epoch=0, attempt=attempt, target="m",
-        cause=0, cursor=0, **state,
+        partition, "g", number=next(NUMBERS), broker_epoch=epoch, source=None, epoch=0,
+        attempt=attempt, target="m", cause=0, cursor=0, **state,
     )  # fmt: skip
-    await partitions.bind(partition, "g", member="m", incarnation="x", broker_epoch=epoch)
+    await partitions.bind(
+        partition, "g", number=next(NUMBERS), member="m", incarnation="x", broker_epoch=epoch
+    )
     held = (await partitions.read_cursor(partition, "g")).epoch
-    await partitions.reset(partition, "g", broker_epoch=epoch, epoch=held, offset=5)
+    await partitions.reset(
+        partition, "g", number=next(NUMBERS), broker_epoch=epoch, epoch=held, offset=5
+    )
     assert await log.set_pin(partition, "reader", 7, broker_epoch=epoch) == 7
     assert (await log.find_time(partition, 0), (await log.read_times(partition, [10]))[1]) == (
         0,
         [None],
     )
     await log.remove_pin(partition, "reader", broker_epoch=epoch)
-    await partitions.flush(partition, "g", broker_epoch=epoch, cursor=10, **state)
+    await partitions.flush(
+        partition, "g", number=next(NUMBERS), broker_epoch=epoch, cursor=10, **state
+    )
     assert (await log.trim(partition, broker_epoch=epoch)).first == 10
     await leases.renew("b", "i", 3.0, "u")
     await leases.record_owner(partition, BrokerId("b"))

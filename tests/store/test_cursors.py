@@ -8,10 +8,11 @@ from partq.errors import (
     ConflictError,
     FencedError,
     NotOwnerError,
+    SupersededError,
     UnknownGroupError,
 )
 from partq.store.log import AppendBatch
-from tests.store.record import GROUP, commit
+from tests.store.record import GROUP, NOTHING, NUMBERS, commit
 
 # ---- bind ---------------------------------------------------------------------------------------
 
@@ -21,7 +22,12 @@ async def test_every_bind_raises_the_epoch(partitions, partition, broker_epoch, 
     for incarnation in ("x", "x", "y"):
         epochs.append(
             await partitions.bind(
-                partition, GROUP, member=member, incarnation=incarnation, broker_epoch=broker_epoch
+                partition,
+                GROUP,
+                number=next(NUMBERS),
+                member=member,
+                incarnation=incarnation,
+                broker_epoch=broker_epoch,
             )
         )
     assert epochs == sorted(set(epochs))
@@ -37,7 +43,12 @@ async def test_only_the_member_on_record_binds(
     before = await partitions.read_cursor(partition, GROUP)
     with pytest.raises(NotOwnerError):
         await partitions.bind(
-            partition, GROUP, member=stranger, incarnation="x", broker_epoch=broker_epoch
+            partition,
+            GROUP,
+            number=next(NUMBERS),
+            member=stranger,
+            incarnation="x",
+            broker_epoch=broker_epoch,
         )
     assert await partitions.read_cursor(partition, GROUP) == before
 
@@ -50,6 +61,7 @@ async def test_flush_writes_the_whole_state(partitions, partition, broker_epoch,
         await partitions.flush(
             partition,
             GROUP,
+            number=next(NUMBERS),
             broker_epoch=broker_epoch,
             cursor=cursor,
             acked=acked,
@@ -70,7 +82,12 @@ async def test_acks_of_messages_that_the_log_has_lost_count_for_nothing(
     before = await partitions.read_cursor(partition, GROUP)
     with pytest.raises(FencedError):
         await partitions.flush(
-            partition, GROUP, broker_epoch=broker_epoch, redeliveries={}, **beyond
+            partition,
+            GROUP,
+            number=next(NUMBERS),
+            broker_epoch=broker_epoch,
+            redeliveries={},
+            **beyond,
         )
     with pytest.raises(FencedError):
         await commit(
@@ -86,6 +103,58 @@ async def test_acks_of_messages_that_the_log_has_lost_count_for_nothing(
     assert await partitions.read_cursor(partition, GROUP) == before
 
 
+@pytest.mark.parametrize("script", ["flush", "reset", "commit", "bind"])
+async def test_a_write_that_comes_after_a_later_one_writes_nothing(
+    partitions, partition, broker_epoch, ten_messages, member, script
+):
+    epoch = (await partitions.read_cursor(partition, GROUP)).epoch
+    place = {"broker_epoch": broker_epoch}
+    move = {"source": member, "epoch": epoch, "attempt": 2, "target": "m-1", "cause": 0}
+    late, late_call = next(NUMBERS), {
+        "flush": {**NOTHING, "cursor": 3},
+        "reset": {"epoch": epoch, "offset": 3},
+        "commit": {**move, **NOTHING, "cursor": 3},
+        "bind": {"member": member, "incarnation": "x"},
+    }  # fmt: skip
+    newer = {**NOTHING, "cursor": 7}
+    await partitions.flush(partition, GROUP, number=next(NUMBERS), **place, **newer)
+    before = await partitions.read_cursor(partition, GROUP)
+    call = getattr(partitions, script)
+    with pytest.raises(SupersededError):
+        await call(partition, GROUP, number=late, **place, **late_call[script])
+    assert await partitions.read_cursor(partition, GROUP) == before
+
+
+async def test_a_write_whose_answer_was_lost_is_answered_again_and_changes_nothing(
+    partitions, partition, broker_epoch, ten_messages, member
+):
+    place = {"broker_epoch": broker_epoch}
+    for name, call in [
+        ("bind", {"member": member, "incarnation": "x"}),
+        ("flush", {**NOTHING, "cursor": 3}),
+        ("reset", {"offset": 5}),
+    ]:
+        if name == "reset":
+            call["epoch"] = (await partitions.read_cursor(partition, GROUP)).epoch
+        number = next(NUMBERS)
+        asked = getattr(partitions, name)
+        first = await asked(partition, GROUP, number=number, **place, **call)
+        after = await partitions.read_cursor(partition, GROUP)
+        assert await asked(partition, GROUP, number=number, **place, **call) == first
+        assert await partitions.read_cursor(partition, GROUP) == after
+
+
+async def test_another_broker_numbers_from_the_beginning(
+    partitions, partition, broker_epoch, ten_messages
+):
+    book = {**NOTHING, "cursor": 3}
+    await partitions.flush(partition, GROUP, number=2**40, broker_epoch=broker_epoch, **book)
+    claim = await partitions.claim(partition, BrokerId("b-1"), "i", expected=broker_epoch)
+    book = {**NOTHING, "cursor": 4}
+    await partitions.flush(partition, GROUP, number=0, broker_epoch=claim.broker_epoch, **book)
+    assert (await partitions.read_cursor(partition, GROUP)).cursor == 4
+
+
 # ---- commit -------------------------------------------------------------------------------------
 
 
@@ -94,7 +163,12 @@ async def test_commit_hands_over_with_the_acks(
     partitions, partition, broker_epoch, ten_messages, member
 ):
     epoch = await partitions.bind(
-        partition, GROUP, member=member, incarnation="x", broker_epoch=broker_epoch
+        partition,
+        GROUP,
+        number=next(NUMBERS),
+        member=member,
+        incarnation="x",
+        broker_epoch=broker_epoch,
     )
     new_epoch = await commit(
         partitions,
@@ -131,7 +205,12 @@ async def test_a_repeated_commit_gets_the_same_answer(
     move = {"source": member, "epoch": epoch, "attempt": 2, "target": "m-1"}
     new_epoch = await commit(partitions, partition, broker_epoch, **move)
     await partitions.bind(
-        partition, GROUP, member="m-1", incarnation="x", broker_epoch=broker_epoch
+        partition,
+        GROUP,
+        number=next(NUMBERS),
+        member="m-1",
+        incarnation="x",
+        broker_epoch=broker_epoch,
     )
     before = await partitions.read_cursor(partition, GROUP)
     assert await commit(partitions, partition, broker_epoch, **move, cursor=9) == new_epoch
@@ -178,6 +257,7 @@ async def test_epochs_never_repeat_whatever_the_store_forgets(
             await partitions.bind(
                 partition,
                 GROUP,
+                number=next(NUMBERS),
                 member=member,
                 incarnation="x",
                 broker_epoch=claim.broker_epoch,
@@ -211,7 +291,12 @@ async def test_epochs_grow_when_the_clock_stands_behind_them(
     claim = await partitions.claim(partition, BrokerId("b"), "i", expected=high)
     assert claim.broker_epoch == high + 1
     epoch = await partitions.bind(
-        partition, GROUP, member=member, incarnation="x", broker_epoch=high + 1
+        partition,
+        GROUP,
+        number=next(NUMBERS),
+        member=member,
+        incarnation="x",
+        broker_epoch=high + 1,
     )
     assert epoch == high + 1
     move = {"source": member, "epoch": epoch, "attempt": 2, "target": "m-1"}
@@ -242,17 +327,17 @@ async def test_a_reset_moves_the_cursor_and_ends_every_token(
             batches=[AppendBatch("", 0, 5, b"five")], room_bytes=None,
         )  # fmt: skip
     book = {"broker_epoch": broker_epoch, "cursor": 8, "acked": [(9, 10)], "redeliveries": {8: 2}}
-    await partitions.flush(partition, GROUP, **book)
+    await partitions.flush(partition, GROUP, number=next(NUMBERS), **book)
     await log.trim(partition, broker_epoch=broker_epoch)
     before = await partitions.read_cursor(partition, GROUP)
     token = {"broker_epoch": broker_epoch, "epoch": before.epoch, "offset": offset}
-    epoch, found = await partitions.reset(partition, GROUP, **token)
+    moved = await partitions.reset(partition, GROUP, number=next(NUMBERS), **token)
     after = await partitions.read_cursor(partition, GROUP)
-    assert (found, after.cursor, after.acked, after.redeliveries) == (cursor, cursor, [], {})
-    assert after.epoch == epoch > before.epoch
+    assert (moved.cursor, after.cursor, after.acked, after.redeliveries) == (cursor, cursor, [], {})
+    assert after.epoch == moved.epoch > before.epoch
     assert (after.member, after.attempt) == (before.member, before.attempt)
     with pytest.raises(ConflictError, match="look again"):
-        await partitions.reset(partition, GROUP, **token)
+        await partitions.reset(partition, GROUP, number=next(NUMBERS), **token)
     await log.trim(partition, broker_epoch=broker_epoch)
     assert (await partitions.read(partition)).trimmed == min(10, cursor // 5 * 5)
 
@@ -263,7 +348,11 @@ async def test_a_reset_under_an_ended_broker_epoch_or_of_no_group_writes_nothing
     before = await partitions.read_cursor(partition, GROUP)
     place = {"epoch": before.epoch, "offset": 5}
     with pytest.raises(FencedError):
-        await partitions.reset(partition, GROUP, broker_epoch=broker_epoch - 1, **place)
+        await partitions.reset(
+            partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch - 1, **place
+        )
     with pytest.raises(UnknownGroupError):
-        await partitions.reset(partition, "strangers", broker_epoch=broker_epoch, **place)
+        await partitions.reset(
+            partition, "strangers", number=next(NUMBERS), broker_epoch=broker_epoch, **place
+        )
     assert await partitions.read_cursor(partition, GROUP) == before

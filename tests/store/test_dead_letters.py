@@ -4,10 +4,10 @@ import pytest
 
 from partq.core.dead_letters import Reason, producer_of
 from partq.core.model import BrokerId, MemberId, Offset
-from partq.errors import FencedError, UnknownGroupError
+from partq.errors import FencedError, SupersededError, UnknownGroupError
 from partq.store.dead_letters import Outboxes
 from partq.store.log import AppendBatch
-from tests.store.record import GROUP, NOTHING, commit
+from tests.store.record import GROUP, NOTHING, NUMBERS, commit
 
 
 @pytest.fixture
@@ -19,7 +19,9 @@ def outboxes(store, keys):
 def add(outboxes, partition, broker_epoch, ten_messages):
     async def add(*offsets):
         letters = [(offset, Reason.MAX_REDELIVERIES, 3) for offset in offsets]
-        return await outboxes.add(partition, GROUP, broker_epoch=broker_epoch, letters=letters)
+        return await outboxes.add(
+            partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, letters=letters
+        )
 
     return add
 
@@ -34,7 +36,11 @@ def mark(store, keys, partition):
 
 async def flush(partitions, partition, broker_epoch, cursor):
     await partitions.flush(
-        partition, GROUP, broker_epoch=broker_epoch, **{**NOTHING, "cursor": Offset(cursor)}
+        partition,
+        GROUP,
+        number=next(NUMBERS),
+        broker_epoch=broker_epoch,
+        **{**NOTHING, "cursor": Offset(cursor)},
     )
 
 
@@ -57,7 +63,13 @@ async def test_the_outbox_holds_the_log_until_it_is_empty(
     assert await mark() == 2
     for letter, expected in zip(reversed(waiting), (4, 9), strict=True):
         for _ in "twice":
-            await outboxes.remove(partition, GROUP, broker_epoch=broker_epoch, number=letter.number)
+            await outboxes.remove(
+                partition,
+                GROUP,
+                number=next(NUMBERS),
+                broker_epoch=broker_epoch,
+                letter=letter.number,
+            )
             assert await mark() == expected
     await flush(partitions, partition, broker_epoch, 10)
     assert await mark() == 10
@@ -80,7 +92,12 @@ async def test_a_reset_keeps_the_outbox_and_its_hold(
     for offset, expected in ((9, 3), (1, 1)):
         epoch = (await partitions.read_cursor(partition, GROUP)).epoch
         await partitions.reset(
-            partition, GROUP, broker_epoch=broker_epoch, epoch=epoch, offset=offset
+            partition,
+            GROUP,
+            number=next(NUMBERS),
+            broker_epoch=broker_epoch,
+            epoch=epoch,
+            offset=offset,
         )
         assert await mark() == expected
     assert (await partitions.read_cursor(partition, GROUP)).outbox == waiting
@@ -90,7 +107,9 @@ async def test_a_number_is_not_used_again_when_redis_forgot_it(
     add, outboxes, store, keys, partition, broker_epoch, clock_passes
 ):
     (letter,) = await add(1)
-    await outboxes.remove(partition, GROUP, broker_epoch=broker_epoch, number=letter.number)
+    await outboxes.remove(
+        partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, letter=letter.number
+    )
     await clock_passes(letter.number)
     fields = ("outbox", "outbox_number", "outbox_lowest")
     await store.run("write_fields", [keys.cursor(partition, GROUP)], [0, *fields])
@@ -106,13 +125,43 @@ async def test_who_may_not_change_an_outbox(add, outboxes, partitions, partition
     with pytest.raises(FencedError):
         await add(2)
     with pytest.raises(FencedError):
-        await outboxes.remove(partition, GROUP, broker_epoch=broker_epoch, number=letter.number)
+        await outboxes.remove(
+            partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, letter=letter.number
+        )
     record = await partitions.read_cursor(partition, GROUP)
     assert record.outbox == [letter]
     await partitions.remove_group(partition, GROUP)
     now = (await partitions.read(partition)).broker_epoch
     with pytest.raises(UnknownGroupError):
-        await outboxes.remove(partition, GROUP, broker_epoch=now, number=letter.number)
+        await outboxes.remove(
+            partition, GROUP, number=next(NUMBERS), broker_epoch=now, letter=letter.number
+        )
+
+
+async def test_a_late_first_try_makes_no_message_a_dead_letter_twice(
+    outboxes, partitions, store, keys, partition, broker_epoch, ten_messages, mark
+):
+    place = {"broker_epoch": broker_epoch}
+    early, letters = next(NUMBERS), [(4, Reason.EXPIRED, 0)]
+    (letter,) = await outboxes.add(partition, GROUP, number=next(NUMBERS), letters=letters, **place)
+    await outboxes.remove(partition, GROUP, number=next(NUMBERS), letter=letter.number, **place)
+    with pytest.raises(SupersededError):
+        await outboxes.add(partition, GROUP, number=early, letters=letters, **place)
+    record = await partitions.read_cursor(partition, GROUP)
+    assert (record.outbox, await mark()) == ([], 0)
+
+
+@pytest.mark.parametrize(("cursor", "acked"), [(5, []), (2, [(3, 4), (4, 7)])])
+async def test_what_the_stored_book_has_done_with_is_no_dead_letter(
+    outboxes, partitions, partition, broker_epoch, ten_messages, mark, cursor, acked
+):
+    book = {"cursor": cursor, "acked": acked, "redeliveries": {}}
+    place = {"broker_epoch": broker_epoch}
+    await partitions.flush(partition, GROUP, number=next(NUMBERS), **place, **book)
+    letters = [(4, Reason.EXPIRED, 0), (8, Reason.EXPIRED, 0)]
+    (letter,) = await outboxes.add(partition, GROUP, number=next(NUMBERS), letters=letters, **place)
+    assert letter.offset == 8
+    assert await mark() == cursor
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -48,6 +49,11 @@ from them is known beforehand."""
 
 
 RECORDS = [encode_record("ack", group=GROUP, first=0, stop=5), encode_record("lapse")]
+
+
+def next_number():
+    """Return the number of a write of a book: later than all before, in whichever process."""
+    return time.monotonic_ns() // 1000
 
 
 class Stores:
@@ -96,6 +102,7 @@ class Stores:
         await self.partitions.flush(
             P,
             GROUP,
+            number=next_number(),
             broker_epoch=EPOCH,
             cursor=cursor,
             acked=[],
@@ -110,6 +117,7 @@ class Stores:
         await self.partitions.commit(
             P,
             GROUP,
+            number=next_number(),
             broker_epoch=EPOCH,
             source="m-0",
             epoch=EPOCH,
@@ -124,7 +132,9 @@ class Stores:
     async def reset(self):
         """What a broker does whose reset has no answer: it reads the record, and moves it again."""
         epoch = (await self.partitions.read_cursor(P, GROUP)).epoch
-        await self.partitions.reset(P, GROUP, broker_epoch=EPOCH, epoch=epoch, offset=3)
+        await self.partitions.reset(
+            P, GROUP, number=next_number(), broker_epoch=EPOCH, epoch=epoch, offset=3
+        )
 
     async def pin_and_remove(self):
         """What is removed is a pin that was set."""
@@ -150,13 +160,19 @@ class Stores:
 
     async def add_dead_letter(self):
         return await self.outboxes.add(
-            P, GROUP, broker_epoch=EPOCH, letters=[(4, Reason.MAX_REDELIVERIES, 3)]
+            P,
+            GROUP,
+            number=next_number(),
+            broker_epoch=EPOCH,
+            letters=[(8, Reason.MAX_REDELIVERIES, 3)],
         )
 
     async def add_and_remove_dead_letter(self):
         """What is taken out is what was put in."""
         (letter,) = await self.add_dead_letter()
-        await self.outboxes.remove(P, GROUP, broker_epoch=EPOCH, number=letter.number)
+        await self.outboxes.remove(
+            P, GROUP, number=next_number(), broker_epoch=EPOCH, letter=letter.number
+        )
 
     async def register_and_release(self):
         """What is given up is a life that was registered."""
@@ -179,6 +195,7 @@ class Stores:
             else:
                 flat = _timeless(await self.store.read("HGETALL", key))
                 found[name] = dict(zip(flat[::2], flat[1::2], strict=True))
+                found[name].pop(b"flushed", None)  # the number of a write: each try has its own
         return found
 
 
@@ -205,7 +222,9 @@ CASES = {
     "affirm_partition": Case(lambda to: to.partitions.affirm({P: EPOCH})),
     "append_batches": Case(lambda to: to.append(2)),
     "bind_member": Case(
-        lambda to: to.partitions.bind(P, GROUP, member="m-0", incarnation="x", broker_epoch=EPOCH),
+        lambda to: to.partitions.bind(
+            P, GROUP, number=next_number(), member="m-0", incarnation="x", broker_epoch=EPOCH
+        ),
         draws_again=True,
     ),
     "claim_partition": Case(lambda to: to.claim(), draws_again=True),

@@ -5,6 +5,7 @@ import pytest
 from partq.core.model import BrokerId
 from partq.errors import FencedError, QuotaExceededError
 from partq.store.log import MAX_PIN_MS, MAX_PINS, AppendBatch
+from tests.store.record import NUMBERS
 
 
 @pytest.fixture
@@ -182,7 +183,13 @@ async def test_reading_within_a_log_that_was_trimmed_begins_with_what_is_left(
 
 async def flush(partitions, partition, broker_epoch, group, cursor):
     await partitions.flush(
-        partition, group, broker_epoch=broker_epoch, cursor=cursor, acked=[], redeliveries={}
+        partition,
+        group,
+        number=next(NUMBERS),
+        broker_epoch=broker_epoch,
+        cursor=cursor,
+        acked=[],
+        redeliveries={},
     )
 
 
@@ -256,8 +263,8 @@ async def test_one_trim_frees_a_bounded_number_of_entries(
 async def test_a_commit_moves_the_mark_too(partitions, log, partition, broker_epoch, fill):
     await fill(3, 2, 4)
     await partitions.commit(
-        partition, "workers", broker_epoch=broker_epoch, source=None, epoch=0, attempt=1,
-        target="m", cause=0, cursor=5, acked=[], redeliveries={},
+        partition, "workers", number=next(NUMBERS), broker_epoch=broker_epoch, source=None,
+        epoch=0, attempt=1, target="m", cause=0, cursor=5, acked=[], redeliveries={},
     )  # fmt: skip
     assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 5
 

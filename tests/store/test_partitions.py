@@ -12,7 +12,7 @@ from partq.errors import (
     UnknownGroupError,
     UnknownPartitionError,
 )
-from tests.store.record import GROUP, NOTHING, commit
+from tests.store.record import GROUP, NOTHING, NUMBERS, commit
 
 # ---- create, groups -----------------------------------------------------------------------------
 
@@ -66,10 +66,17 @@ async def test_remove_group(partitions, partition, broker_epoch):
         await partitions.read_cursor(partition, GROUP)
     with pytest.raises(UnknownGroupError):
         await partitions.bind(
-            partition, GROUP, member="m", incarnation="x", broker_epoch=broker_epoch
+            partition,
+            GROUP,
+            number=next(NUMBERS),
+            member="m",
+            incarnation="x",
+            broker_epoch=broker_epoch,
         )
     with pytest.raises(UnknownGroupError):
-        await partitions.flush(partition, GROUP, broker_epoch=broker_epoch, **NOTHING)
+        await partitions.flush(
+            partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, **NOTHING
+        )
     with pytest.raises(UnknownGroupError):
         await commit(partitions, partition, broker_epoch)
 
@@ -79,7 +86,13 @@ async def test_remove_group(partitions, partition, broker_epoch):
 
 async def test_claim_returns_a_snapshot(partitions, partition, broker_epoch, ten_messages):
     await partitions.flush(
-        partition, GROUP, broker_epoch=broker_epoch, cursor=2, acked=[(4, 6)], redeliveries={2: 3}
+        partition,
+        GROUP,
+        number=next(NUMBERS),
+        broker_epoch=broker_epoch,
+        cursor=2,
+        acked=[(4, 6)],
+        redeliveries={2: 3},
     )
     claim = await partitions.claim(partition, BrokerId("b-1"), "i-1", expected=broker_epoch)
     assert claim.broker_epoch > broker_epoch
@@ -125,9 +138,11 @@ async def test_claim_fences_every_older_epoch(
     with pytest.raises(FencedError):
         await partitions.yield_(partition, successor=None, **old)
     with pytest.raises(FencedError):
-        await partitions.bind(partition, GROUP, member=member, incarnation="x", **old)
+        await partitions.bind(
+            partition, GROUP, number=next(NUMBERS), member=member, incarnation="x", **old
+        )
     with pytest.raises(FencedError):
-        await partitions.flush(partition, GROUP, **old, **NOTHING)
+        await partitions.flush(partition, GROUP, number=next(NUMBERS), **old, **NOTHING)
     with pytest.raises(FencedError):
         await commit(partitions, partition, broker_epoch, attempt=2)
     with pytest.raises(FencedError):
@@ -187,7 +202,9 @@ async def test_yield_frees_the_partition_and_ends_its_epoch(partitions, partitio
     assert (record.owner, record.successor) == (None, "b-1")
     assert record.broker_epoch > broker_epoch
     with pytest.raises(FencedError):
-        await partitions.flush(partition, GROUP, broker_epoch=broker_epoch, **NOTHING)
+        await partitions.flush(
+            partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, **NOTHING
+        )
     await partitions.claim(partition, BrokerId("b-1"), "i", expected=record.broker_epoch)
     assert (await partitions.read(partition)).successor is None
 

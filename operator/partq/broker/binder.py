@@ -9,7 +9,7 @@ from partq.broker.flow import Flow, Judge, Reader
 from partq.broker.flusher import Flusher
 from partq.broker.partition import OwnedPartition
 from partq.broker.subscription import Subscription
-from partq.core.model import Cause, MemberId, PartitionId
+from partq.core.model import Cause, Epoch, MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
     BrokerClosingError,
@@ -18,6 +18,7 @@ from partq.errors import (
     NotListedError,
     NotOwnerError,
     PartqError,
+    SupersededError,
     UnknownGroupError,
 )
 from partq.store.events import Events
@@ -185,19 +186,27 @@ class Binder:
                 if not self._may_take(subscription, flow):
                     return
             try:
-                epoch = await self._partitions.bind(
-                    subscription.partition,
-                    subscription.group,
-                    member=flow.member,
-                    incarnation=flow.incarnation,
-                    broker_epoch=subscription.broker_epoch,
-                )
+                epoch = await self._bind(subscription, flow)
             except (FencedError, NotOwnerError, UnknownGroupError) as error:
                 self._on_lost(subscription, error)
                 return
             subscription.epoch = epoch
             if self._may_take(subscription, flow):
                 flow.attach(subscription)
+
+    async def _bind(self, subscription: Subscription, flow: Flow) -> Epoch:
+        while True:
+            try:
+                return await self._partitions.bind(
+                    subscription.partition,
+                    subscription.group,
+                    member=flow.member,
+                    incarnation=flow.incarnation,
+                    broker_epoch=subscription.broker_epoch,
+                    number=next(subscription.writes),
+                )
+            except SupersededError:
+                continue  # a flush was faster: nothing was written
 
     def _may_take(self, subscription: Subscription, flow: Flow) -> bool:
         return (

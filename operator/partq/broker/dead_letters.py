@@ -135,7 +135,7 @@ class DeadLetterOffice:
         outbox = subscription.outbox
         wait_s = FIRST_WAIT_S
         try:
-            while (outbox.doomed or outbox.letters) and not subscription.is_dropped:
+            while outbox.has_work and not subscription.is_dropped:
                 try:
                     await self._step(subscription)
                 except PartqError as error:
@@ -154,7 +154,7 @@ class DeadLetterOffice:
             PartqError: the step is to be repeated.
         """
         outbox = subscription.outbox
-        if outbox.doomed and outbox.room:
+        if outbox.is_in_doubt or (outbox.doomed and outbox.room):
             await self._move(subscription)
             return
         letter = outbox.letters[0]
@@ -165,29 +165,37 @@ class DeadLetterOffice:
         # Taken out only once the stored book says that the group has done with it.
         await self._flusher.settle(subscription)
         if await self._in_record(subscription, self._remove(subscription, letter)):
-            outbox.letters.pop(0)
+            outbox.letters = [each for each in outbox.letters if each.number != letter.number]
             self._end_trouble(subscription)
             self._metrics.dead_lettered(subscription.group, Reason(letter.reason).word)
             self._resume(subscription)
 
     async def _move(self, subscription: Subscription) -> None:
         outbox, book = subscription.outbox, subscription.book
+        if subscription.is_held:
+            raise UnavailableError(
+                f"partition {subscription.partition}: a commit or a reset is under way"
+            )
         counts = book.redeliveries
         for offset in [offset for offset in outbox.doomed if _is_done(book, offset)]:
             del outbox.doomed[offset]
         chosen = sorted(outbox.doomed.items())[: min(outbox.room, MOVES_AT_ONCE)]
-        if not chosen:
+        if not chosen and not outbox.is_in_doubt:
             self._resume(subscription)
             return
         add = self._outboxes.add(
             subscription.partition,
             subscription.group,
             broker_epoch=subscription.broker_epoch,
+            number=next(subscription.writes),
             letters=[(offset, reason, counts.get(offset, 0)) for offset, reason in chosen],
         )
 
         async def move() -> None:
+            # Until it is answered the stored outbox may hold what this one does not.
+            outbox.is_in_doubt = True
             outbox.letters = await add
+            outbox.is_in_doubt = False
 
         if not await self._in_record(subscription, move()):
             return
@@ -205,7 +213,8 @@ class DeadLetterOffice:
             subscription.partition,
             subscription.group,
             broker_epoch=subscription.broker_epoch,
-            number=letter.number,
+            number=next(subscription.writes),
+            letter=letter.number,
         )
 
     async def _in_record(

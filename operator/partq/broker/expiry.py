@@ -148,7 +148,7 @@ class Expiry:
         """End what waits to be sent below `stop`; return whether some of it was dropped."""
         book = subscription.book
         start = book.position
-        if start >= stop or subscription.is_dropped or subscription.is_committing:
+        if start >= stop or subscription.is_dropped or subscription.is_held:
             return False
         if dead_letters_of(self._config(), subscription.group).takes_expired:
             room = subscription.outbox.room - len(subscription.outbox.doomed)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from partq.broker.progress import Progress
 from partq.broker.subscription import Answer, Subscription
 from partq.core.model import Offset
-from partq.errors import FencedError, PartqError, UnknownGroupError
+from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
 from partq.store.partitions import Partitions
 
 FLUSH_GAP_S = 0.005
@@ -76,6 +76,8 @@ class Flusher:
                 for subscription in dirty:
                     if subscription.is_flushing or subscription.is_dropped:
                         continue  # the flush under way starts the next one when it ends
+                    if subscription.is_resetting:
+                        continue  # what is dirty then is noticed again when the reset ends
                     subscription.is_flushing = True
                     task = asyncio.create_task(self._flush(subscription))
                     self._flushes.add(task)
@@ -89,6 +91,8 @@ class Flusher:
         is_failing = False
         try:
             while subscription.is_dirty and not subscription.is_dropped:
+                if subscription.is_resetting:
+                    break  # the book is about to be another one; its acks end with their token
                 subscription.is_dirty = False
                 answers += subscription.confirmations
                 subscription.confirmations = []
@@ -101,6 +105,7 @@ class Flusher:
                         subscription.partition,
                         subscription.group,
                         broker_epoch=subscription.broker_epoch,
+                        number=next(subscription.writes),
                         cursor=Offset(book.cursor),
                         acked=book.acked.pairs(),
                         redeliveries=book.redeliveries,
@@ -109,6 +114,9 @@ class Flusher:
                 except (FencedError, UnknownGroupError) as error:
                     self._on_lost(subscription, error)
                     break
+                except SupersededError:
+                    subscription.is_dirty = True  # the book as it is now, under the next number
+                    continue
                 except PartqError as error:
                     if not is_failing:
                         _log.warning("acks of %s: %s; trying again", subscription.partition, error)

@@ -15,6 +15,7 @@ from partq.errors import (
     FencedError,
     PartqError,
     StoreUnavailableError,
+    SupersededError,
     UnknownGroupError,
 )
 from partq.store.partitions import Partitions
@@ -249,15 +250,17 @@ class Handoffs:
         why: str,
     ) -> Epoch:
         book = subscription.book
-        redeliveries = (
-            book.redeliveries_after_rewind() if cause is not Cause.NONE else book.redeliveries
-        )
         while True:
+            # What a flow that is lost meanwhile leaves behind may be stored before, by a flush.
+            redeliveries = (
+                book.redeliveries_after_rewind() if cause is not Cause.NONE else book.redeliveries
+            )
             try:
                 return await self._partitions.commit(
                     subscription.partition,
                     subscription.group,
                     broker_epoch=subscription.broker_epoch,
+                    number=next(subscription.writes),
                     source=subscription.member,
                     epoch=subscription.epoch,
                     attempt=attempt,
@@ -268,6 +271,8 @@ class Handoffs:
                     redeliveries=redeliveries,
                     why=why,
                 )
+            except SupersededError:
+                pass  # the book as it is now, under the next number
             except StoreUnavailableError as error:
                 # The same script under the same attempt finds out whether it went through.
                 _log.warning("commit of %s: %s; asking again", subscription.partition, error)

@@ -35,6 +35,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "member_in_use": 409,
     "attempt_refused": 409,
     "append_gap": 409,
+    "superseded": 409,
     "stale_generation": 409,
     "resend_from": 409,
     "out_of_sequence": 409,

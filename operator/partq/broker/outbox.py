@@ -23,9 +23,16 @@ class Outbox:
     """As stored, by rising numbers."""
     doomed: dict[int, Reason] = field(default_factory=dict)
     """Offsets that are to be moved before anything more is delivered."""
+    is_in_doubt: bool = False
+    """Whether a move has no answer yet: the stored outbox may hold more than `letters`."""
     trouble: Trouble | None = None
     is_working: bool = False
     """A task moves and sends."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is to be moved, to be sent, or to be found out."""
+        return bool(self.doomed or self.letters or self.is_in_doubt)
 
     @property
     def room(self) -> int:

@@ -1,7 +1,8 @@
 """A partition that this broker owns: its log's end in memory, its append chain, its groups."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 
 from partq.broker.audit_trail import AuditTrail
 from partq.broker.buffers import Buffers
@@ -30,6 +31,8 @@ class OwnedPartition:
     chain: AppendChain = field(init=False)
     audit: AuditTrail = field(init=False)
     groups: dict[str, Subscription] = field(default_factory=dict)
+    writes: Iterator[int] = field(default_factory=count)
+    """Numbers the writes of all books: one that is started again goes on above its last."""
     is_yielding: bool = False
     expired: int = 0
     """All below has outlived the queue's time to live."""
@@ -93,6 +96,7 @@ class OwnedPartition:
                     book=Delivery(record.cursor, record.acked, record.redeliveries),
                     outbox=Outbox(list(record.outbox)),
                     audit=self.audit,
+                    writes=self.writes,
                 )
                 subscription.book.discard(
                     sorted((letter.offset, letter.offset + 1) for letter in record.outbox)

@@ -94,13 +94,19 @@ async def _carry_out(
                     f"{subscription.group} is connected; stop the group's members, or force the "
                     "reset"
                 )
-            # Without a flow nothing changes the book: no delivery, no ack, and no loss of the flow
-            # whose flush would come after the reset and undo it.
+            # Without a flow there is no delivery and no ack; from the last flush to the answer
+            # nothing expires, no message is moved to the outbox, and nothing is flushed.
             subscription.end_pause()
             broker.binder.unbind(subscription, Cause.RESET)
             await _settle(broker, subscription)
             began_at = subscription.book.cursor
-            await _move(broker, subscription, wanted)
+            subscription.is_resetting = True
+            try:
+                await _move(broker, subscription, wanted)
+            finally:
+                subscription.is_resetting = False
+                if subscription.is_dirty and not subscription.is_dropped:
+                    broker.flusher.notice(subscription)
     finally:
         owned = broker.owned.get(subscription.partition)
         if owned is not None:
@@ -135,10 +141,11 @@ async def _settle(broker: Broker, subscription: Subscription) -> None:
 
 async def _move(broker: Broker, subscription: Subscription, wanted: int) -> None:
     try:
-        epoch, cursor = await broker.partitions.reset(
+        moved = await broker.partitions.reset(
             subscription.partition,
             subscription.group,
             broker_epoch=subscription.broker_epoch,
+            number=next(subscription.writes),
             epoch=subscription.epoch,
             offset=wanted,
         )
@@ -148,7 +155,9 @@ async def _move(broker: Broker, subscription: Subscription, wanted: int) -> None
         broker.ownership.lose_subscription(subscription, reason)
         raise
     # Dropped meanwhile, it is nobody's book any more, and whoever claims reads what was stored.
-    subscription.book = subscription.book.moved_to(cursor)
+    subscription.book = subscription.book.moved_to(moved.cursor)
     subscription.counts_stored = subscription.counts  # there are none any more
     subscription.outbox.doomed.clear()
-    subscription.epoch = epoch
+    subscription.outbox.letters = moved.outbox
+    subscription.outbox.is_in_doubt = False
+    subscription.epoch = moved.epoch

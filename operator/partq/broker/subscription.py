@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import count
 from typing import TYPE_CHECKING
 
 from partq.broker.audit_records import FlushRecords
@@ -67,6 +68,8 @@ class Subscription:
     closed_attempt: int
     """Attempts up to this one are over, by commit, cancel or lapse."""
     book: Delivery
+    writes: Iterator[int] = field(default_factory=count)
+    """Numbers the writes of the stored book under the broker epoch: each try takes the next."""
     outbox: Outbox = field(default_factory=Outbox)
     audit: AuditTrail | None = None
     """The partition's audit record."""
@@ -78,6 +81,8 @@ class Subscription:
     pause: Pause | None = None
     last_commit: Closed | None = None
     is_committing: bool = False
+    is_resetting: bool = False
+    """The stored book is being moved: nothing else is written, and nothing changes in memory."""
     counts: int = 0
     """Grows whenever redelivery counts do: they are stored before the redelivery is sent."""
     counts_stored: int = 0
@@ -107,6 +112,11 @@ class Subscription:
         if self.flow is None:
             return PartitionState.UNBOUND
         return PartitionState.READY if self.pause is None else PartitionState.PAUSED
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a commit or a reset is under way, which writes the book as it was before."""
+        return self.is_committing or self.is_resetting
 
     @property
     def must_flush_first(self) -> bool:

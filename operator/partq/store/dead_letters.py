@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 from partq.core.dead_letters import DeadLetter, Reason
 from partq.core.model import BrokerEpoch, PartitionId
-from partq.errors import FencedError, InternalError, UnknownGroupError
+from partq.errors import FencedError, InternalError, SupersededError, UnknownGroupError
 from partq.store.connection import Store
 from partq.store.keys import Keys
+from partq.store.node import Lane
 
 
 def decode_outbox(text: bytes) -> list[DeadLetter]:
@@ -23,6 +24,15 @@ def decode_outbox(text: bytes) -> list[DeadLetter]:
         ) from error
 
 
+def superseded(partition: PartitionId, group: str) -> SupersededError:
+    """Return the error of a write of a group's book that came after a later one."""
+    return SupersededError(
+        f"partition {partition}, group {group}: a later write is stored; nothing was written: "
+        "write again what holds now",
+        is_outcome_known=True,
+    )
+
+
 class Outboxes:
     """The outboxes of one queue's groups."""
 
@@ -36,39 +46,51 @@ class Outboxes:
         group: str,
         *,
         broker_epoch: BrokerEpoch,
+        number: int,
         letters: Iterable[tuple[int, Reason, int]],
     ) -> list[DeadLetter]:
         """Put messages (offset, reason, redeliveries) into the outbox, and return what is in it.
 
         From then on they count as done for the group, and hold the log. A message that is in it
-        already keeps its number: an unknown outcome is simply asked for again.
+        already keeps its number, and one that the stored book has done with stays out: an unknown
+        outcome is simply asked for again, without messages if none is left. `number` as in
+        `Partitions.flush`, each try its own.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost such a
                 message; nothing is written.
+            SupersededError: a later write of the group's book is stored; nothing is written.
             UnknownGroupError: the partition has no such group any more.
         """
-        flat = [number for letter in letters for number in map(int, letter)]
-        answer = await self._run("add_dead_letters", partition, group, broker_epoch, *flat)
+        flat = [part for letter in letters for part in map(int, letter)]
+        answer = await self._run("add_dead_letters", partition, group, broker_epoch, number, *flat)
         return decode_outbox(answer)
 
     async def remove(
-        self, partition: PartitionId, group: str, *, broker_epoch: BrokerEpoch, number: int
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int,
+        letter: int,
     ) -> None:
-        """Take a message out, once the target has stored it; a repeat changes nothing.
+        """Take a message out by its own number, `letter`, once the target has stored it.
 
-        The group's book must be stored before, with the message as done.
+        The group's book must be stored before, with the message as done. A repeat under the next
+        `number` changes nothing.
 
         Raises:
-            FencedError, UnknownGroupError: as in `add`.
+            FencedError, SupersededError, UnknownGroupError: as in `add`.
         """
-        await self._run("remove_dead_letter", partition, group, broker_epoch, number)
+        await self._run("remove_dead_letter", partition, group, broker_epoch, letter, number)
 
     async def _run(
         self, script: str, partition: PartitionId, group: str, broker_epoch: BrokerEpoch, *rest: int
     ) -> bytes:
         keys = self._keys.of_cursor(partition, group)
-        answer = await self._store.run(script, keys, [broker_epoch, group, *rest])
+        # Behind the flushes: a write that overtakes an earlier one makes that one write nothing.
+        answer = await self._store.run(script, keys, [broker_epoch, group, *rest], lane=Lane.APPEND)
         if answer == 0:
             raise FencedError(
                 f"partition {partition}: broker epoch {broker_epoch} is not the one on record; "
@@ -76,4 +98,6 @@ class Outboxes:
             )
         if answer == -2:
             raise UnknownGroupError(f"partition {partition}: it has no group {group}")
+        if answer == -3:
+            raise superseded(partition, group)
         return answer if isinstance(answer, bytes) else b""

@@ -72,6 +72,16 @@ class Claim:
     """Whether the partition keeps an audit record."""
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Where a reset has left a group."""
+
+    epoch: Epoch
+    cursor: Offset
+    outbox: list[DeadLetter]
+    """Dead letters on their way stay."""
+
+
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     """Return the fields of a hash as Redis lists them."""
     return dict(zip(flat[::2], flat[1::2], strict=True))

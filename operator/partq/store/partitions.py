@@ -15,11 +15,13 @@ from partq.errors import (
 from partq.store.audit import NO_RECORDS, Numbered
 from partq.store.codec import Range, encode_counts, encode_ranges
 from partq.store.connection import Store
+from partq.store.dead_letters import decode_outbox, superseded
 from partq.store.keys import Keys
 from partq.store.node import Lane
 from partq.store.partition_records import (
     Claim,
     CursorRecord,
+    Moved,
     Record,
     cursor_record,
     pairs,
@@ -193,19 +195,23 @@ class Partitions:
         member: MemberId,
         incarnation: str,
         broker_epoch: BrokerEpoch,
+        number: int,
     ) -> Epoch:
         """Let `member` consume the partition and return the epoch that its flow holds.
+
+        `number` is the caller's next one for writes of the group's book; see `flush`.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
             NotOwnerError: another member, or none, is on record; nothing is written.
+            SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group.
             StoreUnavailableError: no answer; a new epoch may have been written, which is harmless.
         """
         answer = await self._store.run(
             "bind_member",
             self._keys.of_cursor(partition, group),
-            [broker_epoch, group, member, incarnation],
+            [broker_epoch, group, member, incarnation, number],
         )
         if answer == -1:
             raise NotOwnerError(
@@ -220,12 +226,17 @@ class Partitions:
         group: str,
         *,
         broker_epoch: BrokerEpoch,
+        number: int,
         cursor: Offset,
         acked: Sequence[Range],
         redeliveries: Mapping[int, int],
         audit: Numbered = NO_RECORDS,
     ) -> None:
         """Store how far the group has come: the broker's whole state, as it is.
+
+        The owner numbers every write of a group's book under its broker epoch, each try on its
+        own. A call that was given up may still be carried out: it writes nothing once one with a
+        higher number has.
 
         `audit` is written with it, where the partition keeps a record: what has happened since
         the last flush that went through. Repeat it with the same numbers: those that are stored
@@ -234,6 +245,7 @@ class Partitions:
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
                 that `cursor` speaks of; nothing is written.
+            SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group any more.
         """
         records: list[str | bytes | int] = [audit.first, *audit.records] if audit.records else []
@@ -242,7 +254,7 @@ class Partitions:
             self._keys.of_cursor(partition, group),
             [
                 *(broker_epoch, group, cursor, encode_ranges(acked), encode_counts(redeliveries)),
-                *records,
+                *(number, *records),
             ],
             # With the appends: on a lane of its own it would cost Redis an fsync of its own, for
             # which every append would have to wait.
@@ -256,10 +268,11 @@ class Partitions:
         group: str,
         *,
         broker_epoch: BrokerEpoch,
+        number: int,
         epoch: Epoch,
         offset: int,
-    ) -> tuple[Epoch, Offset]:
-        """Move the group's cursor to `offset`, and return its new epoch and where it is.
+    ) -> Moved:
+        """Move the group's cursor to `offset`; `number` as in `flush`.
 
         An offset that the log does not hold becomes the nearest one that it does: its first, or
         its end. All acks are forgotten, those of older tokens no longer count. A repeat under the
@@ -268,13 +281,15 @@ class Partitions:
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
             ConflictError: another epoch is on record; nothing is written.
+            SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group.
             StoreUnavailableError: no answer; read the record before anything is delivered.
         """
         answer = await self._store.run(
             "reset_cursor",
             self._keys.of_cursor(partition, group),
-            [broker_epoch, group, epoch, offset],
+            [broker_epoch, group, epoch, offset, number],
+            lane=Lane.APPEND,  # behind the flushes
         )
         if answer == -1:
             raise ConflictError(
@@ -283,8 +298,8 @@ class Partitions:
             )
         if isinstance(answer, int):
             _checked(answer, partition, group, broker_epoch)
-        new_epoch, cursor = answer
-        return Epoch(new_epoch), Offset(cursor)
+        new_epoch, cursor, outbox = answer
+        return Moved(Epoch(new_epoch), Offset(cursor), decode_outbox(outbox))
 
     async def commit(
         self,
@@ -292,6 +307,7 @@ class Partitions:
         group: str,
         *,
         broker_epoch: BrokerEpoch,
+        number: int,
         source: MemberId | None,
         epoch: Epoch,
         attempt: int,
@@ -305,14 +321,15 @@ class Partitions:
         """Hand the partition from `source` to `target`, with the acks accepted so far.
 
         `epoch` is the one on record for `source`; `why` it was forced is for the audit record
-        alone. Returns the new epoch; a repeat of the last
-        attempt that went through, with the same target, returns the same and writes nothing.
+        alone; `number` as in `flush`. Returns the new epoch; a repeat of the last attempt that went
+        through, with the same target, returns the same and writes nothing, whatever its number.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
                 that `cursor` speaks of; nothing is written.
             AttemptRefusedError: another member or epoch is on record, or the attempt is closed;
                 nothing is written.
+            SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group.
             StoreUnavailableError: no answer; read the record before anything is delivered.
         """
@@ -321,7 +338,7 @@ class Partitions:
             self._keys.of_cursor(partition, group),
             [
                 *(broker_epoch, group, source or "", epoch, attempt, target or "", int(cause)),
-                *(cursor, encode_ranges(acked), encode_counts(redeliveries), why),
+                *(cursor, encode_ranges(acked), encode_counts(redeliveries), why, number),
             ],
         )
         if answer == -1:
@@ -337,6 +354,8 @@ def _checked(answer: int, partition: PartitionId, group: str, broker_epoch: Brok
         raise _fenced(partition, broker_epoch)
     if answer == -2:
         raise _unknown_group(partition, group)
+    if answer == -3:
+        raise superseded(partition, group)
     return answer
 
 

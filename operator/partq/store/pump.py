@@ -5,6 +5,8 @@ share round trips and fsyncs, and a call waits for at most the pipeline before i
 """
 
 import asyncio
+import socket
+import struct
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -59,6 +61,9 @@ def pack(*command: str | bytes | int) -> list[bytes]:
         pieces += (b"$%d\r\n" % len(data), data, b"\r\n")
     return pieces
 
+
+_NO_LINGER = struct.pack("ii", 1, 0)
+"""Closing resets the connection, and the kernel forgets what it has not sent."""
 
 _WAIT = pack("WAIT", 1, WAIT_MS)
 
@@ -123,6 +128,8 @@ class Pump:
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _in_flight: list[Call] = field(default_factory=list, init=False)
     _connected: Connected | None = field(default=None, init=False)
+    _writer: asyncio.StreamWriter | None = field(default=None, init=False)
+    """Of the connection."""
     _task: asyncio.Task[None] | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
 
@@ -278,13 +285,30 @@ class Pump:
             connected = None
         if connected is None or not connected.connection.is_connected:
             connected = self._connected = await self.server.connect()
+            # redis-py has no public way to it, and lets go of it when it closes by itself.
+            self._writer = getattr(connected.connection, "_writer", None)
         return connected.connection
 
     async def _disconnect(self) -> None:
         connected, self._connected = self._connected, None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            _abort(writer)
         if connected is not None:
             with suppress(RedisError, OSError):
                 await connected.connection.disconnect(nowait=True)
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    """Drop what was written and has not left: nobody waits for what would come of it.
+
+    A graceful close would go on sending it, for minutes, to a server that answers nobody. What the
+    server has received is carried out all the same.
+    """
+    sock = writer.get_extra_info("socket")
+    if sock is not None and sock.fileno() >= 0 and sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    writer.transport.abort()
 
 
 async def _settle_held(connection: AbstractConnection, held: Sequence[tuple[Call, Any]]) -> None:

@@ -2,14 +2,17 @@
 --
 -- when full: passes
 -- with: audit
+-- with: book
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
--- ARGV[3...]  of each message: offset, reason (number), how often it was delivered again
+-- ARGV[3]  number of this write under this epoch
+-- ARGV[4...]  of each message: offset, reason (number), how often it was delivered again
 -- returns  the outbox afterwards, "<number>:<offset>:<reason>:<count>,..." by rising numbers; an
---          offset that was in it already keeps its number, so a repeat changes nothing
+--          offset that was in it already keeps its number, and one that the stored book has done
+--          with is left out, so a repeat changes nothing
 --          0: the caller's broker epoch is over, or the log has lost messages that the caller
---          speaks of; -2: no such group
+--          speaks of; -2: no such group; -3: a later write is stored
 local REASONS = {["1"] = "maxRedeliveries", ["2"] = "expired"}
 
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit")
@@ -19,7 +22,12 @@ end
 if not meta[3] then
   return -2
 end
-local cursor = redis.call("HMGET", KEYS[2], "outbox", "outbox_number", "outbox_lowest")
+local cursor = redis.call("HMGET", KEYS[2], "outbox", "outbox_number", "outbox_lowest", "flushed",
+  "cursor", "acked")
+local verdict = judge_write(cursor[4], ARGV[1], ARGV[3])
+if verdict < 1 then
+  return verdict == 0 and (cursor[1] or "") or verdict
+end
 local entries, held, records = {}, {}, {}
 for entry, offset in string.gmatch(cursor[1] or "", "(%d+:(%d+):%d+:%d+)") do
   table.insert(entries, entry)
@@ -32,11 +40,11 @@ local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local number = math.max(tonumber(cursor[2] or "0") + 1, now_ms)
 local lowest = tonumber(cursor[3] or "") or math.huge
-for i = 3, #ARGV, 3 do
+for i = 4, #ARGV, 3 do
   if tonumber(ARGV[i]) >= tonumber(meta[2]) then
     return 0
   end
-  if not held[ARGV[i]] then
+  if not held[ARGV[i]] and not is_done(cursor[5], cursor[6], ARGV[i]) then
     held[ARGV[i]] = true
     table.insert(entries,
       string.format("%.0f:%s:%s:%s", number, ARGV[i], ARGV[i + 1], ARGV[i + 2]))
@@ -50,8 +58,9 @@ for i = 3, #ARGV, 3 do
   end
 end
 local outbox = table.concat(entries, ",")
-redis.call("HSET", KEYS[2], "outbox", outbox, "outbox_lowest", string.format("%.0f", lowest),
-  "outbox_number", string.format("%.0f", number - 1))
+redis.call("HSET", KEYS[2], "outbox", outbox,
+  "outbox_lowest", outbox ~= "" and string.format("%.0f", lowest) or "",
+  "outbox_number", string.format("%.0f", number - 1), "flushed", ARGV[1] .. ":" .. ARGV[3])
 redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
   string.format("%.0f", math.min(tonumber(meta[3]), lowest)))
 if #records > 0 then

@@ -2,6 +2,7 @@
 --
 -- when full: passes
 -- with: audit
+-- with: book
 --
 -- KEYS[1]  meta: {broker_epoch, mark:GROUP, ...}
 -- KEYS[2]  cursor of the group: hash {member, incarnation, epoch, cursor, acked, redeliveries,
@@ -9,8 +10,9 @@
 -- KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  member that binds                     ARGV[4]  its incarnation
+-- ARGV[5]  number of this write under this epoch
 -- returns  the new epoch; 0: the caller's broker epoch is over; -1: another member, or none, is on
---          record; -2: no such group
+--          record; -2: no such group; -3: a later write is stored
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2], "audit")
 if meta[1] ~= ARGV[1] then
   return 0
@@ -18,14 +20,19 @@ end
 if not meta[2] then
   return -2
 end
-local cursor = redis.call("HMGET", KEYS[2], "member", "epoch")
+local cursor = redis.call("HMGET", KEYS[2], "member", "epoch", "flushed")
+local verdict = judge_write(cursor[3], ARGV[1], ARGV[5])
+if verdict < 1 then
+  return verdict == 0 and tonumber(cursor[2]) or verdict
+end
 if cursor[1] ~= ARGV[3] then
   return -1
 end
 local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = math.max(tonumber(cursor[2]) + 1, now_ms)
-redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch), "incarnation", ARGV[4])
+redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch), "incarnation", ARGV[4],
+  "flushed", ARGV[1] .. ":" .. ARGV[5])
 if meta[3] then
   write_audit(KEYS[1], KEYS[3], meta[3], ARGV[1], {audit_line({kind = "bind", group = ARGV[2],
     member = ARGV[3], incarnation = ARGV[4], epoch = epoch})})

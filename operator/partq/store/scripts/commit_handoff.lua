@@ -2,6 +2,7 @@
 --
 -- when full: passes
 -- with: audit
+-- with: book
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
@@ -10,10 +11,11 @@
 -- ARGV[7]  cause (number)                        ARGV[8]  cursor (offset)
 -- ARGV[9]  acknowledged ranges above it          ARGV[10]  redelivery counts
 -- ARGV[11]  why it was forced, for the audit record; empty: it was not
+-- ARGV[12]  number of this write under this epoch
 -- returns  the new epoch, and the same again for a repeat of a commit that went through
 --          0: the caller's broker epoch is over, or the log has lost messages that the caller
 --          speaks of; -1: another member or epoch is on record, or the attempt is closed;
---          -2: no such group
+--          -2: no such group; -3: a later write is stored
 
 -- The highest offset that the caller speaks of: the cursor, or the end of the last range.
 local last_end = string.match(string.sub(ARGV[9], -20), "(%d+)$")
@@ -26,7 +28,7 @@ if not meta[3] then
   return -2
 end
 local cursor = redis.call("HMGET", KEYS[2],
-  "member", "epoch", "attempt", "attempt_target", "attempt_epoch", "outbox_lowest")
+  "member", "epoch", "attempt", "attempt_target", "attempt_epoch", "outbox_lowest", "flushed")
 if cursor[3] == ARGV[5] and cursor[4] == ARGV[6] then
   return tonumber(cursor[5])
 end
@@ -36,6 +38,9 @@ end
 if highest > tonumber(meta[2]) then
   return 0
 end
+if judge_write(cursor[7], ARGV[1], ARGV[12]) < 1 then
+  return -3
+end
 local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = math.max(tonumber(cursor[2]) + 1, now_ms)
@@ -43,7 +48,8 @@ local epoch_text = string.format("%.0f", epoch)
 redis.call("HSET", KEYS[2],
   "member", ARGV[6], "incarnation", "", "epoch", epoch_text, "cause", ARGV[7],
   "attempt", ARGV[5], "attempt_target", ARGV[6], "attempt_epoch", epoch_text,
-  "cursor", ARGV[8], "acked", ARGV[9], "redeliveries", ARGV[10])
+  "cursor", ARGV[8], "acked", ARGV[9], "redeliveries", ARGV[10],
+  "flushed", ARGV[1] .. ":" .. ARGV[12])
 -- What waits in the outbox holds the log, too.
 local lowest = tonumber(cursor[6] or "") or math.huge
 redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],

@@ -2,11 +2,13 @@
 --
 -- when full: passes
 -- with: audit
+-- with: book
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  number of the message. What is stored of the group's acknowledgements covers it.
--- returns  1; 0: the caller's broker epoch is over; -2: no such group
+-- ARGV[4]  number of this write under this epoch
+-- returns  1; 0: the caller's broker epoch is over; -2: no such group; -3: a later write is stored
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2], "audit")
 if meta[1] ~= ARGV[1] then
   return 0
@@ -14,7 +16,11 @@ end
 if not meta[2] then
   return -2
 end
-local cursor = redis.call("HMGET", KEYS[2], "cursor", "outbox")
+local cursor = redis.call("HMGET", KEYS[2], "cursor", "outbox", "flushed")
+local verdict = judge_write(cursor[3], ARGV[1], ARGV[4])
+if verdict < 1 then
+  return verdict == 0 and 1 or verdict
+end
 local kept, lowest, removed = {}, nil, nil
 for entry, number, offset in string.gmatch(cursor[2] or "", "((%d+):(%d+):%d+:%d+)") do
   if number ~= ARGV[3] then
@@ -25,7 +31,8 @@ for entry, number, offset in string.gmatch(cursor[2] or "", "((%d+):(%d+):%d+:%d
   end
 end
 redis.call("HSET", KEYS[2], "outbox", table.concat(kept, ","),
-  "outbox_lowest", lowest and string.format("%.0f", lowest) or "")
+  "outbox_lowest", lowest and string.format("%.0f", lowest) or "",
+  "flushed", ARGV[1] .. ":" .. ARGV[4])
 redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
   string.format("%.0f", math.min(tonumber(cursor[1]), lowest or math.huge)))
 if meta[3] and removed then

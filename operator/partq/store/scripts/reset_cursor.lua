@@ -2,12 +2,16 @@
 --
 -- when full: passes
 -- with: audit
+-- with: book
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  epoch that the caller knows           ARGV[4]  offset that the group shall begin at
--- returns  {new epoch, cursor}: the offset, or the nearest one that the log has
+-- ARGV[5]  number of this write under this epoch
+-- returns  {new epoch, cursor, outbox}: the offset, or the nearest one that the log has, and the
+--          dead letters that wait, which stay
 --          0: the caller's broker epoch is over; -1: another epoch is on record; -2: no such group
+--          -3: a later write is stored
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "trimmed", "mark:" .. ARGV[2],
   "audit")
 if meta[1] ~= ARGV[1] then
@@ -16,8 +20,12 @@ end
 if not meta[4] then
   return -2
 end
-local known, lowest, before =
-  unpack(redis.call("HMGET", KEYS[2], "epoch", "outbox_lowest", "cursor"))
+local known, lowest, before, flushed, outbox =
+  unpack(redis.call("HMGET", KEYS[2], "epoch", "outbox_lowest", "cursor", "flushed", "outbox"))
+local verdict = judge_write(flushed, ARGV[1], ARGV[5])
+if verdict < 1 then
+  return verdict == 0 and {tonumber(known), tonumber(before), outbox or ""} or verdict
+end
 if known ~= ARGV[3] then
   return -1
 end
@@ -27,7 +35,7 @@ local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local epoch = math.max(tonumber(known) + 1, now_ms)
 redis.call("HSET", KEYS[2], "epoch", string.format("%.0f", epoch),
-  "cursor", cursor_text, "acked", "", "redeliveries", "")
+  "cursor", cursor_text, "acked", "", "redeliveries", "", "flushed", ARGV[1] .. ":" .. ARGV[5])
 -- What waits in the outbox holds the log, too.
 redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
   string.format("%.0f", math.min(cursor, tonumber(lowest or "") or math.huge)))
@@ -35,4 +43,4 @@ if meta[5] then
   write_audit(KEYS[1], KEYS[3], meta[5], ARGV[1], {audit_line({kind = "reset", group = ARGV[2],
     epoch = epoch, first = cursor, stop = cursor, number = before})})
 end
-return {epoch, cursor}
+return {epoch, cursor, outbox or ""}
