@@ -174,14 +174,20 @@ async def open_producer(running: RunningBroker, producer: str = "p") -> Producer
     return peer
 
 
+async def connect_flow(running: RunningBroker) -> FlowPeer:
+    """Open the connection of a flow that is not bound yet."""
+    url = f"{running.url}/v1/queues/orders/groups/workers/flow"
+    peer = await frame_peers.connect(running.session, url, CONSUME, kind=FlowPeer)
+    running.flows.append(peer)
+    return peer
+
+
 async def open_flow(
     running: RunningBroker, member: str = "m", incarnation: str = "i", credit: int = 1000,
     held: Sequence[tuple[int, int]] = (),
 ) -> FlowPeer:  # fmt: skip
     """Open a member's flow; `held`: the partitions that it remembers."""
-    url = f"{running.url}/v1/queues/orders/groups/workers/flow"
-    peer = await frame_peers.connect(running.session, url, CONSUME, kind=FlowPeer)
-    running.flows.append(peer)
+    peer = await connect_flow(running)
     await peer.send(frames.Bind(member, incarnation, credit, list(held)))
     await peer.expect(frames.Bound)
     return peer
@@ -381,6 +387,7 @@ PEER_NAMES = (
     "OTHER_GROUP",
     "PRODUCE",
     "connect",
+    "connect_flow",
     "eventually",
     "key_of",
     "make_batch",

@@ -36,6 +36,7 @@ STUCK_S = 10.0
 LISTING_WAIT_S = 1.0
 LISTING_POLL_S = 0.05
 MAX_NAME_CHARS = 253
+MAX_CREDIT_BYTES = 2**40
 MAX_FLOWS = 20_000
 MAX_LOST_FLOWS = 1000
 
@@ -114,6 +115,7 @@ class Binder:
         address: str,
         kind: str,
         credit: int,
+        credit_bytes: int = 0,
     ) -> Flow:
         """Open the member's flow, and take up every partition here that is its own on record.
 
@@ -128,6 +130,10 @@ class Binder:
                 )
         if not 1 <= credit <= 1_000_000:
             raise BadRequestError(f"bind: credit {credit}; expected 1 to 1000000 messages")
+        if not 0 <= credit_bytes <= MAX_CREDIT_BYTES:
+            raise BadRequestError(
+                f"bind: credit of {credit_bytes} bytes; expected 0 (no bound) to {MAX_CREDIT_BYTES}"
+            )
         name = MemberId(member)
         await self._admit(group, name, address)
         if self._is_closed:
@@ -153,6 +159,7 @@ class Binder:
             address=address,
             kind=kind,
             credit=credit,
+            credit_bytes=credit_bytes,
             max_unacked=self._max_unacked,
             reader=self._reader,
             judge=self._judge,

@@ -53,8 +53,6 @@ from partq.store.partitions import Partitions
 from partq.wire import batch
 
 EXPIRE_GAP_S = 0.25
-MAX_DATA_BYTES = batch.MAX_BATCH_BYTES + batch.HEADER_SIZE + 6 * batch.MAX_BATCH_COUNT
-"""The most bytes of a batch as it is stored: header, slots, ends and body."""
 
 _log = logging.getLogger(__name__)
 
@@ -306,9 +304,9 @@ class Broker:
         check_ttl_ms(ttl_ms)
         owned = self.find(partition)
         config = self.config
-        if len(data) > MAX_DATA_BYTES:
+        if len(data) > batch.MAX_STORED_BYTES:
             raise BatchTooLargeError(
-                f"batch: {len(data)} bytes; at most {MAX_DATA_BYTES}: send smaller ones"
+                f"batch: {len(data)} bytes; at most {batch.MAX_STORED_BYTES}: send smaller ones"
             )
         if not self.lease.is_valid:
             raise NotStoredError(

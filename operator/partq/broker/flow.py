@@ -14,6 +14,7 @@ from partq.core.windows import Window
 from partq.store.log import Entry
 from partq.wire import frames
 
+MAX_CREDIT = 10_000_000
 PASSED_AT_ONCE = 1000
 """Batches of which nothing is left to send are passed over; after so many others get their turn."""
 PARTIAL_WINDOW_WAIT_S = 0.02
@@ -57,6 +58,7 @@ class Flow:
         address: str,
         kind: str,
         credit: int,
+        credit_bytes: int,
         max_unacked: Callable[[], int],
         reader: Reader,
         judge: Judge,
@@ -77,6 +79,8 @@ class Flow:
         self.is_leaving = False
         self.is_closed = False
         self.credit = credit
+        self.out_bytes = 0
+        """Of the batches that were sent and that the client has not handed out or dropped."""
         self.unacked = 0
         self.subscriptions: dict[Subscription, None] = {}
         self.wake = asyncio.Event()
@@ -86,6 +90,7 @@ class Flow:
         # pull sends no batches.
         full_credit = min(credit, max_unacked())
         self._small_credit = full_credit // 4 if kind == "flow" else 0
+        self._credit_bytes = credit_bytes
         self._max_unacked = max_unacked
         self._reader = reader
         self._judge = judge
@@ -125,8 +130,9 @@ class Flow:
         self._delayed.pop(subscription, None)
         self._reader.forget(subscription)
         self.unacked -= subscription.book.in_flight
-        messages, waiting = self.held.forget(subscription.partition)
+        messages, size, waiting = self.held.forget(subscription.partition)
         self.credit += messages  # the client never hears of them
+        self.out_bytes -= size
         self._controls.extend(waiting)
         self.send(
             frames.Revoked(
@@ -207,6 +213,12 @@ class Flow:
         """Whether the client has room, and the limit of unacknowledged messages leaves none."""
         return self.credit > 0 and self.unacked >= self._max_unacked()
 
+    def take_credit(self, messages: int, size_bytes: int) -> None:
+        """Take room that the client has again."""
+        self.credit = min(self.credit + messages, MAX_CREDIT)
+        self.out_bytes = max(0, self.out_bytes - size_bytes)
+        self.notice_all()
+
     @property
     def control_count(self) -> int:
         """How many control frames wait to be sent."""
@@ -238,6 +250,10 @@ class Flow:
                 if credit <= 0:
                     self._ready[subscription] = None
                     return None
+                if not self._has_room(len(entry.data)):
+                    # First in turn until it fits: smaller ones would keep its room for ever.
+                    self._ready = {subscription: None, **self._ready}
+                    return None
                 # Cutting a batch sends its bytes again for the rest: wait a little for more.
                 is_small = again is None and credit < min(stop - offset, self._small_credit)
                 if is_small and self.unacked and now < self._partial_at:
@@ -255,6 +271,7 @@ class Flow:
                         self.acked_at = now
                     self.credit -= window.messages
                     self.unacked += window.messages
+                    self.out_bytes += len(entry.data)
                     if again is not None or self._reader.is_behind(subscription):
                         self._ready[subscription] = None
                     return subscription, entry, window
@@ -267,6 +284,12 @@ class Flow:
                 offset = book.position
                 entry = self._reader.find(subscription, offset)
         return look_at
+
+    def _has_room(self, size_bytes: int) -> bool:
+        """Whether the client has room for a batch; for one it always has."""
+        if not self._credit_bytes or not self.out_bytes:
+            return True
+        return self.out_bytes + size_bytes <= self._credit_bytes
 
     def hold(
         self,

@@ -71,12 +71,13 @@ class HeldFrames:
         if queue and queue[0] is held:
             self._ready[partition] = None
 
-    def forget(self, partition: PartitionId) -> tuple[int, list[bytes]]:
+    def forget(self, partition: PartitionId) -> tuple[int, int, list[bytes]]:
         """Drop a partition's deliveries.
 
-        Returns how many messages were never sent, and the frames that had to wait for them.
+        Returns how many messages and how many bytes of batches were never sent, and the frames
+        that had to wait for them.
         """
-        messages, rest = 0, []
+        messages, before, rest = 0, self._size, []
         for each in self._queues.pop(partition, ()):
             if isinstance(each, bytes):
                 rest.append(each)
@@ -84,7 +85,7 @@ class HeldFrames:
                 messages += each.messages
                 self._size -= len(each.entry.data)
         self._ready.pop(partition, None)
-        return messages, rest
+        return messages, before - self._size, rest
 
     def next(self) -> bytes | None:
         """Return the next frame that may be sent; the partitions take turns."""

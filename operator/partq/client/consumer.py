@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 from partq.client import sigterm, tasks
 from partq.client.confirmations import Confirmations
 from partq.client.deliveries import Batch, Delivery
-from partq.client.flow import GROUP_DELAY_MS, Flow
+from partq.client.flow import CREDIT_BYTES, GROUP_DELAY_MS, Flow, check_credit
 from partq.client.holding import Window
 from partq.client.layout import QueueView
 from partq.client.liveness import Clock, boot_time
@@ -26,7 +26,6 @@ from partq.errors import BadRequestError, SettingsError, UndecodableError
 
 log = logging.getLogger("partq.client")
 
-MAX_CREDIT = 1_000_000
 MAX_NACK_DELAY_S = 86_400
 LAST_ACKS_S = 1.0
 """How long closing waits for the answers to acks that are under way."""
@@ -64,6 +63,8 @@ class Consumer:
         auto_ack: acknowledge what was handed out when the next is asked for.
         credit: messages to hold ready per broker, 1 to 1,000,000; the queue's limit of
             unacknowledged messages per flow bounds it.
+        credit_bytes: bytes of batches to hold ready per broker, as they are stored, 1 to 2**40;
+            one batch always comes, however large it is.
         handle_sigterm: SIGTERM means `leave`, unless the application handles the signal itself.
         leave_timeout_s: how long `leave` waits for the partitions to be taken over.
         connect_timeout_s: how long entering waits for a broker, the queue and the group to be
@@ -88,13 +89,13 @@ class Consumer:
         on_error: OnError | None = None,
         auto_ack: bool = False,
         credit: int = 10_000,
+        credit_bytes: int = CREDIT_BYTES,
         handle_sigterm: bool = True,
         leave_timeout_s: float = 25.0,
         connect_timeout_s: float = 30.0,
         clock: Clock = boot_time,
     ) -> None:
-        if not 1 <= credit <= MAX_CREDIT:
-            raise SettingsError(f"credit: got {credit}, expected 1 to {MAX_CREDIT}")
+        check_credit(credit, credit_bytes)
         self.member = member = member_name(member)
         self._queue = queue
         self._group = group
@@ -110,6 +111,7 @@ class Consumer:
         )
         self._auto_ack = auto_ack
         self._credit = credit
+        self._credit_bytes = credit_bytes
         self._handle_sigterm = handle_sigterm
         self._leave_timeout_s = leave_timeout_s
         self._connect_timeout_s = connect_timeout_s
@@ -344,7 +346,7 @@ class Consumer:
                 except UndecodableError as error:
                     flow.reject(window, error)
                     break
-                flow.taken(len(taken) if isinstance(taken, Batch) else 1)
+                flow.taken(len(taken) if isinstance(taken, Batch) else 1, window.freed_bytes())
                 if window.is_done:
                     self._turns.rotate(-1)  # the brokers take turns
                 return taken
@@ -372,6 +374,7 @@ class Consumer:
                 url=url,
                 group=self._group,
                 credit=self._credit,
+                credit_bytes=self._credit_bytes,
                 clock=self._clock,
                 look_around=self._watch.hurry,
             )

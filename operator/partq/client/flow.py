@@ -13,10 +13,15 @@ from partq.client.liveness import Clock
 from partq.client.membership import Membership
 from partq.client.session import Session
 from partq.core.model import Cause, PartitionId
-from partq.errors import InternalError, PartqError, UndecodableError, from_code
+from partq.errors import InternalError, PartqError, SettingsError, UndecodableError, from_code
 from partq.wire import frames
+from partq.wire.batch import MAX_STORED_BYTES
 from partq.wire.frames import Range
 
+CREDIT_BYTES = 32 * 1024 * 1024
+"""What a consumer has room for if it does not say."""
+MAX_CREDIT = 1_000_000
+MAX_CREDIT_BYTES = 2**40
 GROUP_DELAY_MS = -1
 """A nack that waits as long as the group's rules say."""
 UNDECODABLE = "undecodable"
@@ -33,14 +38,20 @@ class Flow:
         url: str,
         group: str,
         credit: int,
+        credit_bytes: int,
         clock: Clock,
         look_around: Callable[[], None],
     ) -> None:
         self.url = url
         self._membership = membership
         self._credit = credit
+        self._credit_bytes = credit_bytes
         self._look_around = look_around
-        self._room = 0
+        self._room = self._room_bytes = 0
+        """Messages and bytes that were not given back yet."""
+        self._held_bytes = 0
+        """Of the deliveries that have messages left to take."""
+        self._counts_bytes = False
         self._takes_begun = False
         self._holdings: dict[PartitionId, Holding] = {}
         self._ready: deque[Window] = deque()
@@ -66,18 +77,33 @@ class Flow:
             self._end_all()
         return None
 
-    def taken(self, count: int) -> None:
-        """Give the room of `count` messages back to the broker, a quarter of the credit at once."""
-        self._room += count
-        if self._room >= max(1, self._credit // 4):
-            self.link.send(frames.Credit(self._room))
-            self._room = 0
+    def taken(self, messages: int, size_bytes: int = 0) -> None:
+        """Give room back to the broker, a quarter of the credit at once.
+
+        `size_bytes`: of deliveries that have nothing left to take.
+        """
+        self._room += messages
+        if size_bytes:
+            self._held_bytes -= size_bytes
+            self._room_bytes += size_bytes
+        if self._room >= max(1, self._credit // 4) or (size_bytes and self._must_give_bytes()):
+            self.link.send(frames.Credit(self._room, self._room_bytes))
+            self._room = self._room_bytes = 0
+
+    def _must_give_bytes(self) -> bool:
+        if not self._counts_bytes:
+            return False
+        if self._room_bytes * 4 >= self._credit_bytes:
+            return True
+        # What is larger than the rest of the credit comes only to a client that holds nothing.
+        is_short = self._credit_bytes - self._room_bytes < MAX_STORED_BYTES
+        return is_short and not self._held_bytes
 
     def reject(self, window: Window, error: UndecodableError) -> None:
         """Give back what is left of a window, because it cannot be read; tell of it."""
         holding, number = window.holding, window.delivery
         (start, stop), count = window.pass_over()
-        self.taken(count)
+        self.taken(count, window.freed_bytes())
         self.nack(holding, number, [(start, stop)], GROUP_DELAY_MS, UNDECODABLE)
         self._membership.report(
             UndecodableError(
@@ -113,15 +139,22 @@ class Flow:
 
     def hello(self) -> frames.Frame:
         """Bind the member."""
-        self._room = 0
+        self._room = self._room_bytes = self._held_bytes = 0
         member = self._membership
-        return frames.Bind(member.member, member.incarnation, self._credit, member.held)
+        return frames.Bind(
+            member.member,
+            member.incarnation,
+            self._credit,
+            member.held,
+            credit_bytes=self._credit_bytes,
+        )
 
     def welcomed(self, frame: frames.AnyFrame) -> float:
         """Take the binding."""
         if not isinstance(frame, frames.Bound):
             raise InternalError(f"{self.url}: expected Bound, got {type(frame).__name__}")
         self._takes_begun = frame.takes_begun
+        self._counts_bytes = frame.counts_bytes
         return frame.lease_ms / 1000
 
     def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
@@ -139,7 +172,7 @@ class Flow:
             case frames.Rewound(generation, index, broker_epoch, epoch):
                 holding = self._holding(PartitionId(generation, index), (broker_epoch, epoch))
                 if holding is not None:
-                    self.taken(holding.rewind(frame))
+                    self.taken(*holding.rewind(frame))
             case frames.Assigned(generation, index, broker_epoch, epoch, cursor):
                 partition = PartitionId(generation, index)
                 token = (broker_epoch, epoch)
@@ -171,17 +204,18 @@ class Flow:
     # ---- inside ----
 
     def _deliver(self, frame: frames.Deliver, payload: bytes) -> None:
+        self._held_bytes += len(payload)
         partition = PartitionId(frame.generation, frame.partition)
         token = (frame.broker_epoch, frame.epoch)
         holding = self._holdings.get(partition)
         if holding is None or holding.token != token:
             if self._membership.is_news(partition, token):
                 raise InternalError(f"{self.url}: partition {partition} came without a token")
-            self.taken(window_size(frame))  # of a token that has ended
+            self.taken(window_size(frame), len(payload))  # of a token that has ended
             return
         window = holding.accept(frame, payload)
         if window is None:
-            self.taken(window_size(frame))
+            self.taken(window_size(frame), len(payload))
         else:
             self._ready.append(window)
             self._membership.wake()
@@ -193,7 +227,7 @@ class Flow:
         release, freed = holding.release()
         if release is not None:
             self.link.send(release)
-        self.taken(freed)
+        self.taken(*freed)
 
     def _revoke(self, partition: PartitionId, token: tuple[int, int], cause: Cause) -> None:
         holding = self._holdings.get(partition)
@@ -226,7 +260,7 @@ class Flow:
     def give_up(self, holding: Holding, cause: Cause) -> None:
         """End a holding: nothing more of it is handed out, acks are refused from now on."""
         self._holdings.pop(holding.partition, None)
-        self.taken(holding.drop_from())
+        self.taken(*holding.drop_from())
         self._membership.end(holding, cause)
 
     def _end_all(self) -> None:
@@ -234,3 +268,17 @@ class Flow:
             self.give_up(holding, Cause.FLOW_LOST)
         self._ready.clear()
         self._acks.lost(self.url)
+
+
+def check_credit(messages: int, size_bytes: int) -> None:
+    """Check what a consumer says that it has room for.
+
+    Raises:
+        SettingsError: one of them is out of range.
+    """
+    for name, got, most in (
+        ("credit", messages, MAX_CREDIT),
+        ("credit_bytes", size_bytes, MAX_CREDIT_BYTES),
+    ):
+        if not 1 <= got <= most:
+            raise SettingsError(f"{name}: got {got}, expected 1 to {most}")

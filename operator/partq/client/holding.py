@@ -7,13 +7,21 @@ back, and is given back as a whole: everything from the first such message on.
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause, PartitionId
 from partq.wire import batch as wire
 from partq.wire.frames import Ack, Deliver, Nack, Range, Release, Rewound
+
+
+class Room(NamedTuple):
+    """What a client has room for again."""
+
+    messages: int
+    size_bytes: int
+    """Of deliveries that have nothing left to take."""
 
 
 class Holder(Protocol):
@@ -80,17 +88,16 @@ class Holding:
         self._windows.append(window)
         return window
 
-    def rewind(self, frame: Rewound) -> int:
-        """Step back: forget what has not begun of what comes again; return how many messages."""
+    def rewind(self, frame: Rewound) -> Room:
+        """Step back: forget what has not begun of what comes again; return the room it had."""
         self.delivery = frame.delivery
         self._delivered_end = min(self._delivered_end, frame.start)
         self._begun_end = min(self._begun_end, frame.start)
         return self.drop_from(frame.start)
 
-    def drop_from(self, offset: int = 0) -> int:
-        """Forget what has not begun from `offset` on; return how many messages."""
-        windows = (*self._windows, *self._out_of_turn)
-        return sum(window.drop_from(offset) for window in windows)
+    def drop_from(self, offset: int = 0) -> Room:
+        """Forget what has not begun from `offset` on; return the room that it had."""
+        return _drop((*self._windows, *self._out_of_turn), offset)
 
     def begun(self) -> list[Range]:
         """Return what was handed out since this was asked for last."""
@@ -102,13 +109,13 @@ class Holding:
             self._begun_end = end
         return ranges
 
-    def release(self) -> tuple[Release | None, int]:
+    def release(self) -> tuple[Release | None, Room]:
         """Give back what has not begun; return the frame to send, and the room that is free.
 
         No frame: everything that came has begun.
         """
         start = self._first_left()
-        freed = sum(window.drop_from(0) for window in self._windows)
+        freed = _drop(self._windows, 0)
         self._windows.clear()
         if start is None or start >= self._delivered_end:
             return None, freed
@@ -145,12 +152,13 @@ class Holding:
 class Window:
     """One delivery: decoded when its first message is taken."""
 
-    __slots__ = ("_batch", "_end", "_frame", "_offsets", "_payload", "_taken", "holding")
+    __slots__ = ("_batch", "_end", "_frame", "_offsets", "_payload", "_size", "_taken", "holding")
 
     def __init__(self, holding: Holding, frame: Deliver, payload: bytes) -> None:
         self.holding = holding
         self._frame = frame
         self._payload = payload
+        self._size = len(payload)
         self._offsets = _offsets(frame)
         self._batch: Batch | None = None
         self._taken = 0
@@ -175,6 +183,13 @@ class Window:
     def delivery(self) -> int:
         """The number of its delivery."""
         return self._frame.delivery
+
+    def freed_bytes(self) -> int:
+        """Return the size of the delivery, once, when no message of it is left to take; else 0."""
+        if not self.is_done:
+            return 0
+        size, self._size = self._size, 0
+        return size
 
     def pass_over(self) -> tuple[Range, int]:
         """Take every message that is left, unread; return from where to where, and how many."""
@@ -217,6 +232,14 @@ class Window:
             self._batch = Batch(self.holding, frame, messages, self._offsets)
             self._payload = b""
         return self._batch
+
+
+def _drop(windows: Iterable[Window], offset: int) -> Room:
+    messages = size = 0
+    for window in windows:
+        messages += window.drop_from(offset)
+        size += window.freed_bytes()
+    return Room(messages, size)
 
 
 def window_size(frame: Deliver) -> int:

@@ -126,6 +126,8 @@ class Bind(Frame, tag=20):
     held: list[tuple[int, int]] = []
     """The (generation, partition) pairs that the member held before: asks for the same again."""
     version: int = PROTOCOL_VERSION
+    credit_bytes: int = 0
+    """Bytes of batches that it has room for; one batch always comes. 0: no bound in bytes."""
 
 
 class Bound(Frame, tag=21):
@@ -136,6 +138,8 @@ class Bound(Frame, tag=21):
     lease_ms: int
     takes_begun: bool = False
     """The broker wants to know what the application has begun: `Begun`."""
+    counts_bytes: bool = False
+    """The broker heeds the credit in bytes."""
 
 
 class Assigned(Frame, tag=22):
@@ -203,9 +207,10 @@ class Deliver(Frame, tag=26):
 
 
 class Credit(Frame, tag=27):
-    """The client has room for so many messages more."""
+    """The client has room for so many messages more, and for so many bytes of batches."""
 
     messages: int
+    size_bytes: int = 0
 
 
 class Ack(Frame, tag=28):

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from partq.broker.broker import Broker
 from partq.broker.calls import CONSUMERS, Calls, WebSocket
-from partq.broker.flow import Flow
+from partq.broker.flow import MAX_CREDIT, Flow
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter, group_of, peer
 from partq.broker.subscription import Answer
@@ -17,7 +17,6 @@ from partq.wire import frames
 
 MAX_CLIENT_FRAME_BYTES = frames.MAX_HEADER_BYTES + 16
 BIND_TIMEOUT_S = 10.0
-MAX_CREDIT = 10_000_000
 MAX_ACK_RANGES = ACK_SPAN // 2
 """More cannot lie apart in what may be delivered above a cursor."""
 MAX_OPEN_ACKS = 20_000
@@ -103,9 +102,14 @@ class Consuming:
             address=self._address,
             kind="flow",
             credit=frame.credit,
+            credit_bytes=frame.credit_bytes,
         )
         lease_ms = int(self._broker.settings.lease_ttl_s * 1000)
-        flow.send(frames.Bound(self._broker.id, flow.number, lease_ms, takes_begun=True))
+        flow.send(
+            frames.Bound(
+                self._broker.id, flow.number, lease_ms, takes_begun=True, counts_bytes=True
+            )
+        )
         return flow
 
     def _handle(self, flow: Flow, frame: frames.AnyFrame) -> None:
@@ -115,11 +119,13 @@ class Consuming:
                 self._broker.outcomes.ack(flow, frame, self._answer(flow, frame))
             case frames.Nack():
                 self._broker.outcomes.nack(flow, frame, self._answer(flow, frame))
-            case frames.Credit(messages):
-                if not 0 < messages <= MAX_CREDIT:
-                    raise BadRequestError(f"credit {messages}; expected 1 to {MAX_CREDIT}")
-                flow.credit = min(flow.credit + messages, MAX_CREDIT)
-                flow.notice_all()
+            case frames.Credit(messages, size_bytes):
+                if not (0 <= messages <= MAX_CREDIT and size_bytes >= 0 and messages + size_bytes):
+                    raise BadRequestError(
+                        f"credit of {messages} messages, {size_bytes} bytes; expected 0 to "
+                        f"{MAX_CREDIT} messages, 0 or more bytes, and one of both above 0"
+                    )
+                flow.take_credit(messages, size_bytes)
             case frames.Ping(nonce):
                 self._ping(flow, nonce)
             case frames.Release():
