@@ -96,6 +96,18 @@ class BatchTooLargeError(BadRequestError):
     code = "batch_too_large"
 
 
+class UnsupportedEncodingError(BadRequestError):
+    """The body is compressed, or has another encoding that is not taken."""
+
+    code = "unsupported_encoding"
+
+
+class RequestTimeoutError(BadRequestError):
+    """The body of a request did not come in time."""
+
+    code = "request_timeout"
+
+
 class UndecodableError(BadRequestError):
     """A stored batch does not decode at the consumer."""
 
@@ -295,6 +307,18 @@ class SupersededError(StoreUnavailableError):
     """
 
     code = "superseded"
+
+
+class OverloadedError(UnavailableError):
+    """The requests of a broker hold as much memory as they may; nothing was done."""
+
+    code = "overloaded"
+
+
+class TooManyConnectionsError(UnavailableError):
+    """A token has as many open connections as it may; nothing was done."""
+
+    code = "too_many_connections"
 
 
 class BrokerClosingError(UnavailableError):

@@ -78,6 +78,22 @@ class BrokerMetrics:
         self._audit_groups = self._gauge(
             "partq_audit_groups", "Groups of the audit record that wait.", by_partition
         )
+        self._connections = self._gauge(
+            "partq_connections",
+            "Open connections, by whether they showed a token.",
+            (*scope, "caller"),
+        )
+        self._connections_cut = self._counter(
+            "partq_connections_cut",
+            "Connections that were cut or refused because of a bound.",
+            (*scope, "reason"),
+        )
+        self._request_bytes = self._gauge(
+            "partq_request_memory_bytes", "What bodies and answers of calls hold.", scope
+        )
+        self._overloaded = self._counter(
+            "partq_requests_overloaded", "Calls sent away because others held too much.", scope
+        )
         self._certificate_refused = self._gauge(
             "partq_certificate_refused",
             "1: the certificate's files hold what cannot be used; the one from before goes on.",
@@ -87,6 +103,20 @@ class BrokerMetrics:
     def render(self) -> bytes:
         """Return all metrics in Prometheus's text format."""
         return generate_latest(self.registry)
+
+    def connection_cut(self, reason: str) -> None:
+        """Count a connection that was cut or refused because of a bound."""
+        self._connections_cut.labels(*self._names, reason).inc()
+
+    def overloaded(self) -> None:
+        """Count a call that was sent away because others held too much memory."""
+        self._overloaded.labels(*self._names).inc()
+
+    def observe_server(self, *, known: int, unknown: int, request_bytes: int) -> None:
+        """Set how many connections are open, and what calls hold."""
+        self._connections.labels(*self._names, "token").set(known)
+        self._connections.labels(*self._names, "none").set(unknown)
+        self._request_bytes.labels(*self._names).set(request_bytes)
 
     def accepted(self, messages: int, size_bytes: int) -> None:
         """Count a batch on its way to the log."""

@@ -257,6 +257,32 @@ class BrokerSettings(QueueSettings):
     One batch that is larger is read when nothing else is.
     """
 
+    max_connections: Annotated[int, Whole(16, 100_000)] = 4096
+    """The most open connections, of all callers. Callers without a token get half of them at most:
+    beyond it the oldest of theirs is cut."""
+
+    max_connections_per_token: Annotated[int, Whole(1, 100_000)] = 2048
+    """The most open connections whose last call came with one token; calls beyond it get 429."""
+
+    max_connections_per_address: Annotated[int, Whole(1, 100_000)] = 256
+    """The most open connections of one address that have not shown a token yet; beyond it the
+    oldest is cut."""
+
+    headers_timeout_s: Annotated[float, Number(0.1, 600)] = 10.0
+    """How long the headers of a request may take, in seconds; then the connection is cut."""
+
+    body_timeout_s: Annotated[float, Number(0.1, 600)] = 30.0
+    """How long the body of a request may take, in seconds; then the call gets 408."""
+
+    answer_timeout_s: Annotated[float, Number(0.1, 600)] = 30.0
+    """How long a caller may take to read its answer, in seconds; then the connection is cut."""
+
+    idle_timeout_s: Annotated[float, Number(1, 3600)] = 75.0
+    """How long a connection stays open between two calls, in seconds."""
+
+    request_memory_bytes: Annotated[int, BUFFER] = 128 * MIB
+    """The bytes that bodies and answers of all calls may hold together; calls beyond it get 503."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorSettings(QueueSettings):

@@ -11,9 +11,10 @@ from typing import Any, Self
 import pytest
 from aiohttp import ClientSession, web
 
-from partq.broker.app import make_app
+from partq.broker.app import make_app, make_runner
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
+from partq.broker.keys import GUARD
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.embedded.provision import provision
@@ -82,7 +83,9 @@ class RunningBroker:
         self.broker = Broker(self.settings, self.store, url=self.url, clock=self.clock)
         clock = asyncio.get_running_loop().time
         tokens = Tokens(self.settings.tokens_file, clock=clock, reload_gap_s=TOKENS_GAP_S)
-        self.runner = web.AppRunner(make_app(self.broker, tokens, self.peers))
+        app = make_app(self.broker, tokens, self.peers)
+        self.runner = make_runner(app)
+        self.guard = app[GUARD]
         await self.runner.setup()
         await web.SockSite(self.runner, listening).start()
         self.broker.start()

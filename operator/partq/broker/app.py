@@ -14,8 +14,8 @@ from partq.broker.broker import Broker
 from partq.broker.calls import CallTable
 from partq.broker.entries import READS_AT_ONCE
 from partq.broker.frame_socket import SOCKETS, close_all
-from partq.broker.keys import BROKER, CALLS, DOCUMENT, PEERS, PULLS, READS, TLS, TOKENS
-from partq.broker.middlewares import errors_as_json
+from partq.broker.keys import BROKER, CALLS, DOCUMENT, GUARD, PEERS, PULLS, READS, TLS, TOKENS
+from partq.broker.middlewares import error_response, errors_as_json
 from partq.broker.openapi import describe
 from partq.broker.pull import Pulls
 from partq.broker.routes import (
@@ -39,13 +39,15 @@ from partq.broker.routes.revoking import watch_tokens
 from partq.broker.targets import Targets
 from partq.broker.tls import Tls
 from partq.errors import SettingsError, StoreUnavailableError
+from partq.server.guard import Guard
+from partq.server.limits import ServerLimits, open_connections
+from partq.server.memory import RequestMemory
+from partq.server.runner import GuardedRunner
 from partq.settings import BrokerSettings, QueueSettings
 from partq.store.connection import Store
 from partq.store.fail_point import FailPoint
 from partq.wire import bodies
-from partq.wire.batch import MAX_BATCH_BYTES
 
-MAX_BODY_BYTES = 2 * MAX_BATCH_BYTES
 OPEN_GAP_S = 0.5
 SHUTDOWN_TIMEOUT_S = 5.0
 _PARTS = (
@@ -74,7 +76,7 @@ def make_app(
     broker: Broker, tokens: Tokens, peers: ClientSession, tls: Tls | None = None
 ) -> web.Application:
     """Return the application that serves a broker."""
-    app = web.Application(middlewares=[errors_as_json], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[errors_as_json])
     app[BROKER] = broker
     app[TOKENS] = tokens
     app[PULLS] = Pulls(broker)
@@ -90,6 +92,36 @@ def make_app(
     app[DOCUMENT] = bodies.encode(describe(calls))
     app.add_routes(calls.routes())
     return app
+
+
+def make_runner(app: web.Application) -> GuardedRunner:
+    """Return what serves the application, within the bounds of the broker's settings."""
+    broker = app[BROKER]
+    settings, metrics = broker.settings, broker.metrics
+    wanted = settings.max_connections
+    limits = ServerLimits(
+        max_connections=open_connections(wanted),
+        max_connections_per_token=settings.max_connections_per_token,
+        max_connections_per_address=settings.max_connections_per_address,
+        headers_s=settings.headers_timeout_s,
+        body_s=settings.body_timeout_s,
+        answer_s=settings.answer_timeout_s,
+        idle_s=settings.idle_timeout_s,
+    )
+    if limits.max_connections < wanted:
+        _log.warning(
+            "PARTQ_MAX_CONNECTIONS: %d connections instead of %d, as the process may open no more "
+            "files (ulimit -n)",
+            limits.max_connections,
+            wanted,
+        )
+    guard = app[GUARD] = Guard(
+        refuse=error_response,
+        limits=limits,
+        memory=RequestMemory(settings.request_memory_bytes, metrics.overloaded),
+        on_cut=metrics.connection_cut,
+    )
+    return GuardedRunner(app, guard, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
 
 
 async def _join_queues(app: web.Application) -> None:
@@ -177,11 +209,7 @@ async def _serve(
         scheme = "http" if tls is None else "https"
         url = settings.advertised_url or f"{scheme}://{host}:{port}"
         broker = Broker(settings, store, url=url)
-        runner = web.AppRunner(
-            make_app(broker, tokens, peers, tls),
-            access_log=None,
-            shutdown_timeout=SHUTDOWN_TIMEOUT_S,
-        )
+        runner = make_runner(make_app(broker, tokens, peers, tls))
         await runner.setup()
         await web.SockSite(runner, server, ssl_context=tls.server if tls else None).start()
         broker.start()

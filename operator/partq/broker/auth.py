@@ -70,8 +70,11 @@ class Tokens:
         queue: str,
         roles: Collection[Role],
         group: str | None = None,
+        is_by_name: bool = False,
     ) -> Grant:
         """Return what the token grants, if that is enough.
+
+        `is_by_name`: a token of a consumer must name the group; one for every group is not enough.
 
         Raises:
             UnauthorizedError: no token, or one that nobody knows.
@@ -89,7 +92,8 @@ class Tokens:
         if not found:
             raise UnauthorizedError("unknown token: ask for one that this queue's broker takes")
         for grant in found:
-            is_for_group = group is None or grant.groups is None or group in grant.groups
+            is_for_all = grant.groups is None and not is_by_name
+            is_for_group = group is None or is_for_all or group in (grant.groups or ())
             if (
                 grant.queue == queue
                 and grant.role in roles
@@ -100,6 +104,7 @@ class Tokens:
             f"the token is for queue {found[0].queue}, role {found[0].role}; this call needs "
             f"queue {queue}, role {' or '.join(sorted(roles))}"
             + (f", group {group}" if group is not None else "")
+            + (" by name: a token for every group does not move cursors" if is_by_name else "")
         )
 
     def _reload(self) -> None:

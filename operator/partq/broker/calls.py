@@ -18,6 +18,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 OPEN: frozenset[Role] = frozenset()
 """No token is asked for."""
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""Of a call that says nothing else: it names partitions, offsets, members."""
 ANYONE = frozenset(FILE_ROLES)
 PRODUCERS = frozenset({Role.PRODUCE, Role.ADMIN})
 CONSUMERS = frozenset({Role.CONSUME, Role.ADMIN})
@@ -61,6 +63,10 @@ class Call:
     """The struct of the headers that the call reads; None: only the token's."""
     errors: tuple[type[PartqError], ...]
     """Beside those that every call of its kind can end with."""
+    max_body_bytes: int
+    """What a body may have; a larger one is refused before it is read."""
+    is_by_name: bool
+    """Whether a token must name the group: one for every group of the queue is not enough."""
 
     @property
     def is_socket(self) -> bool:
@@ -88,6 +94,8 @@ class Calls:
         query: Any = None,
         headers: Any = None,
         errors: tuple[type[PartqError], ...] = (),
+        max_body_bytes: int = MAX_BODY_BYTES,
+        is_by_name: bool = False,
     ) -> Callable[[Handler], Handler]:
         """Declare the call that a handler serves; the fields are those of `Call`."""
 
@@ -103,6 +111,8 @@ class Calls:
                     query,
                     headers,
                     errors,
+                    max_body_bytes,
+                    is_by_name,
                 )
             )
             return handler

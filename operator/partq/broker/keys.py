@@ -9,6 +9,7 @@ from partq.broker.broker import Broker
 from partq.broker.calls import CallTable
 from partq.broker.pull import Pulls
 from partq.broker.tls import Tls
+from partq.server.guard import Guard
 
 BROKER = web.AppKey("broker", Broker)
 CALLS = web.AppKey("calls", CallTable)
@@ -16,6 +17,8 @@ DOCUMENT = web.AppKey("document", bytes)
 """What `/openapi.json` answers."""
 TOKENS = web.AppKey("tokens", Tokens)
 PULLS = web.AppKey("pulls", Pulls)
+GUARD = web.AppKey("guard", Guard)
+"""The bounds of the server, and what is held of them."""
 READS = web.AppKey("reads", asyncio.Semaphore)
 """Bounds how many answers of stored batches are read side by side."""
 PEERS = web.AppKey("peers", ClientSession)

@@ -20,6 +20,8 @@ STATUS_BY_CODE: dict[str, int] = {
     "wrong_partition": 400,
     "key_conflict": 400,
     "undecodable": 400,
+    "request_timeout": 408,
+    "unsupported_encoding": 415,
     "unauthorized": 401,
     "forbidden": 403,
     "not_listed": 403,
@@ -45,11 +47,13 @@ STATUS_BY_CODE: dict[str, int] = {
     "batch_too_large": 413,
     "not_owner": 421,
     "quota_exceeded": 429,
+    "too_many_connections": 429,
     "store_full": 507,
     "unavailable": 503,
     "not_stored": 503,
     "store_unavailable": 503,
     "broker_closing": 503,
+    "overloaded": 503,
     "outcome_unknown": 504,
 }
 
@@ -94,8 +98,10 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return await handler(request)
     except PartqError as error:
         return error_response(error)
-    except web.HTTPRequestEntityTooLarge as error:
-        return error_response(errors.BatchTooLargeError(f"the body is too large: {error.text}"))
+    except (ConnectionError, web.RequestPayloadError) as error:
+        # Nobody reads the answer, and nobody else needs to know.
+        _log.debug("%s %s: its body was broken off: %s", request.method, request.path, error)
+        return error_response(errors.BadRequestError(f"the body was broken off: {error}"))
     except web.HTTPException as error:
         kind = errors.NotFoundError if error.status == 404 else errors.BadRequestError
         response = error_response(

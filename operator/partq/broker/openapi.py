@@ -14,12 +14,16 @@ from partq.errors import (
     BatchTooLargeError,
     ForbiddenError,
     InternalError,
+    OverloadedError,
     PartqError,
+    RequestTimeoutError,
     StoreUnavailableError,
+    TooManyConnectionsError,
     UnauthorizedError,
     UnavailableError,
     UnknownGroupError,
     UnknownQueueError,
+    UnsupportedEncodingError,
 )
 from partq.wire.answers import Refusal
 from partq.wire.schemas import fields, schemas
@@ -32,13 +36,19 @@ _PATH_PARAMETERS = {
     "pin": "Name of the pin.",
     "partition": "The partition, as `GENERATION.INDEX`.",
 }
-_ALWAYS: tuple[type[PartqError], ...] = (BadRequestError, InternalError)
+_ALWAYS: tuple[type[PartqError], ...] = (
+    BadRequestError,
+    InternalError,
+    UnsupportedEncodingError,
+)
 _WITH_TOKEN: tuple[type[PartqError], ...] = (
     UnauthorizedError,
     ForbiddenError,
     UnknownQueueError,
     UnavailableError,
     StoreUnavailableError,
+    OverloadedError,
+    TooManyConnectionsError,
 )
 _SEVERAL_STATUSES = {207: "Some were refused, each with its own error."}
 
@@ -181,7 +191,7 @@ def _codes(call: Call) -> dict[int, list[str]]:
     if "{group}" in call.path:
         errors.add(UnknownGroupError)
     if call.body is not None:
-        errors |= {BadJsonError, BatchTooLargeError}
+        errors |= {BadJsonError, BatchTooLargeError, RequestTimeoutError}
     codes: dict[int, list[str]] = {}
     for code in sorted({error.code for error in errors}):
         codes.setdefault(STATUS_BY_CODE[code], []).append(code)

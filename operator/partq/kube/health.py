@@ -5,11 +5,19 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from partq.errors import SettingsError
+from partq.errors import PartqError, SettingsError, UnsupportedEncodingError
 from partq.metrics import CONTENT_TYPE
+from partq.server.guard import Guard
+from partq.server.limits import ServerLimits
+from partq.server.runner import GuardedRunner
 
 STALE_S = 120.0
 """After how long without a turn a loop counts as stuck."""
+
+LIMITS = ServerLimits(
+    max_connections=256, max_connections_per_address=64, headers_s=5.0, body_s=5.0, answer_s=10.0
+)
+"""Probes and scrapes are few, and come without a token."""
 
 
 @dataclass(slots=True)
@@ -48,7 +56,8 @@ class HealthServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._show_metrics)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._app = app
+        self._runner: GuardedRunner | None = None
 
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the port.
@@ -56,19 +65,23 @@ class HealthServer:
         Raises:
             SettingsError: the address cannot be used.
         """
-        await self._runner.setup()
+        runner = self._runner = GuardedRunner(
+            self._app, Guard(refuse=_refused, limits=LIMITS), shutdown_timeout=1.0
+        )
+        await runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise SettingsError(
                 f"listen address {host}:{port}: {error.strerror}; choose another "
                 "PARTQ_LISTEN_HOST or PARTQ_LISTEN_PORT"
             ) from error
-        return int(self._runner.addresses[0][1])
+        return int(runner.addresses[0][1])
 
     async def close(self) -> None:
         """Stop listening."""
-        await self._runner.cleanup()
+        if self._runner is not None:
+            await self._runner.cleanup()
 
     async def _healthz(self, _: web.Request) -> web.Response:
         stuck = self._health.stuck()
@@ -82,3 +95,8 @@ class HealthServer:
 
     async def _show_metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _refused(error: PartqError) -> web.Response:
+    status = 415 if isinstance(error, UnsupportedEncodingError) else 400
+    return web.Response(text=error.message + "\n", status=status)

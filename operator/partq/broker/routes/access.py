@@ -1,4 +1,4 @@
-"""What every route does first: the queue, the token, the body."""
+"""What every route does first: the token, the queue, the group, the body."""
 
 import asyncio
 from typing import TypeVar
@@ -8,7 +8,13 @@ from aiohttp import web
 from partq.broker.auth import Grant
 from partq.broker.broker import Broker
 from partq.broker.keys import BROKER, CALLS, TOKENS
-from partq.errors import UnknownGroupError, UnknownQueueError
+from partq.errors import (
+    TooManyConnectionsError,
+    UnknownGroupError,
+    UnknownQueueError,
+)
+from partq.server import body
+from partq.server.connection import Connection
 
 T = TypeVar("T")
 
@@ -20,18 +26,28 @@ def enter(request: web.Request) -> tuple[Broker, Grant]:
 
     Raises:
         UnknownQueueError, UnauthorizedError, ForbiddenError.
+        TooManyConnectionsError: the token has as many as it may.
     """
     broker = request.app[BROKER]
     queue = request.match_info["queue"]
     group = request.match_info.get("group")
     served = broker.settings.queue
     namespace = request.query.get("namespace", broker.settings.namespace)
+    call = request.app[CALLS].of(request)
     grant = request.app[TOKENS].check(
         request.headers.get("Authorization"),
         queue=served,
-        roles=request.app[CALLS].of(request).roles,
+        roles=call.roles,
         group=group,
+        is_by_name=call.is_by_name,
     )
+    connection = request.protocol
+    if isinstance(connection, Connection) and not connection.identify(grant.token):
+        raise TooManyConnectionsError(
+            f"the token has as many connections as it may at {broker.id} "
+            "(PARTQ_MAX_CONNECTIONS_PER_TOKEN): close some, or share one",
+            retry_after_s=1.0,
+        )
     if queue != served or namespace != broker.settings.namespace:
         raise UnknownQueueError(
             f"queue {namespace}/{queue}: this broker serves "
@@ -56,6 +72,14 @@ async def group_of(request: web.Request, broker: Broker) -> str:
             "ConsumerGroup of this name"
         )
     return group
+
+
+async def read_body(request: web.Request) -> bytes:
+    """Return the body of a call, within the bound of its declaration.
+
+    Raises as `partq.server.body.read_body`.
+    """
+    return await body.read_body(request, request.app[CALLS].of(request).max_body_bytes)
 
 
 def peer(request: web.Request) -> str:

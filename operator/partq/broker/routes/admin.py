@@ -5,7 +5,7 @@ from aiohttp import web
 from partq.broker import admin
 from partq.broker.calls import ADMINS, Calls
 from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter, group_of
+from partq.broker.routes.access import enter, group_of, read_body
 from partq.wire.answers import (
     BrokerState,
     ClaimResults,
@@ -46,7 +46,7 @@ async def pause(request: web.Request) -> web.Response:
     """Pause partitions, or renew their pauses."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    body = decode(await request.read(), Pauses)
+    body = decode(await read_body(request), Pauses)
     return json_response(await admin.pause(broker, group, body))
 
 
@@ -61,7 +61,7 @@ async def drain(request: web.Request) -> web.Response:
     """Wait until one of the pauses is drained or over."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    body = decode(await request.read(), Drains)
+    body = decode(await read_body(request), Drains)
     return json_response(await admin.drain(broker, group, body))
 
 
@@ -76,7 +76,7 @@ async def commit(request: web.Request) -> web.Response:
     """Give partitions to their targets."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    body = decode(await request.read(), Commits)
+    body = decode(await read_body(request), Commits)
     return json_response(await admin.commit(broker, group, body))
 
 
@@ -91,7 +91,7 @@ async def cancel(request: web.Request) -> web.Response:
     """Let the sources of handoffs go on."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    body = decode(await request.read(), Cancels)
+    body = decode(await read_body(request), Cancels)
     return json_response(await admin.cancel(broker, group, body))
 
 
@@ -101,7 +101,7 @@ async def cancel(request: web.Request) -> web.Response:
 async def claim(request: web.Request) -> web.Response:
     """Own partitions that nobody owns."""
     broker, _ = enter(request)
-    body = decode(await request.read(), PartitionNames)
+    body = decode(await read_body(request), PartitionNames)
     return json_response(await admin.claim(broker, body))
 
 
@@ -111,5 +111,5 @@ async def claim(request: web.Request) -> web.Response:
 async def yield_(request: web.Request) -> web.Response:
     """Give partitions up."""
     broker, _ = enter(request)
-    body = decode(await request.read(), PartitionNames)
+    body = decode(await read_body(request), PartitionNames)
     return json_response(await admin.yield_(broker, body))

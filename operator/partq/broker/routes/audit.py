@@ -7,7 +7,7 @@ from aiohttp import web
 from partq.broker.broker import Broker
 from partq.broker.calls import ADMINS, Binary, Calls
 from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter
+from partq.broker.routes.access import enter, read_body
 from partq.broker.routes.owners import ask_owners, by_name, named
 from partq.core.model import PartitionId
 from partq.errors import (
@@ -93,7 +93,7 @@ async def _read(broker: Broker, partition: PartitionId, query: AuditQuery) -> by
 async def trim(request: web.Request) -> web.Response:
     """Free the groups below sequences, which an archive has; each partition by its owner."""
     broker, _ = enter(request)
-    body = decode(await request.read(), AuditCursors)
+    body = decode(await read_body(request), AuditCursors)
     named(broker, list(body.cursors))
     partitions = named(broker, body.partitions or list(body.cursors))
     if missing := sorted(set(map(str, partitions)) - body.cursors.keys()):

@@ -9,7 +9,7 @@ from aiohttp import web
 from partq.broker.browse import browse, read_page
 from partq.broker.calls import CONSUMERS, Calls
 from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter
+from partq.broker.routes.access import enter, read_body
 from partq.broker.routes.owners import ask_owners, by_name, named
 from partq.core.model import PartitionId
 from partq.errors import UnknownPartitionError
@@ -30,7 +30,7 @@ calls = Calls()
 async def browse_queue(request: web.Request) -> web.Response:
     """Show messages without consuming them, by the time of storing or each partition apart."""
     broker, _ = enter(request)
-    body = decode(await request.read(), BrowseBody)
+    body = decode(await read_body(request), BrowseBody)
     partitions = named(broker, body.partitions)
     named(broker, list(body.offsets))
 

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from partq.broker.calls import PEERS, Calls
 from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter, settle
+from partq.broker.routes.access import enter, read_body, settle
 from partq.core.dead_letters import PRODUCER_PREFIX
 from partq.core.model import PartitionId
 from partq.errors import (
@@ -27,7 +27,7 @@ from partq.errors import (
 )
 from partq.store.log import AppendResult
 from partq.wire.answers import DeadLetterAnswer
-from partq.wire.batch import read_header
+from partq.wire.batch import MAX_BATCH_BYTES, read_header
 from partq.wire.bodies import DeadLetterBody, decode
 
 ANSWER_TIMEOUT_S = 5.0
@@ -42,6 +42,7 @@ calls = Calls()
     "/v1/queues/{queue}/dead-letters",
     roles=PEERS,
     body=DeadLetterBody,
+    max_body_bytes=2 * MAX_BATCH_BYTES,
     answers={200: DeadLetterAnswer, 201: DeadLetterAnswer},
     errors=(
         BadBatchError,
@@ -62,7 +63,7 @@ async def accept(request: web.Request) -> web.Response:
     the last one is a repeat.
     """
     broker, _ = enter(request)
-    body = decode(await request.read(), DeadLetterBody)
+    body = decode(await read_body(request), DeadLetterBody)
     partition, data = _checked(body)
     answered: asyncio.Future[AppendResult | PartqError] = asyncio.get_running_loop().create_future()
     broker.publish(

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from partq.broker.calls import ADMINS, ANYONE, OPEN, PRODUCERS, Calls, PlainText
 from partq.broker.gauges import render_metrics
-from partq.broker.keys import BROKER, DOCUMENT, PEERS, TLS
+from partq.broker.keys import BROKER, DOCUMENT, GUARD, PEERS, TLS
 from partq.broker.middlewares import json_response
 from partq.broker.outlines import read_outlines
 from partq.broker.picture import read_picture
@@ -65,6 +65,12 @@ async def metrics(request: web.Request) -> web.Response:
     broker, tls = request.app[BROKER], request.app.get(TLS)
     if tls is not None:
         broker.metrics.observe_certificate(is_refused=tls.is_refused)
+    guard = request.app[GUARD]
+    broker.metrics.observe_server(
+        known=guard.census.known_count,
+        unknown=guard.census.unknown_count,
+        request_bytes=guard.memory.used_bytes,
+    )
     body = render_metrics(broker)
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 

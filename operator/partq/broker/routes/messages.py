@@ -28,6 +28,7 @@ from partq.errors import (
     ResendFromError,
     UnknownProducerError,
 )
+from partq.server.body import read_body
 from partq.wire import batch
 from partq.wire.answers import Placed, PublishResults
 from partq.wire.bodies import MAX_TIME_MS, PublishBody, PublishHeaders, decode, read_texts
@@ -35,6 +36,9 @@ from partq.wire.bodies import MAX_TIME_MS, PublishBody, PublishHeaders, decode, 
 MAX_BODY_MESSAGES = 10_000
 MAX_NUMBERED_MESSAGES = 1_000
 """Each key of them is an entry of the log for itself."""
+MAX_BODY_BYTES = 2 * batch.MAX_BATCH_BYTES
+MAX_ENVELOPE_BYTES = 64 * 1024
+"""What the JSON of a message has beside its key, value and headers."""
 SEQUENCE = "Partq-Sequence"
 
 calls = Calls()
@@ -104,6 +108,7 @@ class Numbers:
     roles=PRODUCERS,
     body=PublishBody | list[PublishBody],
     headers=PublishHeaders,
+    max_body_bytes=MAX_BODY_BYTES,
     answers={200: Placed, 201: (Placed, PublishResults), 207: PublishResults},
     errors=(
         KeyConflictError,
@@ -120,8 +125,12 @@ class Numbers:
 async def publish(request: web.Request) -> web.Response:
     """Store one message or an array; answer once they are stored."""
     broker, _ = enter(request)
-    body = await request.read()
-    is_array = body.lstrip()[:1] == b"["
+
+    def bound(start: bytes) -> int:
+        return MAX_BODY_BYTES if start[:1] == b"[" else _max_single(broker)
+
+    body = await read_body(request, MAX_BODY_BYTES, narrow=bound, too_large=MessageTooLargeError)
+    is_array = body[:64].lstrip()[:1] == b"["
     messages = decode(body, list[PublishBody]) if is_array else [decode(body, PublishBody)]
     if not 1 <= len(messages) <= MAX_BODY_MESSAGES:
         raise BatchTooLargeError(
@@ -208,6 +217,11 @@ def _check_size(message: batch.Message, at: int, broker: Broker) -> None:
             f"message {at}: {size} bytes; queue {broker.settings.queue} takes at most "
             f"{broker.config.max_message_bytes}"
         )
+
+
+def _max_single(broker: Broker) -> int:
+    """Return how long the JSON of one message may be: each of its bytes may take six there."""
+    return 6 * broker.config.max_message_bytes + MAX_ENVELOPE_BYTES
 
 
 def _place(place: Place) -> Placed:

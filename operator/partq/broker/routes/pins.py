@@ -6,7 +6,7 @@ from aiohttp import web
 
 from partq.broker.calls import CONSUMERS, Calls
 from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter
+from partq.broker.routes.access import enter, read_body
 from partq.broker.routes.owners import ask_owners, by_name, named
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, QuotaExceededError, UnknownPartitionError
@@ -31,7 +31,7 @@ async def set_pin(request: web.Request) -> web.Response:
     """Keep what is stored from offsets on for ten minutes from now; a repeat renews it."""
     broker, _ = enter(request)
     name = _name(request)
-    body = decode(await request.read(), PinBody)
+    body = decode(await read_body(request), PinBody)
     named(broker, list(body.offsets))
     partitions = named(broker, body.partitions or list(body.offsets))
 
@@ -59,7 +59,7 @@ async def remove_pin(request: web.Request) -> web.Response:
     broker, _ = enter(request)
     name = _name(request)
     # A broker that asks the owners names their partitions; a client names none.
-    text = await request.read()
+    text = await read_body(request)
     body = decode(text, PinBody) if text else PinBody()
 
     async def work(partition: PartitionId) -> dict[str, Any]:

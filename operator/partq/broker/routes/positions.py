@@ -8,7 +8,7 @@ from aiohttp import web
 from partq.broker.calls import CONSUMERS, Calls
 from partq.broker.middlewares import json_response
 from partq.broker.positions import advance, check, find_position
-from partq.broker.routes.access import enter, group_of
+from partq.broker.routes.access import enter, group_of, read_body
 from partq.broker.routes.owners import ask_owners, by_name, named
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, UnknownPartitionError
@@ -29,7 +29,7 @@ calls = Calls()
 async def find(request: web.Request) -> web.Response:
     """Show positions, and what each log holds; each partition is answered by its owner."""
     broker, _ = enter(request)
-    body = decode(await request.read(), PositionsBody)
+    body = decode(await read_body(request), PositionsBody)
     check(body)
     named(broker, list(body.offsets or ()))
     partitions = named(broker, body.partitions or list(body.offsets or ()))
@@ -49,7 +49,7 @@ async def advance_group(request: web.Request) -> web.Response:
     """Move a group's cursors forward to positions; each partition is judged on its own."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    body = decode(await request.read(), CursorsBody)
+    body = decode(await read_body(request), CursorsBody)
     if not body.positions:
         raise BadRequestError("cursors: no position; give one for each partition that is meant")
     named(broker, list(body.positions))

@@ -13,7 +13,7 @@ from partq.broker.flow import Flow
 from partq.broker.keys import PULLS
 from partq.broker.middlewares import json_response
 from partq.broker.pull import ack_outcome
-from partq.broker.routes.access import enter, group_of, peer, settle
+from partq.broker.routes.access import enter, group_of, peer, read_body, settle
 from partq.core.model import MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
@@ -57,7 +57,7 @@ async def pull(request: web.Request) -> web.Response:
     """Bind the member, if it is not, and deliver to it."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    body = decode(await request.read(), PullBody)
+    body = decode(await read_body(request), PullBody)
     answer = await request.app[PULLS].pull(
         group=group,
         member=body.member,
@@ -82,7 +82,7 @@ async def ack(request: web.Request) -> web.Response:
     """Count acks; answer once they are stored."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    body = decode(await request.read(), AckBody)
+    body = decode(await read_body(request), AckBody)
     _check_size("acks", [len(item.offsets) for item in body.acks])
     flow = request.app[PULLS].find(group, body.member, body.flow)
     outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
@@ -105,7 +105,7 @@ async def nack(request: web.Request) -> web.Response:
     """Take messages back that could not be processed; answer once their counts are stored."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    body = decode(await request.read(), NackBody)
+    body = decode(await read_body(request), NackBody)
     _check_size("nacks", [len(item.offsets) for item in body.nacks])
     flow = request.app[PULLS].find(group, body.member, body.flow)
     outcomes = await asyncio.gather(*(_nack_one(broker, flow, item) for item in body.nacks))

@@ -7,7 +7,7 @@ from aiohttp import web
 from partq.broker.calls import ADMINS, Calls
 from partq.broker.middlewares import json_response
 from partq.broker.replay import drop, replay
-from partq.broker.routes.access import enter
+from partq.broker.routes.access import enter, read_body
 from partq.broker.routes.owners import ask_owners, by_name, named
 from partq.errors import UnknownPartitionError
 from partq.wire.bodies import decode
@@ -28,7 +28,7 @@ PREFIX = "/v1/queues/{queue}/dead-letters"
 async def replay_letters(request: web.Request) -> web.Response:
     """Send dead letters back to where they came from; each partition is judged on its own."""
     broker, _ = enter(request)
-    body = decode(await request.read(), ReplayBody)
+    body = decode(await read_body(request), ReplayBody)
     partitions = named(broker, body.partitions)
     named(broker, list(body.offsets))
     work = partial(replay, broker, body=body)
@@ -46,7 +46,7 @@ async def replay_letters(request: web.Request) -> web.Response:
 async def drop_letters(request: web.Request) -> web.Response:
     """Drop dead letters, or show which would be; each partition is judged on its own."""
     broker, _ = enter(request)
-    body = decode(await request.read(), DropBody)
+    body = decode(await read_body(request), DropBody)
     partitions = named(broker, body.partitions)
     work = partial(drop, broker, body=body)
     return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))

@@ -7,7 +7,7 @@ from aiohttp import web
 from partq.broker.calls import ADMINS, Calls
 from partq.broker.middlewares import json_response
 from partq.broker.reset import check, reset
-from partq.broker.routes.access import enter, group_of
+from partq.broker.routes.access import enter, group_of, read_body
 from partq.broker.routes.owners import ask_owners, by_name, named
 from partq.errors import UnknownPartitionError
 from partq.wire.answers import ResetResults
@@ -28,7 +28,7 @@ async def reset_group(request: web.Request) -> web.Response:
     """Move a group's cursors, or show what would change; each partition is judged on its own."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    body = decode(await request.read(), ResetBody)
+    body = decode(await read_body(request), ResetBody)
     partitions = named(broker, body.partitions)
     check(body, len(partitions))
     work = partial(reset, broker, group=group, body=body)

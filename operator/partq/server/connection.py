@@ -1,0 +1,116 @@
+"""One connection of a server: how long its caller may take, and what is logged of it."""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from partq.errors import BadRequestError, PartqError, RequestTimeoutError
+from partq.server.guard import Guard
+
+_OF_CALLERS = (HttpProcessingError, ConnectionError, web.RequestPayloadError, PartqError)
+"""What a caller does to itself: nobody else needs a line of it."""
+
+
+class Connection(web.RequestHandler):
+    """aiohttp's connection, with an end to everything that a caller can draw out.
+
+    aiohttp itself ends one that is idle. The time for the headers begins with their first byte.
+    """
+
+    __slots__ = ("_due", "_guard", "_is_idle")
+
+    def __init__(self, manager: web.Server, *, guard: Guard, **kwargs: Any) -> None:
+        super().__init__(manager, **kwargs)
+        self._guard = guard
+        self._due: asyncio.TimerHandle | None = None
+        self._is_idle = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection, or drop it where there are too many."""
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        if self._guard.census.enter(self, address):
+            self._begin_headers()
+        else:
+            self.cut()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget the connection."""
+        self._guard.census.leave(self)
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; the first ones of a request begin its time."""
+        super().data_received(data)
+        if self._is_idle and self._due is None and data:
+            self._begin_headers()
+
+    def begin(self) -> None:
+        """Note that the headers of a request are complete."""
+        self._is_idle = False
+        self._stop_clock()
+
+    def end(self) -> None:
+        """Note that a request is answered."""
+        self._is_idle = True
+
+    def cut(self) -> None:
+        """Drop the connection at once; a repeat does nothing."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def identify(self, token: str) -> bool:
+        """Note whose connection it is; return whether the token may have one more."""
+        return self._guard.census.identify(self, token)
+
+    def end_body(self, content: Any) -> None:
+        """Have whoever reads the body see that it does not come in time."""
+        self._guard.on_cut("body")
+        limit_s = self._guard.limits.body_s
+        content.set_exception(
+            RequestTimeoutError(f"the body did not come within {limit_s:g} s; send it faster")
+        )
+
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        """Log an error; what a caller brought upon itself as one line for those who debug."""
+        error = kwargs.get("exc_info")
+        if isinstance(error, _OF_CALLERS):
+            self.logger.debug("a caller's fault: %s: %s", type(error).__name__, error)
+        else:
+            super().log_exception(*args, **kwargs)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP in the shape of every other error."""
+        response = super().handle_error(request, status, exc, message)
+        if status != BAD_REQUEST:
+            return response
+        refusal = self._guard.refuse(BadRequestError(f"no HTTP request: {message or exc}"))
+        refusal.force_close()
+        return refusal
+
+    def _begin_headers(self) -> None:
+        self._due = self._guard.loop.call_later(self._guard.limits.headers_s, self._end_headers)
+
+    def _end_headers(self) -> None:
+        self._due = None
+        if self._is_idle:
+            self._guard.on_cut("headers")
+            self.cut()
+
+    def _stop_clock(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+
+BAD_REQUEST = 400

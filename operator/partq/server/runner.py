@@ -1,0 +1,122 @@
+"""Runs an application of aiohttp behind a guard."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, cast
+
+from aiohttp import web
+from aiohttp.http import StreamWriter
+from multidict import CIMultiDict
+
+from partq.errors import UnsupportedEncodingError
+from partq.server.body import HOLD
+from partq.server.connection import Connection
+from partq.server.guard import Guard
+from partq.server.memory import Hold
+
+LINGERING_S = 2.0
+"""How long the rest of a body that nobody wants is read, so that its sender sees the answer."""
+
+Handler = Callable[[Any], Awaitable[web.StreamResponse]]
+
+
+class GuardedRunner(web.AppRunner):
+    """Serves an application; nothing that a caller sends is inflated."""
+
+    __slots__ = ("_guard",)
+
+    def __init__(
+        self, app: web.Application, guard: Guard, *, shutdown_timeout: float = 60.0
+    ) -> None:
+        super().__init__(app, access_log=None, shutdown_timeout=shutdown_timeout)
+        self._guard = guard
+
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        return _Server(made.request_handler, made.request_factory, self._guard)
+
+
+class _Server(web.Server):
+    def __init__(self, handler: Handler, factory: Callable[..., Any], guard: Guard) -> None:
+        super().__init__(self._serve, request_factory=self._make)
+        self._handler = handler
+        self._factory = factory
+        self._guard = guard
+
+    def __call__(self) -> web.RequestHandler:
+        return Connection(
+            self,
+            guard=self._guard,
+            loop=self._guard.loop,
+            access_log=None,
+            keepalive_timeout=self._guard.limits.idle_s,
+            lingering_time=LINGERING_S,
+            auto_decompress=False,
+        )
+
+    def _make(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> Any:
+        """Make a request whose answer does not say what serves it."""
+        return self._factory(message, payload, protocol, _Writer(protocol, self._guard.loop), task)
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast(Connection, request.protocol)  # of the factory above
+        connection.begin()
+        with Hold(self._guard.memory) as hold:
+            request[HOLD] = hold
+            try:
+                return await self._answer(request, connection, hold)
+            finally:
+                connection.end()
+
+    async def _answer(
+        self, request: web.BaseRequest, connection: Connection, hold: Hold
+    ) -> web.StreamResponse:
+        timer: asyncio.TimerHandle | None = None
+        content = request.content
+        if not content.is_eof():
+            delay_s = self._guard.limits.body_s
+            timer = self._guard.loop.call_later(delay_s, connection.end_body, content)
+            content.on_eof(timer.cancel)
+        try:
+            encodings = request.headers.getall("Content-Encoding", ())
+            if any(each.strip().lower() not in {"", "identity"} for each in encodings):
+                response: web.StreamResponse = self._guard.refuse(
+                    UnsupportedEncodingError(
+                        f"Content-Encoding {', '.join(encodings)[:80]!r}: bodies are taken as they "
+                        "are, without an encoding; send it without the header"
+                    )
+                )
+            else:
+                response = await self._handler(request)
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if not response.prepared:
+            await self._send(request, response, connection, hold)
+        return response
+
+    async def _send(
+        self,
+        request: web.BaseRequest,
+        response: web.StreamResponse,
+        connection: Connection,
+        hold: Hold,
+    ) -> None:
+        """Send an answer; a caller that does not read it is cut off."""
+        if isinstance(response, web.Response) and isinstance(response.body, bytes):
+            hold.force(len(response.body))
+        with suppress(ConnectionError):  # aiohttp sees that as well
+            try:
+                async with asyncio.timeout(self._guard.limits.answer_s):
+                    await response.prepare(request)
+                    await response.write_eof()
+            except TimeoutError:
+                self._guard.on_cut("answer")
+                connection.cut()
+
+
+class _Writer(StreamWriter):
+    async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
+        headers.popall("Server", None)
+        await super().write_headers(status_line, headers)
