@@ -2,7 +2,7 @@
 
     DIR/lock                        held by the runtime that runs on this directory
     DIR/dev.json                    while it runs: URLs and tokens, for the other commands
-    DIR/redis/                      Redis's data and its configuration
+    DIR/redis/                      Redis's data, its configuration, and which server wrote it
     DIR/queues/NAMESPACE.QUEUE/     uid, tokens.json (for the brokers), admin.token
     DIR/logs/                       one log per process
 
@@ -22,6 +22,7 @@ from typing import IO, Any, Self
 from partq.errors import SettingsError
 
 MAX_STATE_BYTES = 1024 * 1024
+_IDENTITY = "identity.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class QueueIdentity:
     """What brokers read."""
     admin_token_file: Path
     """What the coordinator reads."""
+    is_made: bool = False
+    """Whether Redis has held the queue: it has been served from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,25 +126,32 @@ class DataDir:
         directory = self.path / "queues" / f"{namespace}.{queue}"
         directory.mkdir(mode=0o700, exist_ok=True)
         tokens_file, admin_file = directory / "tokens.json", directory / "admin.token"
-        kept_file = directory / "identity.json"
+        kept_file = directory / _IDENTITY
         if kept_file.exists():
             kept = _read_json(kept_file)
             try:
                 uid, tokens = str(kept["uid"]), _tokens(kept["tokens"])
+                is_made = bool(kept.get("is_made", False))
             except (KeyError, TypeError) as error:
                 raise SettingsError(
                     f"{kept_file}: got no {error}, expected uid and tokens; "
                     "restore the file, or remove the data directory with all its messages"
                 ) from error
         else:
-            uid, tokens = uuid.uuid4().hex[:8], Tokens.draw()
+            uid, tokens, is_made = uuid.uuid4().hex[:8], Tokens.draw(), False
             write_private(kept_file, json.dumps({"uid": uid, "tokens": _roles(tokens)}))
         grants = [
             {"token": token, "queue": queue, "role": role} for role, token in _roles(tokens).items()
         ]
         write_private(tokens_file, json.dumps(grants, indent=2))
         write_private(admin_file, tokens.admin + "\n")
-        return QueueIdentity(uid, tokens, tokens_file, admin_file)
+        return QueueIdentity(uid, tokens, tokens_file, admin_file, is_made=is_made)
+
+    def made(self, identity: QueueIdentity) -> None:
+        """Note that Redis holds a queue: from now on one without it is another Redis."""
+        if not identity.is_made:
+            kept = {"uid": identity.uid, "tokens": _roles(identity.tokens), "is_made": True}
+            write_private(identity.tokens_file.parent / _IDENTITY, json.dumps(kept))
 
     def redis_password(self) -> str:
         """Return the password of the embedded Redis, drawn at the first start.

@@ -3,6 +3,7 @@
 import logging
 
 from partq.coordinator.provision import provision as make_records
+from partq.errors import UnknownQueueError
 from partq.resources import PartitionedQueue, Resources, effective_group, effective_queue
 from partq.store.connection import Store
 from partq.store.keys import Keys
@@ -10,6 +11,18 @@ from partq.store.layouts import Layouts
 from partq.store.partitions import Partitions
 
 log = logging.getLogger("partq.embedded")
+
+
+async def holds(store: Store, queue: PartitionedQueue, *, uid: str) -> bool:
+    """Say whether the store has a queue's records, and they are of this life of its name."""
+    layouts = Layouts(store, Keys(store.prefix, *queue.key, uid))
+    if await layouts.current_uid() != uid:
+        return False
+    try:
+        await layouts.read()
+    except UnknownQueueError:
+        return False
+    return True
 
 
 async def provision(

