@@ -189,22 +189,34 @@ def test_steps_are_about_two_seconds_long(rate, rows):
     assert step_rows(rate) == rows
 
 
-def test_a_rate_is_kept_over_the_steps(spark, archive, target, monkeypatch):
-    """What is waited for follows from what was sent; nothing of it is measured here."""
+def test_a_rate_is_kept_in_each_step(spark, archive, target, monkeypatch):
+    """A step that took long is not caught up, the first one with Spark's start included."""
+    now = 0.0
     waits = []
 
     class Waiting(Watch):
         def wait(self, length_s):
+            nonlocal now
+            now += length_s
             waits.append(length_s)
             return False
 
-    monkeypatch.setattr(replaying, "MIN_STEP_ROWS", 20)
+    lengths = iter([100.0, 12.0, 1.0, 500.0, 0.0])
+    write = replaying._write
+
+    def write_slowly(*given):
+        nonlocal now
+        write(*given)
+        now += next(lengths)
+
+    monkeypatch.setattr(replaying, "MIN_STEP_ROWS", 8)
+    monkeypatch.setattr(replaying, "_write", write_slowly)
     done = send(
         Job(spark, Waiting()), archive, target, "slowly", ReplayFilter(partitions=("1.0",)),
-        rate=1.0, clock=lambda: 0.0,
+        rate=0.5, clock=lambda: now,
     )  # fmt: skip
-    assert done.steps == 2
-    assert [each for each in waits if each] == [20.0]
+    assert (done.steps, done.is_complete) == (5, True)
+    assert [each for each in waits if each] == [16.0, 4.0, 15.0]
 
 
 def test_a_plan_is_stored_as_it_is():

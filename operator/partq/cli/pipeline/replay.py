@@ -36,7 +36,7 @@ replay's. The queue may be another one, and have another number of partitions.
 @click.option(
     "--rate",
     type=click.FloatRange(1, 10_000_000),
-    help="Messages per second at most, over some seconds. Default: as fast as it goes.",
+    help="Messages per second at most, over steps of two seconds. Default: as fast as it goes.",
 )
 @click.option(
     "--id", "replay_id", help="Name of the replay. Default: made of what is sent and where to."

@@ -179,7 +179,7 @@ def replay(
         wanted: which messages.
         replay_id: 1 to 40 letters, digits, `-` and `_`; None: made of what is sent and where to, so
             that the same call goes on where it was.
-        rate: messages per second, at most, over some seconds; None: as fast as it goes.
+        rate: messages per second, at most, over a step; None: as fast as it goes.
         clock: seconds that never go back.
 
     Raises:
@@ -221,7 +221,6 @@ def _send(
     folder = f"{REPLAYS}/{name}"
     ended = set(archive.files.names(folder))
     total = sum(stop - first for first, stop in agreed.extents.values())
-    begun_at = clock()
     passed = 0
     for number, spans in enumerate(agreed.steps()):
         size = sum(span.size for span in spans.values())
@@ -240,6 +239,7 @@ def _send(
             and each.stop > span.start.offset
         ]
         rows = _rows(job, archive, files, agreed.wanted).where(_within(spans))
+        begun_at = clock()
         try:
             with spark_failures():
                 _write(rows, len(spans), target, f"{name}/{number}")
@@ -249,11 +249,15 @@ def _send(
                 raise
             return _stopped(done)
         archive.files.create(f"{folder}/{mark}", b"{}")
+        if not done.steps:
+            # Spark's start took most of it, and the messages went at its end.
+            begun_at = clock()
         done.sent += size
         done.steps += 1
         job.watch.show(Progress(passed, total, f"replay {name}"))
         if rate is not None and passed < total:
-            job.watch.wait(max(0.0, begun_at + done.sent / rate - clock()))
+            # By the step: time that one has taken too long is not caught up by the next ones.
+            job.watch.wait(max(0.0, begun_at + size / rate - clock()))
     return done
 
 
