@@ -118,6 +118,21 @@ def settings(folder, values, release="partq"):
     return OperatorSettings.from_env({**env, **pod})
 
 
+@pytest.mark.parametrize(
+    ("redis", "expected"),
+    [
+        ({}, "persistent"),
+        ({"builtIn": {"persistence": {"enabled": False}}}, "ephemeral"),
+        (
+            {"url": "redis://one:6379/0", "builtIn": {"persistence": {"enabled": False}}},
+            "persistent",
+        ),
+    ],
+)
+def test_the_operator_knows_whether_its_redis_has_a_volume(tmp_path, redis, expected):
+    assert settings(tmp_path, {"redis": redis}).redis_storage == expected
+
+
 def test_two_releases_of_a_namespace_have_a_lease_each(tmp_path):
     one, other = (settings(tmp_path, {}, release) for release in ("partq", "second"))
     assert (one.lease_name, one.key_prefix) == ("partq-operator", "partq")

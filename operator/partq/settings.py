@@ -307,6 +307,9 @@ class OperatorSettings(LoggingSettings):
     redis_url: Annotated[str | None, RedisUrl()] = field(default=None, repr=False)
     """Where queues are stored that name no Redis of their own. None: each must name one."""
 
+    redis_storage: Annotated[str, Choice(("persistent", "ephemeral"))] = "persistent"
+    """What that Redis keeps its files on; `ephemeral`: they are lost with its pod."""
+
     key_prefix: Annotated[str, Text(r"[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and '-'")] = "partq"
     """What the names of all Redis keys begin with."""
 

@@ -66,10 +66,22 @@ def test_conditions(before, after, reasons):
         pytest.param(
             CALM, replace(CALM, members={A: Standing.LEAVING}), [], id="leaving is still there"
         ),
-        pytest.param(CALM, WAITING, ["MemberLeft", "RebalanceScheduled"], id="lost"),
-        pytest.param(WAITING, CALM, ["MemberJoined", "RebalanceCancelled"], id="back in time"),
+        pytest.param(CALM, WAITING, ["RebalanceScheduled"], id="lost"),
+        pytest.param(WAITING, CALM, ["RebalanceCancelled"], id="back in time"),
         pytest.param(
-            WAITING, replace(CALM, members={}, moving_count=3), ["RebalanceStarted"], id="too late"
+            WAITING,
+            replace(CALM, members={A: Standing.GONE}, moving_count=3),
+            ["MemberLeft", "RebalanceStarted"],
+            id="too late",
+        ),
+        pytest.param(
+            CALM, replace(CALM, members={}, is_complete=False), [], id="a broker did not answer"
+        ),
+        pytest.param(
+            CALM,
+            replace(CALM, members={A: Standing.BOUND, B: Standing.WAITING}),
+            [],
+            id="listed, and not connected yet",
         ),
         pytest.param(
             replace(CALM, moving_count=3),
@@ -86,7 +98,7 @@ def test_conditions(before, after, reasons):
         pytest.param(
             WAITING,
             replace(CALM, members={}, rebalances=(DONE,)),
-            ["RebalanceStarted", "RebalanceCompleted"],
+            ["MemberLeft", "RebalanceStarted", "RebalanceCompleted"],
             id="late, and all of it between two looks",
         ),
         pytest.param(
@@ -98,7 +110,9 @@ def test_conditions(before, after, reasons):
     ],
 )
 def test_group(before, after, reasons):
-    assert [note.reason for note in news.of_group(before, after, str)] == reasons
+    last = news.with_members(None, before) if before is not None else None
+    view = news.with_members(last, after)
+    assert [note.reason for note in news.of_group(last, view, str)] == reasons
 
 
 def test_a_note_names_a_bounded_number_of_members():

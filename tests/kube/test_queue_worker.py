@@ -178,7 +178,9 @@ async def test_a_spec_that_nobody_looked_at_is_not_called_observed(stage):
     await worker.look()
     status = await stage.status(worker)
     assert status["observedGeneration"] == 4
-    assert condition(status, "Ready") == ("False", "InvalidSpec")
+    assert condition(status, "SpecValid") == ("False", "InvalidSpec")
+    assert condition(status, "Stalled") == ("True", "InvalidSpec")
+    assert condition(status, "Ready")[0] == "Unknown", "as it was: what was valid before goes on"
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

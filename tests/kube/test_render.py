@@ -11,8 +11,9 @@ from partq.core.model import Epoch, PartitionId
 from partq.core.records import Assigned, Rebalance
 from partq.kube import render
 from partq.kube.conditions import Finding, bad
+from partq.kube.group_conditions import ranges
 from partq.kube.names import ConditionType, Reason
-from partq.kube.render import Durability, ranges
+from partq.kube.render import Durability
 from partq.resources.status import ConsumerGroupStatus, PartitionedQueueStatus
 from tests.kube.facts import (
     NOW,
@@ -38,6 +39,14 @@ def summary(findings):
 
 
 CALM = (False, "AsSpecified")
+REFUSED = {
+    ConditionType.SPEC_VALID: bad(ConditionType.SPEC_VALID, Reason.PARTITIONS_IMMUTABLE, "fixed")
+}
+AWAY = {
+    ConditionType.STORE_REACHABLE: bad(
+        ConditionType.STORE_REACHABLE, Reason.STORE_UNREACHABLE, "no answer"
+    )
+}
 
 
 @pytest.mark.parametrize(
@@ -80,26 +89,49 @@ CALM = (False, "AsSpecified")
             id="all is served by fewer brokers than specified",
         ),
         pytest.param(
-            queue_facts(
-                troubles={
-                    ConditionType.SPEC_VALID: bad(
-                        ConditionType.SPEC_VALID, Reason.PARTITIONS_IMMUTABLE, "fixed"
-                    )
-                }
-            ),
+            queue_facts(troubles=REFUSED),
+            (True, "PartitionsImmutable"),
+            (False, "PartitionsImmutable"),
+            (True, "PartitionsImmutable"),
+            id="an edit is refused, and the queue goes on",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED, is_applied=False),
+            (True, "PartitionsImmutable"),
+            (False, "PartitionsImmutable"),
+            (True, "PartitionsImmutable"),
+            id="so it is to an operator that has just begun",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED, view=queue_view(3)),
+            (False, "PartitionsUnserved"),
+            (False, "PartitionsUnserved"),
+            (True, "PartitionsImmutable"),
+            id="an edit is refused, and there is other trouble",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED, is_provisioned=False, is_applied=False, view=None),
             (False, "PartitionsImmutable"),
             (False, "PartitionsImmutable"),
             (True, "PartitionsImmutable"),
-            id="refused for good",
+            id="refused from the start",
         ),
         pytest.param(
-            queue_facts(
-                troubles={
-                    ConditionType.STORE_REACHABLE: bad(
-                        ConditionType.STORE_REACHABLE, Reason.STORE_UNREACHABLE, "no answer"
-                    )
-                }
-            ),
+            queue_facts(view=queue_view(0, {}), ready_pods=0, is_starting=True, is_short=False),
+            (None, "BrokersStarting"),
+            (True, "BrokersStarting"),
+            CALM,
+            id="no broker yet",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(3), is_starting=True),
+            (None, "BrokersStarting"),
+            (True, "BrokersStarting"),
+            CALM,
+            id="not all is claimed yet",
+        ),
+        pytest.param(
+            queue_facts(troubles=AWAY),
             (False, "StoreUnreachable"),
             (True, "StoreUnreachable"),
             CALM,
@@ -129,6 +161,30 @@ def test_durability(durability, status, reason):
     assert found.is_true is status
     assert str(found.reason).startswith(reason)
     assert findings[ConditionType.READY].is_true is True, "it is told, and stops nothing"
+
+
+def of_type(facts, type_):
+    """Return status and reason of one condition of a queue."""
+    (found,) = [each for each in render.queue_findings(facts) if each.type is type_]
+    return found.is_true, str(found.reason)
+
+
+def test_nobody_sees_how_a_redis_keeps_things_that_does_not_answer():
+    assert of_type(queue_facts(troubles=AWAY), ConditionType.STORE_DURABLE) == (None, "Pending")
+
+
+def test_what_lives_as_long_as_its_pod_is_not_durable():
+    facts = queue_facts(is_store_ephemeral=True)
+    assert of_type(facts, ConditionType.STORE_DURABLE) == (False, "NotPersistent")
+    assert of_type(facts, ConditionType.READY)[0] is True
+
+
+def test_brokers_that_are_away_for_a_moment_are_no_trouble():
+    for is_short, expected in ((False, None), (True, False)):
+        facts = queue_facts(ready_pods=1, is_short=is_short)
+        status, reason = of_type(facts, ConditionType.BROKERS_READY)
+        assert (status, reason) == (expected, "BrokersMissing" if is_short else "BrokersStarting")
+        assert of_type(facts, ConditionType.READY) == (True, "AsSpecified")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +313,7 @@ def test_dead_letters(view, status, ready):
         pytest.param(
             group_facts(problem=bad(ConditionType.SPEC_VALID, Reason.INVALID_SPEC, "strategy")),
             "Stable",
-            (False, "InvalidSpec"),
+            (True, "InvalidSpec"),
             (False, "InvalidSpec"),
             (True, "InvalidSpec"),
             id="a broken spec: what runs goes on",

@@ -44,6 +44,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and .Values.redis.builtIn.enabled (not .Values.redis.url) (not .Values.redis.existingSecret) }}yes{{ end }}
 {{- end }}
 
+{{- define "partq.redisStorage" -}}
+{{- if and (include "partq.hasOwnRedis" .) (not .Values.redis.builtIn.persistence.enabled) }}ephemeral{{ else }}persistent{{ end }}
+{{- end }}
+
 {{- define "partq.redisSecret" -}}
 {{- .Values.redis.existingSecret | default (printf "%s-redis-url" (include "partq.fullname" .)) }}
 {{- end }}

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ MIN_GAP_S = 0.05
 """How far two looks are apart, however much is heard."""
 LISTEN_S = 5.0
 """How long one call waits for events."""
+SHOW_PATIENCE_S = 10.0
+"""How long a broker that renews its lease may answer nothing before that is shown to people."""
 CALL_LIMIT_S = 30.0
 """How long one look may take; each of its calls has its own time-out."""
 
@@ -93,6 +95,8 @@ class Coordinator:
         self._states = StateReader(brokers)
         self._upkeep = Upkeep(store.partitions, store.layouts)
         self._has_seen_all = False
+        self._heard_at: dict[BrokerId, float] = {}
+        """When each living broker answered last, or was first seen."""
         self._rules: dict[str, GroupRules] = {}
         self._last_trouble = ""
 
@@ -177,7 +181,7 @@ class Coordinator:
         return known is not None
 
     def _show(self, world: World, living: Mapping[BrokerId, str]) -> None:
-        if self._on_view is None:
+        if self._on_view is None or self._is_waiting_for_answers(world, living):
             return
         views = {name: group.worker.view for name, group in self._groups.items()}
         self._on_view(
@@ -188,6 +192,21 @@ class Coordinator:
                 groups={name: view for name, view in views.items() if view is not None},
                 is_quota_used_up=any(each.is_quota_used_up for each in world.states.values()),
             )
+        )
+
+    def _is_waiting_for_answers(self, world: World, living: Collection[BrokerId]) -> bool:
+        """Whether a living broker has not answered and may only be late.
+
+        Until its lease is over, or it has been silent for too long, what was shown last stays.
+        """
+        now = self._clock()
+        self._heard_at = {
+            broker: now if broker in world.states else self._heard_at.get(broker, now)
+            for broker in living
+        }
+        return any(
+            broker not in world.states and now - heard_at < SHOW_PATIENCE_S
+            for broker, heard_at in self._heard_at.items()
         )
 
     async def _load(self) -> _Loaded | None:

@@ -194,6 +194,7 @@ class GroupWorker:
             rebalances=self._history.last,
             waiting_count=len(self._ledger.waiting),
             blocked=blocked(world, group),
+            is_complete=world.is_complete,
             refused=self.roster.refused,
         )
 

@@ -28,6 +28,8 @@ class GroupView:
     """How many moves for balance wait for the group's budget."""
     blocked: Mapping[PartitionId, str] = field(default_factory=dict)
     """The partitions whose deliveries wait for dead letters to be stored, and why."""
+    is_complete: bool = True
+    """Every living broker has answered: whoever is not in `members` has left."""
     refused: Mapping[MemberId, str] = field(default_factory=dict)
     """Who asks to be let in and may not, and why; of very many, the last."""
 

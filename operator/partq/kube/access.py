@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from partq.errors import SettingsError
 from partq.kube import broker_pods, broker_tls, names
 from partq.kube.api import KubeApi, secret_path
+from partq.kube.broker_policies import REDIS_PORT
 from partq.kube.errors import NameTakenError, SecretMissingError
 from partq.kube.names import QueueKey
 from partq.resources import PartitionedQueue
+from partq.settings import redis_urls
 from partq.wire.tls import trust
 
 
@@ -70,6 +73,12 @@ async def read_redis_url(api: KubeApi, queue: PartitionedQueue, default_url: str
         raise
     except SettingsError as error:
         raise SecretMissingError(error.message) from None
+
+
+def whereabouts(redis_url: str) -> str:
+    """Return hosts and ports of a URL of Redis, as people may read them: no user, no password."""
+    parts = map(urlsplit, redis_urls(redis_url))
+    return ", ".join(f"{each.hostname}:{each.port or REDIS_PORT}" for each in parts)
 
 
 def is_owned(body: Mapping[str, Any], owner_uid: str) -> bool:

@@ -47,7 +47,11 @@ def bad(type_: ConditionType, reason: Reason, message: str) -> Finding:
 
 
 def summarize(
-    findings: Sequence[Finding], *, ready: Finding | None = None, is_moving: bool = False
+    findings: Sequence[Finding],
+    *,
+    ready: Finding | None = None,
+    is_moving: bool = False,
+    refused: Finding | None = None,
 ) -> list[Finding]:
     """Return Ready, Reconciling and Stalled, and then the findings they rest on.
 
@@ -55,8 +59,11 @@ def summarize(
         findings: those that must all be true for Ready; the first that is not gives the reason.
         ready: what Ready says when they are.
         is_moving: something is under way though everything is ready.
+        refused: one of the findings: a change of the spec that is not taken, while what was
+            valid before goes on. It is told, and nothing else is less ready by it; what waits for
+            the spec alone is no trouble either.
     """
-    failed = next((each for each in findings if each.is_true is not True), None)
+    failed = next((each for each in findings if _counts(each, refused)), None)
     stalled = next(
         (each for each in findings if each.is_true is False and each.reason in STALLING), None
     )
@@ -65,6 +72,8 @@ def summarize(
         ready = Finding(ConditionType.READY, is_true, failed.reason, failed.message)
     elif ready is None:
         ready = good(ConditionType.READY)
+    if refused is not None and ready.is_true is True:
+        ready = good(ConditionType.READY, refused.reason, refused.message)
     is_reconciling = stalled is None and (failed is not None or is_moving)
     return [
         ready,
@@ -76,6 +85,13 @@ def summarize(
         else Finding(ConditionType.STALLED, False, Reason.AS_SPECIFIED),
         *findings,
     ]
+
+
+def _counts(finding: Finding, refused: Finding | None) -> bool:
+    if finding.is_true is True or finding is refused:
+        return False
+    waits_for_spec = finding.type is ConditionType.OBJECTS_APPLIED and finding.is_true is None
+    return refused is None or not waits_for_spec
 
 
 def render(

@@ -150,7 +150,9 @@ class Reason(StrEnum):
     SYNCED_ALWAYS = "SyncedAlways"
     SYNCED_EVERY_SECOND = "SyncedEverySecond"
     NOT_SYNCED = "NotSynced"
+    NOT_PERSISTENT = "NotPersistent"
 
+    BROKERS_STARTING = "BrokersStarting"
     BROKERS_MISSING = "BrokersMissing"
     BROKER_UNREACHABLE = "BrokerUnreachable"
     PARTITIONS_UNSERVED = "PartitionsUnserved"

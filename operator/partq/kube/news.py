@@ -1,6 +1,7 @@
 """What of a change is worth an Event: from two looks at a queue or a group to notes. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from partq.coordinator.view import GroupView
@@ -13,6 +14,7 @@ from partq.kube.names import ConditionType, EventReason
 MAX_NAMED = 10
 """How many members one note names."""
 _CONNECTED = (Standing.BOUND, Standing.LEAVING)
+_LOST = Standing.WAITING
 _QUIET = frozenset(
     {
         ConditionType.READY,
@@ -51,15 +53,32 @@ def of_conditions(before: Sequence[Finding], after: Sequence[Finding]) -> list[N
     return notes
 
 
+def with_members(before: GroupView | None, after: GroupView) -> GroupView:
+    """Return a view with those alone as its members who have come and not left.
+
+    A member that lost its connection stays one while it is waited for. What a broker would have to
+    tell that does not answer is as it was.
+    """
+    known = before.members if before is not None else {}
+    if before is not None and not after.is_complete:
+        return replace(after, members=known)
+    members = {
+        member: standing
+        for member, standing in after.members.items()
+        if standing in _CONNECTED or (standing is _LOST and (before is None or member in known))
+    }
+    return replace(after, members=members)
+
+
 def of_group(
     before: GroupView | None, after: GroupView, pod_name: Callable[[MemberId], str]
 ) -> list[Note]:
-    """Tell who has come and gone, and what the rebalances do."""
+    """Tell who has come and gone, and what the rebalances do; of views by `with_members`."""
     if before is None:
         return []  # what was there when the operator started is no news
     notes = []
-    came = _connected(after) - _connected(before)
-    went = _connected(before) - _connected(after)
+    came = after.members.keys() - before.members.keys()
+    went = before.members.keys() - after.members.keys()
     if came:
         notes.append(Note(EventReason.MEMBER_JOINED, _named(came, pod_name)))
     if went:
@@ -94,10 +113,6 @@ def _reason(finding: Finding | None) -> object:
     return finding.reason if finding is not None else None
 
 
-def _connected(view: GroupView) -> set[MemberId]:
-    return {member for member, standing in view.members.items() if standing in _CONNECTED}
-
-
 def _new(before: GroupView, after: GroupView) -> list[Rebalance]:
     known = set(before.rebalances)
     return [each for each in after.rebalances if each not in known]
@@ -112,7 +127,7 @@ def _completed(rebalance: Rebalance) -> Note:
     return Note(EventReason.REBALANCE_COMPLETED, text)
 
 
-def _named(members: set[MemberId], pod_name: Callable[[MemberId], str]) -> str:
+def _named(members: Collection[MemberId], pod_name: Callable[[MemberId], str]) -> str:
     shown = sorted(map(pod_name, members))
     more = f" and {len(shown) - MAX_NAMED} more" if len(shown) > MAX_NAMED else ""
     return ", ".join(shown[:MAX_NAMED]) + more

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from partq.coordinator.provision import PartitionsFixedError
@@ -15,7 +16,7 @@ from partq.coordinator.view import QueueView
 from partq.core.records import Rebalance
 from partq.errors import PartqError, StoreUnavailableError
 from partq.kube import broker_tls, deletion, names, parse
-from partq.kube.access import Access, read_access, read_redis_url
+from partq.kube.access import Access, read_access, read_redis_url, whereabouts
 from partq.kube.api import pod_path, queues_path
 from partq.kube.apply import Applier
 from partq.kube.broker_pods import BrokerPlan, objects, unwanted
@@ -43,6 +44,8 @@ FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
 ACCESS_S = 30.0
 """How long Secrets are relied on without reading them again."""
+START_S = 30.0
+"""How long brokers may take to start, or to be replaced, before people are told of it."""
 MEASURE_S = 30.0
 """How often lag and Redis's settings are looked at."""
 
@@ -86,6 +89,11 @@ class QueueWorker:
         self._durability: Durability | None = None
         self._measured_at = float("-inf")
         self._view: QueueView | None = None
+        self._began_at = context.clock()
+        self._has_served = False
+        """Every partition had a broker once."""
+        self._short_since: float | None = None
+        """Since when brokers are missing."""
 
     @property
     def troubles(self) -> Collection[Finding]:
@@ -194,7 +202,10 @@ class QueueWorker:
         type_, reason = reason_of(error)
         if part == "spec":
             type_, reason = ConditionType.SPEC_VALID, Reason.INVALID_SPEC
-        self._troubles[part] = bad(type_, reason, sentence(error))
+        text = sentence(error)
+        if reason is Reason.STORE_UNREACHABLE and self._access is not None:
+            text = f"Redis at {whereabouts(self._access.redis_url)}: {text}"
+        self._troubles[part] = bad(type_, reason, text)
 
     async def _read(self, body: Body) -> PartitionedQueue:
         return parse.queue(body)
@@ -332,6 +343,7 @@ class QueueWorker:
     def _take_view(self, view: QueueView) -> None:
         if view != self._view:
             self._view = view
+            self._has_served |= len(view.owners) == len(view.partitions)
             self.statuses.wake()
             self._context.costs.note(self.key, self._groups.holdings(view, self._runtime))
 
@@ -342,7 +354,9 @@ class QueueWorker:
             finding = bad(ConditionType.OBJECTS_APPLIED, Reason.DELETING, text)
             troubles = {finding.type: finding, **troubles}
         pods, model = self._context.cluster.brokers(self.key), self._model or self._recorded
-        return QueueFacts(
+        partitions = (body.get("status") or {}).get("partitions") or {}
+        self._has_served |= bool(partitions.get("ready"))
+        facts = QueueFacts(
             key=self.key,
             generation=generation,
             troubles=troubles,
@@ -359,6 +373,22 @@ class QueueWorker:
             is_rebalance_paused=parse.is_on(body, names.PAUSE_REBALANCE),
             tokens_secret=self._access.tokens_secret if self._access else None,
             store_uid=store_uid(body),
+            is_store_ephemeral=self._context.settings.redis_storage == "ephemeral"
+            and (model is None or model.spec.redis is None),
+        )
+        return self._with_patience(facts)
+
+    def _with_patience(self, facts: QueueFacts) -> QueueFacts:
+        """Say whether brokers have had the time to start, or to be replaced."""
+        now = self._context.clock()
+        if facts.ready_brokers >= facts.desired_brokers:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = now
+        return replace(
+            facts,
+            is_starting=not self._has_served and now - self._began_at < START_S,
+            is_short=self._short_since is not None and now - self._short_since >= START_S,
         )
 
 

@@ -12,6 +12,12 @@ from partq.core.model import MemberId
 from partq.core.records import Rebalance
 from partq.kube import conditions
 from partq.kube.conditions import Finding, bad, good, summarize
+from partq.kube.group_conditions import (
+    assigned_of,
+    dead_letters_stored,
+    members_admitted,
+    ranges,
+)
 from partq.kube.names import ConditionType, QueueKey, Reason, client_url
 from partq.resources.status import (
     MAX_MEMBER_CHARS,
@@ -53,6 +59,12 @@ class QueueFacts:
     partition_count: int | None = None
     desired_brokers: int = 0
     ready_pods: int = 0
+    is_starting: bool = False
+    """It has never been served, and its brokers have not had the time to start."""
+    is_short: bool = True
+    """Brokers that are missing have been so for longer than one takes to start."""
+    is_store_ephemeral: bool = False
+    """Redis lives as long as its pod, as the chart says."""
     durability: Durability | None = None
     view: QueueView | None = None
     group_count: int = 0
@@ -62,6 +74,12 @@ class QueueFacts:
     is_rebalance_paused: bool = False
     tokens_secret: str | None = None
     store_uid: str | None = None
+
+    @property
+    def ready_brokers(self) -> int:
+        """How many brokers hold a lease, answer, and have a pod that is Ready."""
+        answering = sum(self.view.brokers.values()) if self.view else 0
+        return min(answering, self.ready_pods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +106,6 @@ def queue_status(
     """Return the status of a queue, and the findings that it shows."""
     findings = queue_findings(facts)
     owned = len(facts.view.owners) if facts.view else 0
-    answering = sum(facts.view.brokers.values()) if facts.view else 0
     status = {
         "observedGeneration": facts.generation,
         "conditions": conditions.render(
@@ -97,7 +114,7 @@ def queue_status(
             generation=facts.generation,
             now=instant(now),
         ),
-        "brokers": {"desired": facts.desired_brokers, "ready": min(answering, facts.ready_pods)},
+        "brokers": {"desired": facts.desired_brokers, "ready": facts.ready_brokers},
         "groups": facts.group_count,
         "url": client_url(facts.key, facts.scheme),
         "partitions": {"configured": facts.partition_count, "ready": owned}
@@ -118,8 +135,9 @@ def queue_findings(facts: QueueFacts) -> list[Finding]:
         _part(facts, ConditionType.STORE_REACHABLE, is_done=facts.is_provisioned),
         _served(facts),
     ]
-    found = summarize(needed, is_moving=brokers.is_true is not True)
-    beside = [brokers, _durable(facts.durability), _within_quota(facts.view)]
+    refused = needed[0] if facts.is_provisioned and needed[0].is_true is False else None
+    found = summarize(needed, is_moving=brokers.is_true is not True, refused=refused)
+    beside = [brokers, _durable(facts), _within_quota(facts.view)]
     return [*found, *beside, *_pauses(facts)]
 
 
@@ -166,6 +184,8 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     problem = facts.problem
     if queue is None:
         problem = problem or bad(valid, Reason.QUEUE_NOT_FOUND, "there is no queue of this name")
+    # A change that is refused stops nothing of a group that has been served.
+    refused = problem if queue is not None and facts.view is not None else None
     needed = [problem or good(valid)]
     if queue is not None and queue.is_true is not True:
         reason, message = Reason.QUEUE_NOT_READY, f"{queue.reason}: {queue.message}"
@@ -173,8 +193,8 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     elif queue is not None and (facts.view is None or facts.view.unseen_count):
         text = "not every broker serves the group yet"
         needed.append(Finding(ConditionType.QUEUE_READY, None, Reason.PENDING, text))
-    assigned, stored = _assigned(facts.view), _dead_letters_stored(facts.view)
-    admitted = _admitted(facts)
+    assigned, stored = assigned_of(facts.view), dead_letters_stored(facts.view)
+    admitted = members_admitted(facts.view, facts.unselected)
     # A group without consumers does what it shall; its reason says so in the first columns.
     is_ready = assigned.is_true is True or assigned.reason is Reason.NO_MEMBER
     needs = [stored, *([admitted] if assigned.reason is Reason.NO_MEMBER else ())]
@@ -182,22 +202,9 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     shown = trouble or assigned
     is_ready = is_ready and trouble is None
     ready = Finding(ConditionType.READY, is_ready, shown.reason, shown.message)
-    summary = summarize(needed, ready=ready, is_moving=assigned.reason in MOVING)
+    is_moving = assigned.reason in MOVING
+    summary = summarize(needed, ready=ready, is_moving=is_moving, refused=refused)
     return [*summary, assigned, stored, admitted, *_pauses(facts)]
-
-
-def ranges(indexes: Collection[int]) -> str:
-    """Return numbers as ranges, such as `0-3,7`."""
-    parts: list[str] = []
-    start = end = None
-    for index in [*sorted(indexes), None]:
-        if end is not None and index == end + 1:
-            end = index
-            continue
-        if start is not None:
-            parts.append(str(start) if start == end else f"{start}-{end}")
-        start = end = index
-    return ",".join(parts)
 
 
 def instant(at: datetime) -> str:
@@ -223,6 +230,9 @@ def _served(facts: QueueFacts) -> Finding:
     missing = facts.partition_count - len(view.owners)
     if not missing:
         return good(type_)
+    if facts.is_starting:
+        text = f"{missing} of {facts.partition_count} partitions wait for brokers that start"
+        return Finding(type_, None, Reason.BROKERS_STARTING, text)
     unreachable = sorted(broker for broker, answers in view.brokers.items() if not answers)
     if not view.brokers:
         return bad(type_, Reason.BROKERS_MISSING, "no broker is up")
@@ -235,16 +245,18 @@ def _served(facts: QueueFacts) -> Finding:
 
 def _brokers(facts: QueueFacts) -> Finding:
     type_ = ConditionType.BROKERS_READY
-    answering = sum(facts.view.brokers.values()) if facts.view else 0
-    ready = min(answering, facts.ready_pods)
-    if ready >= facts.desired_brokers:
+    if facts.ready_brokers >= facts.desired_brokers:
         return good(type_)
-    text = f"{ready} of {facts.desired_brokers} brokers are ready"
+    text = f"{facts.ready_brokers} of {facts.desired_brokers} brokers are ready"
+    if not facts.is_short:
+        return Finding(type_, None, Reason.BROKERS_STARTING, f"{text}; the others are starting")
     return bad(type_, Reason.BROKERS_MISSING, text)
 
 
-def _durable(durability: Durability | None) -> Finding:
-    type_ = ConditionType.STORE_DURABLE
+def _durable(facts: QueueFacts) -> Finding:
+    type_, durability = ConditionType.STORE_DURABLE, facts.durability
+    if ConditionType.STORE_REACHABLE in facts.troubles:
+        return Finding(type_, None, Reason.PENDING, "Redis cannot be asked")
     if durability is None:
         return Finding(type_, None, Reason.PENDING, "Redis has not been asked yet")
     if durability.is_nearly_full:
@@ -252,6 +264,9 @@ def _durable(durability: Durability | None) -> Finding:
     if not durability.is_appending:
         text = "appendonly is off: messages are lost when Redis restarts"
         return bad(type_, Reason.NOT_SYNCED, text)
+    if facts.is_store_ephemeral:
+        text = "Redis has no volume: messages are lost with its pod; see redis.builtIn.persistence"
+        return bad(type_, Reason.NOT_PERSISTENT, text)
     match durability.sync:
         case "always":
             return good(type_, Reason.SYNCED_ALWAYS)
@@ -286,60 +301,6 @@ def _pauses(facts: QueueFacts | GroupFacts) -> list[Finding]:
 # ---- group --------------------------------------------------------------------------------------
 
 
-def _assigned(view: GroupView | None) -> Finding:
-    """Say whether every partition has a member that is connected."""
-    type_ = ConditionType.PARTITIONS_ASSIGNED
-    if view is None:
-        return Finding(type_, None, Reason.PENDING)
-    states = Counter(each.state for each in view.partitions.values())
-    without = states["Unassigned"] + states["Unbound"]
-    if not any(standing is not Standing.GONE for standing in view.members.values()):
-        return bad(type_, Reason.NO_MEMBER, "no member is connected")
-    if view.moving_count:
-        text = f"{view.moving_count} partitions are being handed over"
-        return Finding(type_, not without, Reason.REBALANCING, text)
-    if view.is_waiting:
-        text = f"{states['Unbound']} partitions wait for their member until its delay is over"
-        return bad(type_, Reason.WAITING_FOR_MEMBER, text)
-    if without:
-        return bad(type_, Reason.PARTITIONS_UNASSIGNED, f"{without} partitions have no member")
-    if view.waiting_count:
-        text = f"{view.waiting_count} partitions are to move when the budget of spec.rebalance lets"
-        return good(type_, Reason.WAITING_FOR_BUDGET, text)
-    return good(type_, Reason.STABLE)
-
-
-def _dead_letters_stored(view: GroupView | None) -> Finding:
-    """Say whether the deliveries of a partition wait for its dead letters to be stored."""
-    type_ = ConditionType.DEAD_LETTERS_STORED
-    if view is None:
-        return Finding(type_, None, Reason.PENDING)
-    if not view.blocked:
-        return good(type_)
-    # One answer stands for all: those of others differ by the partition that they name.
-    indexes = {partition.index: why for partition, why in view.blocked.items()}
-    text = f"deliveries of the partitions {ranges(indexes)} wait: {indexes[min(indexes)]}"
-    return bad(type_, Reason.DEAD_LETTERS_BLOCKED, text)
-
-
-def _admitted(facts: GroupFacts) -> Finding:
-    """Say who wants to be a member and may not, and who is one that could not come back."""
-    type_, view = ConditionType.MEMBERS_ADMITTED, facts.view
-    if view is None:
-        return Finding(type_, None, Reason.PENDING)
-    if view.refused:
-        return bad(type_, Reason.MEMBER_REFUSED, _some(sorted(view.refused.values())))
-    if facts.unselected:
-        text = f"{_some(facts.unselected)}; it goes on until it ends, and is not let in again"
-        return bad(type_, Reason.MEMBER_NOT_SELECTED, text)
-    return good(type_)
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = f"; and {len(texts) - 1} more" if len(texts) > 1 else ""
-    return f"{texts[0]}{more}"
-
-
 def _refused(view: GroupView, pod_name: Callable[[MemberId], str]) -> list[dict[str, str]]:
     by_pod = {pod_name(member): reason for member, reason in view.refused.items()}
     return [
@@ -354,7 +315,7 @@ def _phase(facts: GroupFacts) -> str:
         return "Paused"
     if not is_served or facts.view is None:
         return "Degraded"
-    match _assigned(facts.view).reason:
+    match assigned_of(facts.view).reason:
         case Reason.NO_MEMBER:
             return "Empty"
         case Reason.REBALANCING | Reason.PARTITIONS_UNASSIGNED | Reason.WAITING_FOR_BUDGET:

@@ -62,9 +62,10 @@ class Reporter:
         self._tell(subject, news.of_conditions(self._findings.get(subject.uid, ()), findings))
         self._findings[subject.uid] = findings
         if facts.view is not None:
-            notes = news.of_group(self._views.get(subject.uid), facts.view, self.pod_name)
-            self._tell(subject, notes)
-            self._views[subject.uid] = facts.view
+            last = self._views.get(subject.uid)
+            view = news.with_members(last, facts.view)
+            self._tell(subject, news.of_group(last, view, self.pod_name))
+            self._views[subject.uid] = view
             self._groups[subject.uid] = name
             self._context.metrics.observe_group(
                 (*self._key, name),

@@ -49,7 +49,7 @@ def queue_crd() -> dict[str, Any]:
         short_name="pq",
         columns=[
             *_READY,
-            _column("Partitions", ".spec.partitions", "How many partitions it has."),
+            _column("Partitions", ".status.partitions.configured", "How many partitions it has."),
             _column("Brokers", ".status.brokers.ready", "How many brokers serve."),
             _column("Groups", ".status.groups", "How many consumer groups it has."),
             _column("URL", ".status.url", "Where clients reach it.", "string", priority=1),

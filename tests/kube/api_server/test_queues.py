@@ -115,11 +115,12 @@ def test_another_number_of_partitions_is_refused_and_the_queue_goes_on(stage, or
     change = {"spec": {"partitions": 16}}
     stage.kube.patch("PartitionedQueue", stage.namespace, "orders", change)
     condition = stage.wait_for(
-        "PartitionedQueue", "orders", "Ready", "False", "PartitionsImmutable"
+        "PartitionedQueue", "orders", "SpecValid", "False", "PartitionsImmutable"
     )
     assert "16" in condition["message"]
     assert "8" in condition["message"]
     assert stage.condition("PartitionedQueue", "orders", "Stalled")[0] == "True"
+    assert stage.condition("PartitionedQueue", "orders", "Ready") == ("True", "PartitionsImmutable")
     stage.wait_for_event("PartitionedQueue", "orders", "PartitionsImmutable")
     assert stage.condition("PartitionedQueue", "orders", "PartitionsServed")[0] == "True"
     after = owned(stage, orders)["StatefulSet", "orders-broker"]["metadata"]["resourceVersion"]

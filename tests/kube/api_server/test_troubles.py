@@ -38,6 +38,16 @@ def wait_for_trouble(stage, kind, name, reason, *, is_stalled, sentence=""):
     stage.wait_for_event(kind, name, reason)
 
 
+def wait_for_refusal(stage, group, reason, *, sentence=""):
+    """Wait until a change of a group is refused; the group goes on as it was."""
+    condition = stage.wait_for("ConsumerGroup", group, "SpecValid", "False", reason)
+    assert sentence in condition["message"]
+    assert stage.condition("ConsumerGroup", group, "Stalled") == ("True", reason)
+    assert stage.condition("ConsumerGroup", group, "Ready") == ("True", reason)
+    assert stage.status("ConsumerGroup", group)["phase"] == "Empty"
+    stage.wait_for_event("ConsumerGroup", group, reason)
+
+
 def publish(url, queue, token, value):
     """Store a message; return the status of the answer."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -116,20 +126,18 @@ def test_a_spec_that_only_the_operator_can_judge(stage):
     stage.apply_group("picky", "judged")
     bad = {"spec": {"type": "Exclusive", "strategy": "range"}}
     stage.kube.patch("ConsumerGroup", stage.namespace, "picky", bad)
-    wait_for_trouble(
-        stage, "ConsumerGroup", "picky", "InvalidSpec", is_stalled=True, sentence="strategy"
-    )
+    wait_for_refusal(stage, "picky", "InvalidSpec", sentence="strategy")
     good = {"spec": {"type": "Partitioned", "strategy": "range"}}
     stage.kube.patch("ConsumerGroup", stage.namespace, "picky", good)
     stage.wait_for("ConsumerGroup", "picky", "Ready", "True")
 
     stage.kube.patch("ConsumerGroup", stage.namespace, "picky", {"spec": {"start": "Latest"}})
-    wait_for_trouble(stage, "ConsumerGroup", "picky", "StartImmutable", is_stalled=True)
+    wait_for_refusal(stage, "picky", "StartImmutable")
     stage.kube.patch("ConsumerGroup", stage.namespace, "picky", {"spec": {"start": "Earliest"}})
     stage.wait_for("ConsumerGroup", "picky", "Ready", "True")
 
     stage.kube.patch("ConsumerGroup", stage.namespace, "picky", {"spec": {"queue": "elsewhere"}})
-    wait_for_trouble(stage, "ConsumerGroup", "picky", "QueueImmutable", is_stalled=True)
+    wait_for_refusal(stage, "picky", "QueueImmutable")
     stage.kube.patch("ConsumerGroup", stage.namespace, "picky", {"spec": {"queue": "judged"}})
     stage.wait_for("ConsumerGroup", "picky", "Ready", "True")
 
@@ -139,11 +147,23 @@ def test_redis_is_away_and_comes_back(stage, own_redis, tmp_path):
     spec = at(own_redis)
     own_redis.kill()
     stage.kube.create(stage.resource("PartitionedQueue", "waiting", spec))
-    wait_for_trouble(stage, "PartitionedQueue", "waiting", "StoreUnreachable", is_stalled=False)
+    wait_for_trouble(
+        stage,
+        "PartitionedQueue",
+        "waiting",
+        "StoreUnreachable",
+        is_stalled=False,
+        sentence=own_redis.url.removeprefix("redis://").partition("/")[0],
+    )
     own_redis.start(tmp_path)
     stage.serve("waiting")
+    assert not {"BrokersMissing", "PartitionsUnserved"} & set(
+        stage.events("PartitionedQueue", "waiting")
+    ), "brokers that start are no trouble"
+    stage.wait_for("PartitionedQueue", "waiting", "StoreDurable", "True")
 
     own_redis.kill()
+    stage.wait_for("PartitionedQueue", "waiting", "StoreDurable", "Unknown")
     stage.wait_for("PartitionedQueue", "waiting", "Ready", "False")
     own_redis.start(tmp_path)
     stage.wait_for("PartitionedQueue", "waiting", "Ready", "True")
