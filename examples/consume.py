@@ -45,9 +45,9 @@ async def main(url: str, token: str, queue: str, group: str, stop_after: int | N
         async for message in consumer:
             process(message)
             try:
-                await consumer.ack(message)  # returns when the ack is stored
+                await consumer.ack(message)  # on its way; a refusal is raised by the next call
             except FencedError as error:
-                print(f"another process does it again: {error}", flush=True)
+                print(f"another process does some of it again: {error}", flush=True)
             done += 1
             if done == stop_after:
                 break

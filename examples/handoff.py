@@ -34,7 +34,7 @@ async def take(consumer: Consumer, messages: int) -> list[Delivery]:
 
 async def ack(consumer: Consumer, messages: list[Delivery]) -> None:
     """Acknowledge; return when the acks are stored."""
-    await asyncio.gather(*(consumer.ack(message) for message in messages))
+    await asyncio.gather(*(consumer.ack(message, confirmed=True) for message in messages))
 
 
 def two_keys(producer: Producer) -> list[str]:

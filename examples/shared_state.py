@@ -67,7 +67,7 @@ async def main(url: str, token: str, queue: str, group: str, path: str) -> None:
                 try:
                     await consumer.ack(message)  # ... then the ack
                 except FencedError as error:
-                    print(f"it comes again elsewhere, and changes nothing: {error}", flush=True)
+                    print(f"some come again elsewhere, and change nothing: {error}", flush=True)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ async def test_what_is_in_hand_for_too_long_comes_again(consumer, running):
             consumer.ack_nowait(message)
         assert (message.offset, message.cause) == (first.offset, Cause.ACK_TIMEOUT)
         assert message.redeliveries == 1
-        await consumer.ack(first)
+        await consumer.ack(first, confirmed=True)
     assert book.cursor == first.offset + 1
 
 

@@ -34,7 +34,7 @@ async def test_a_message_carries_its_token_and_its_times(peer, member, stored_ba
 async def test_an_ack_returns_when_it_is_stored(peer, member, stored_batch):
     flow = await bound(peer, stored_batch, b"a")
     message = await member.next()
-    acking = asyncio.create_task(member.consumer.ack(message))
+    acking = asyncio.create_task(member.consumer.ack(message, confirmed=True))
     ack = await flow.next(frames.Ack)
     assert (ack.broker_epoch, ack.epoch, ack.upto, ack.ranges) == (5, 9, -1, [(0, 1)])
     assert not acking.done()
@@ -59,7 +59,9 @@ async def test_acks_of_one_turn_travel_in_one_frame(peer, member, stored_batch):
 async def test_a_cumulative_ack_names_the_end(peer, member, stored_batch):
     flow = await bound(peer, stored_batch, b"a", b"b")
     await member.next()
-    acking = asyncio.create_task(member.consumer.ack_cumulative(await member.next()))
+    acking = asyncio.create_task(
+        member.consumer.ack_cumulative(await member.next(), confirmed=True)
+    )
     ack = await flow.next(frames.Ack)
     assert (ack.upto, ack.ranges) == (2, [])
     await flow.send(frames.AckConfirmed(ack.request))
@@ -68,7 +70,7 @@ async def test_a_cumulative_ack_names_the_end(peer, member, stored_batch):
 
 async def test_a_refused_ack_reaches_its_caller_and_nobody_else(peer, member, stored_batch):
     flow = await bound(peer, stored_batch, b"a", b"b")
-    acking = asyncio.create_task(member.consumer.ack(await member.next()))
+    acking = asyncio.create_task(member.consumer.ack(await member.next(), confirmed=True))
     ack = await flow.next(frames.Ack)
     await flow.send(frames.AckRefused(ack.request, "fenced", "epoch 9 has ended"))
     with pytest.raises(FencedError):
@@ -91,7 +93,7 @@ async def test_batches_come_whole_and_are_acked_whole(peer, member, stored_batch
     async for batch in member.consumer.batches():
         assert [message.value for message in batch] == [b"a", b"b", b"c"]
         assert list(batch.offsets) == [0, 1, 2]
-        acking = asyncio.create_task(member.consumer.ack(batch))
+        acking = asyncio.create_task(member.consumer.ack(batch, confirmed=True))
         ack = await flow.next(frames.Ack)
         assert ack.ranges == [(0, 3)]
         await flow.send(frames.AckConfirmed(ack.request))

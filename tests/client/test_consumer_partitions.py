@@ -74,7 +74,7 @@ async def test_moved_ends_the_token(peer, member, stored_batch):
 async def test_a_lost_flow_is_opened_anew_with_what_was_held(peer, member, stored_batch):
     flow = await bound(peer, stored_batch, b"a", b"b")
     message = await member.next()
-    acking = asyncio.create_task(member.consumer.ack(message))
+    acking = asyncio.create_task(member.consumer.ack(message, confirmed=True))
     await flow.next(frames.Ack)
     await flow.drop()
     with pytest.raises(FencedError, match="before the ack was confirmed"):
@@ -145,7 +145,7 @@ async def test_a_pause_gives_back_what_has_not_begun(peer, member, stored_batch)
     await flow.send(frames.Paused(1, 0, 5, 9))
     release = await flow.next(frames.Release)
     assert (release.start, release.delivery) == (1, 0)
-    acking = asyncio.create_task(member.consumer.ack(begun))
+    acking = asyncio.create_task(member.consumer.ack(begun, confirmed=True))
     ack = await flow.next(frames.Ack)
     await flow.send(frames.AckConfirmed(ack.request))
     await acking
@@ -172,7 +172,7 @@ async def test_leaving_goes_on_until_everything_is_revoked(peer, stored_batch):
         await flow.next(frames.Leave)
         assert (await member.next()).value == b"b", "it goes on meanwhile"
         ending = asyncio.create_task(member.next())
-        acking = asyncio.create_task(consumer.ack(begun))
+        acking = asyncio.create_task(consumer.ack(begun, confirmed=True))
         ack = await flow.next(frames.Ack)
         await flow.send(frames.AckConfirmed(ack.request))
         await acking

@@ -54,7 +54,7 @@ async def consume(local, following, out_of_order):
                 elif number > following[delivery.key] or delivery.cause is Cause.NONE:
                     out_of_order.append(delivery)
             try:
-                await consumer.ack(batch)
+                await consumer.ack(batch, confirmed=True)
             except FencedError:
                 continue  # they come again
             if following.total() == KEYS * PER_KEY:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from partq import Cause, FencedError, UndecodableError
-from partq.client.consumer import MAX_NACK_DELAY_S
+from partq.client.acknowledger import MAX_NACK_DELAY_S
 from partq.errors import BadRequestError
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, assigned, bound, deliver

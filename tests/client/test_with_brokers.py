@@ -52,7 +52,7 @@ async def read(brokers, reading):
             for delivery in batch.deliveries():
                 reading.note(delivery)
             try:
-                await consumer.ack(batch)
+                await consumer.ack(batch, confirmed=True)
             except FencedError:
                 continue
 

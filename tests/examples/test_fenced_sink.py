@@ -106,7 +106,7 @@ async def test_a_balance_is_right_through_a_forced_handoff(broker, tmp_path, gro
                 in_hand[message.key].append(message)
             for first, second, *_ in in_hand.values():
                 before.apply(first)
-                await one.ack(first)
+                await one.ack(first, confirmed=True)
                 before.apply(second)  # and no ack: it comes again
             async with member("two") as two:
                 again, *rest = await take(two, CHANGES - 1)

@@ -4,16 +4,16 @@ import asyncio
 import inspect
 import logging
 import secrets
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from partq.client import sigterm, tasks
-from partq.client.confirmations import Confirmations
+from partq.client.acknowledger import Acknowledger
 from partq.client.deliveries import Batch, Delivery
-from partq.client.flow import CREDIT_BYTES, GROUP_DELAY_MS, Flow, check_credit
+from partq.client.flow import CREDIT_BYTES, Flow, check_credit
+from partq.client.flow_set import FlowSet
 from partq.client.holding import Window
 from partq.client.layout import QueueView
 from partq.client.liveness import Clock, boot_time
@@ -22,18 +22,19 @@ from partq.client.naming import member_name
 from partq.client.session import Session
 from partq.client.watch import LayoutWatch
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, SettingsError, UndecodableError
+from partq.errors import SettingsError
 
 log = logging.getLogger("partq.client")
 
-MAX_NACK_DELAY_S = 86_400
 LAST_ACKS_S = 1.0
 """How long closing waits for the answers to acks that are under way."""
+MAX_TURN_S = 0.01
+"""How long messages are handed out before the event loop gets a turn, for acks and pings."""
 
 T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(Acknowledger):
     """One member of a consumer group; its partitions come and go as the group changes.
 
     ```python
@@ -96,6 +97,7 @@ class Consumer:
         clock: Clock = boot_time,
     ) -> None:
         check_credit(credit, credit_bytes)
+        super().__init__()
         self.member = member = member_name(member)
         self._queue = queue
         self._group = group
@@ -116,15 +118,12 @@ class Consumer:
         self._leave_timeout_s = leave_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._clock = clock
-        self._flows: dict[str, Flow] = {}
-        self._turns: deque[Flow] = deque()
-        self._current: Delivery | None = None
+        self._flows = FlowSet(self._open_flow, self._membership.raise_error)
         self._entering: asyncio.Task[QueueView] | None = None
         self._watch: LayoutWatch | None = None
         self._is_closed = False
-        self._closing: set[asyncio.Task[None]] = set()
         self._leave_timer: asyncio.TimerHandle | None = None
-        self._confirmations = Confirmations()
+        self._turn_ends_at = 0.0
 
     # ---- open and close ----
 
@@ -165,27 +164,35 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the group and close."""
-        await self.close()
+        """Leave the group and close; raises as `close`, unless an exception leaves the block."""
+        await self._close()
+        if error is None:
+            self._acks.raise_error()
 
     async def close(self) -> None:
         """Leave the group, wait for the handover (at most `leave_timeout_s`), and close.
 
         What was handed out and not acknowledged is delivered to another member.
+
+        Raises:
+            FencedError and others: an `ack` was refused and no call has told of it; it is closed.
         """
+        await self._close()
+        self._acks.raise_error()
+
+    async def _close(self) -> None:
         if self._watch is None:
             return
         try:
             self.leave()
             while not self._has_ended:
                 await self._changed()
-            await self._confirmations.wait(LAST_ACKS_S)
+            await self._answered(LAST_ACKS_S)
         finally:
             self._is_closed = True
             self._wake.set()
             await self._watch.close()
-            closing = [flow.link.close() for flow in self._flows.values()]
-            await asyncio.gather(*closing, *self._closing)
+            await self._flows.close()
             await self._end()
 
     def leave(self) -> None:
@@ -200,7 +207,7 @@ class Consumer:
         log.info("member %s leaves group %s", self.member, self._group)
         if self._entering is not None:
             self._entering.cancel()
-        for flow in self._flows.values():
+        for flow in self._flows:
             flow.leave()
         self._leave_timer = asyncio.get_running_loop().call_later(
             self._leave_timeout_s, self._leave_timed_out
@@ -254,66 +261,6 @@ class Consumer:
                 self._current = None
                 raise
 
-    # ---- acknowledge ----
-
-    async def ack(self, done: Delivery | Batch) -> None:
-        """Acknowledge a message, or all of a batch; return when that is stored.
-
-        Raises:
-            FencedError: the partition is not this member's any more, by this token. The message
-                comes again, here or elsewhere: undo or ignore what was done.
-            NotDeliveredError: it was given back before.
-        """
-        await asyncio.shield(done.ack())
-
-    async def ack_cumulative(self, done: Delivery | Batch) -> None:
-        """Acknowledge everything of the partition up to and with a message or batch.
-
-        Raises: as `ack`, and RewoundError: the partition was delivered again from further down.
-        """
-        batch = done.batch if isinstance(done, Delivery) else done
-        last = done.offset if isinstance(done, Delivery) else done.offsets[-1]
-        await asyncio.shield(batch.ack_upto(last))
-
-    def ack_nowait(self, done: Delivery | Batch) -> None:
-        """Acknowledge without waiting; `flush` tells whether it was stored.
-
-        Acks of one turn of the event loop travel together, so many can be given in a loop.
-        """
-        self._confirmations.add(done.ack())
-
-    async def flush(self) -> None:
-        """Wait until every ack given so far is stored.
-
-        Raises: as `ack`, the first refusal since the last flush; the other acks are stored.
-        """
-        await self._confirmations.wait()
-        self._confirmations.raise_error()
-
-    async def nack(self, failed: Delivery | Batch, *, delay_s: float | None = None) -> None:
-        """Give back a message, or all of a batch, that could not be processed.
-
-        It comes again after the delay. Until then the consumer gets nothing of what is behind it in
-        its partition, and what it has got of that comes again, too, unless it is acknowledged; in
-        a group of free order the others go on. `auto_ack` leaves it out.
-
-        Args:
-            failed: as it was handed out.
-            delay_s: from 0 to 86,400; None: as the group's `nack` says, 60 if it says nothing.
-
-        Raises:
-            BadRequestError: the delay is out of range.
-            FencedError: the partition is not this member's any more: it comes again in any case.
-        """
-        if delay_s is not None and not 0 <= delay_s <= MAX_NACK_DELAY_S:
-            raise BadRequestError(
-                f"nack: delay_s {delay_s}; expected 0 to {MAX_NACK_DELAY_S}, or None"
-            )
-        if self._current is failed:
-            self._current = None
-        delay_ms = GROUP_DELAY_MS if delay_s is None else round(delay_s * 1000)
-        await asyncio.shield(failed.nack(delay_ms))
-
     # ---- inside ----
 
     async def _end(self) -> None:
@@ -333,29 +280,21 @@ class Consumer:
 
     async def _next(self, take: Callable[[Window], T]) -> T | None:
         """Return the next message or batch; None when the consumer has left."""
+        time = asyncio.get_running_loop().time
+        if time() >= self._turn_ends_at:
+            # Without it an application that waits for nothing would send no ack and no ping.
+            await asyncio.sleep(0)
+            self._turn_ends_at = time() + MAX_TURN_S
         while True:
             self._membership.raise_error()
-            for _ in range(len(self._turns)):
-                flow = self._turns[0]
-                window = flow.next_window()
-                if window is None:
-                    self._turns.rotate(-1)
-                    continue
-                try:
-                    taken = take(window)
-                except UndecodableError as error:
-                    flow.reject(window, error)
-                    break
-                flow.taken(len(taken) if isinstance(taken, Batch) else 1, window.freed_bytes())
-                if window.is_done:
-                    self._turns.rotate(-1)  # the brokers take turns
+            taken = self._flows.take(take)
+            if taken is not None:
                 return taken
-            else:
-                if self._has_ended:
-                    return None
-                if self._watch is None:
-                    raise SettingsError("the consumer is not open; use it inside `async with`")
-                await self._changed()
+            if self._has_ended:
+                return None
+            if self._watch is None:
+                raise SettingsError("the consumer is not open; use it inside `async with`")
+            await self._changed()
 
     async def _changed(self) -> None:
         """Wait for news. Whoever waits looks at everything again, so one event serves all."""
@@ -363,30 +302,21 @@ class Consumer:
         await self._wake.wait()
 
     def _take_view(self, view: QueueView) -> None:
-        """Open flows to new brokers; forget brokers that are gone."""
-        if self._watch is None or self._membership.is_leaving:
-            return
-        urls = set(view.urls.values())
-        for url in sorted(urls - set(self._flows)):
-            flow = Flow(
-                self._membership,
-                self._session,
-                url=url,
-                group=self._group,
-                credit=self._credit,
-                credit_bytes=self._credit_bytes,
-                clock=self._clock,
-                look_around=self._watch.hurry,
-            )
-            self._flows[url] = flow
-            self._turns.append(flow)
-        for url in sorted(set(self._flows) - urls):
-            if not self._flows[url].link.is_up:  # while it answers, it may know better
-                flow = self._flows.pop(url)
-                self._turns.remove(flow)
-                task = asyncio.create_task(flow.link.close())
-                self._closing.add(task)
-                task.add_done_callback(self._closing.discard)
+        if self._watch is not None and not self._membership.is_leaving:
+            self._flows.follow(set(view.urls.values()))
+
+    def _open_flow(self, url: str) -> Flow:
+        assert self._watch is not None  # noqa: S101  flows are opened by its layouts
+        return Flow(
+            self._membership,
+            self._session,
+            url=url,
+            group=self._group,
+            credit=self._credit,
+            credit_bytes=self._credit_bytes,
+            clock=self._clock,
+            look_around=self._watch.hurry,
+        )
 
     def _leave_timed_out(self) -> None:
         if self._membership.partitions:

@@ -151,12 +151,14 @@ class Application:
         try:
             if style < 0.5:
                 consumer.ack_nowait(delivery)
-            elif style < 0.75:
-                await consumer.ack_cumulative(delivery)
-            else:
+            elif style < 0.65:
                 await consumer.ack(delivery)
+            elif style < 0.8:
+                await consumer.ack_cumulative(delivery, confirmed=True)
+            else:
+                await consumer.ack(delivery, confirmed=True)
         except PartqError:
-            return  # refused: the message comes again, here or elsewhere
+            return  # refused, it or one before: the messages come again, here or elsewhere
 
 
 def _loop() -> SimLoop:

@@ -127,6 +127,6 @@ async def _consume(
 
 async def _ack(consumer: Consumer, batch: Batch, log: Log) -> None:
     with suppress(FencedError):  # the messages come again, and are counted as duplicates
-        await consumer.ack(batch)
+        await consumer.ack(batch, confirmed=True)
     log.unconfirmed -= 1
     log.done()
