@@ -75,6 +75,20 @@ def test_codecs_are_measured_on_events(tmp_path):
     assert all(found[name]["share"] < 0.3 for name in found if name != "none")
 
 
+def test_the_loops_that_people_write_are_measured_one_by_one(tmp_path):
+    file = tmp_path / "loops.json"
+    args = ["--messages", "300", "--slow-messages", "10", "--rounds", "1", "--json", str(file)]
+    result = CliRunner().invoke(cli, ["bench", "loops", *args], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    rows = json.loads(file.read_text())
+    assert [row["name"] for row in rows] == [
+        "ack", "ack-confirmed", "auto-ack", "ack-nowait", "batches",
+        "send-and-wait", "at-once", "gather", "send-many",
+    ]  # fmt: skip
+    assert all(row["msgs_per_s"] > 0 for row in rows)
+    assert all(row["code"] in result.output for row in rows)
+
+
 @pytest.mark.parametrize(("values", "percent", "expected"), [
     pytest.param([], 99, 0.0, id="none"),
     pytest.param([3.0], 99, 3.0, id="one"),

@@ -11,6 +11,7 @@ import click
 from partq.cli.bench import limit
 from partq.cli.bench.handoff.command import handoff
 from partq.cli.bench.limit import Plain
+from partq.cli.bench.loops import loops
 from partq.cli.bench.measure import READERS, Load, Measured, measure
 from partq.cli.bench.packing import codecs
 from partq.cli.bench.processes import pids_of
@@ -35,6 +36,7 @@ each side does is in docs/benchmark.md.
   partq bench --messages 200000 --size 1000 --json bench.json
   partq bench handoff
   partq bench codecs
+  partq bench loops
   partq bench spark
 
 Exit status 1 when a message was lost or out of order.
@@ -112,6 +114,7 @@ def bench(
 
 bench.add_command(handoff)
 bench.add_command(codecs)
+bench.add_command(loops)
 bench.add_command(spark)
 
 
