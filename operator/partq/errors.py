@@ -238,6 +238,12 @@ class UnknownProducerError(ConflictError):
     code = "unknown_producer"
 
 
+class NumberReusedError(ConflictError):
+    """The number stands for other messages, which are stored; those that came with it are not."""
+
+    code = "number_reused"
+
+
 class AppendGapError(ConflictError):
     """The log does not end where the broker thinks; it drops its memory and claims again.
 

@@ -7,6 +7,7 @@ import pytest
 from partq.broker.routes import messages
 from partq.core.layout import Layout
 from partq.errors import QuotaExceededError
+from partq.wire import frames
 from tests.broker.test_failover import kill
 
 LAYOUT = Layout.first(4)
@@ -144,15 +145,15 @@ async def test_a_repeat_is_known_at_every_broker_and_after_a_failover(running, p
         lambda: other.broker.claims.owner_url(peers.partition_id(0)), "the owner is known"
     )
     first, second = keys_in(peers, 0, 2)
-    assert await one(other, peers, first, "a", 0) == (0, False)
-    assert await one(running, peers, first, "a", 0) == (0, True)
-    assert await one(other, peers, first, "c", 2) == ("out_of_sequence", 1)
+    assert await one(other, peers, first, f"{first}0", 0) == (0, False)
+    assert await one(running, peers, first, f"{first}0", 0) == (0, True)
+    assert await one(other, peers, first, f"{first}2", 2) == ("out_of_sequence", 1)
     assert await many(other, peers, (first, 0), (first, 1)) == [0, 1]
     assert await many(other, peers, (second, 0)) == [2]
     await kill(running)
     await peers.eventually(lambda: len(other.broker.owned) == 4, "all are claimed")
-    assert await one(other, peers, first, "b", 1) == (1, True)
-    assert await one(other, peers, first, "c", 2) == (3, False)
+    assert await one(other, peers, first, f"{first}1", 1) == (1, True)
+    assert await one(other, peers, first, f"{first}2", 2) == (3, False)
     assert await end_of(other) == 4
 
 
@@ -229,3 +230,45 @@ async def test_an_array_has_its_numbers_in_its_messages_and_not_too_many(
     assert (status, answer["error"]["code"]) == (413, "batch_too_large")
     status, _ = await post(running, peers, rows[:2])
     assert status == 201
+
+
+async def test_a_number_that_is_used_for_another_message_is_no_duplicate(running, peers):
+    """It was confirmed, and never stored: so a client lost what began at 0 again."""
+    key = peers.key_of(0)
+    assert await one(running, peers, key, "poison", 0) == (0, False)
+    assert await one(running, peers, key, "b", 0) == ("number_reused", None)
+    assert await one(running, peers, key, "poison", 0) == (0, True)
+    assert await one(running, peers, key, "b", 1) == (1, False)
+    assert await end_of(running) == 2
+
+
+async def test_a_repeat_of_a_series_that_had_to_be_forgotten_is_told(
+    running, peers, start_broker, store
+):
+    """With its age it is not begun again; what was never sent before is."""
+    keys, partition = running.broker.keys, peers.partition_id(0)
+    key = peers.key_of(0)
+    assert await one(running, peers, key, "a", 0) == (0, False)
+    now_ms, _ = await running.broker.log.read_times(partition, [0])
+    idle_ms = now_ms - 25 * 3600 * 1000
+    await store.read("HSET", keys.series(partition), f"p\x1f{'0' * 32}", f"1 {idle_ms} 0:1:0")
+    assert await one(running, peers, key, "b", 0, producer="q") == (1, False)
+    # An hour: nothing so young had to go. Two days: it may have been the one that is gone.
+    hour, days = str(3600 * 1000), str(48 * 3600 * 1000)
+    other = await start_broker("orders-1")
+    await peers.eventually(lambda: other.broker.claims.owner_url(partition), "the owner is known")
+    again = {"producer": "r", "Partq-Age-Ms": days}
+    assert await one(other, peers, key, "c", 0, **again) == ("unknown_producer", None)
+    again["Partq-Age-Ms"] = hour
+    assert await one(running, peers, key, "c", 0, **again) == (2, False)
+
+
+async def test_a_producer_that_uses_a_number_again_is_refused(running, peers):
+    producer = await peers.open_producer(running, "job-1")
+    await producer.publish("a")
+    await producer.offer(0, "other")
+    refused, _ = await producer.expect(frames.PublishRefused)
+    assert (refused.code, refused.due) == ("number_reused", 1)
+    await producer.offer(0, "a")
+    published, _ = await producer.expect(frames.Published)
+    assert (published.offset, published.is_duplicate) == (0, True)

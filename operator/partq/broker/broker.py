@@ -294,6 +294,7 @@ class Broker:
         first: int,
         reply: Reply,
         ttl_ms: int = 0,
+        age_ms: int = 0,
     ) -> None:
         """Check a batch and queue it for the log; `reply` follows, with its place or an error.
 
@@ -321,7 +322,10 @@ class Broker:
             last_slot=slots.stop - 1,
             max_message_bytes=config.max_message_bytes,
         )
-        owned.chain.submit(AppendBatch(producer, first, header.count, data, ttl_ms), reply)
+        digest = batch.digest(data, header) if producer else ""
+        owned.chain.submit(
+            AppendBatch(producer, first, header.count, data, ttl_ms, digest, age_ms), reply
+        )
         self.metrics.accepted(header.count, len(data))
 
     # ---- owning ---------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "resend_from": 409,
     "out_of_sequence": 409,
     "unknown_producer": 409,
+    "number_reused": 409,
     "data_loss": 410,
     "message_too_large": 413,
     "batch_too_large": 413,

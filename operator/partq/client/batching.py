@@ -38,10 +38,12 @@ class SealedBatch:
     """Bytes that are sent, and sent again, unchanged."""
 
     __slots__ = (
+        "age_ms",
         "count",
         "data",
         "deadline",
         "first",
+        "first_sent_at",
         "may_be_stored",
         "receipts",
         "request",
@@ -73,11 +75,27 @@ class SealedBatch:
         """The request that waits for an answer; None: not sent, or to be sent again."""
         self.may_be_stored = False
         """It was sent and its answer was lost. Never taken back: a copy may still be on its way."""
+        self.first_sent_at: float | None = None
+        """When it was first sent to anybody, in seconds; None: never."""
+        self.age_ms = 0
+        """How long before it was sent last it was first sent; 0: it was sent once at most."""
 
     @property
     def end(self) -> int:
         """The number behind the last message."""
         return self.first + self.count
+
+    def note_sent(self, now: float) -> None:
+        """Note that it is sent; `now` in seconds."""
+        if self.first_sent_at is None:
+            self.first_sent_at = now
+        else:
+            self.age_ms = max(1, round((now - self.first_sent_at) * 1000))
+
+    def forget_sent(self) -> None:
+        """Be as new: under another producer id it was never sent."""
+        self.request, self.may_be_stored = None, False
+        self.first_sent_at, self.age_ms = None, 0
 
     def settle_stored(self, partition: PartitionId, offset: int) -> None:
         """Tell the receipts where their messages are; `offset` -1: nobody knows any more."""
@@ -108,6 +126,7 @@ class SealedBatch:
                 ttl_ms=self.ttl_ms,
             )
             part.may_be_stored = self.may_be_stored
+            part.first_sent_at = self.first_sent_at
             parts.append(part)
         return parts[0], parts[1]
 

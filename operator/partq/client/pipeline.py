@@ -155,6 +155,7 @@ class Pipeline:
                 return None
             self._seal()
         batch = self._window[self._sent_count]
+        batch.note_sent(now)
         self._sent_count += 1
         batch.request = request
         self._by_request[request] = batch
@@ -187,7 +188,7 @@ class Pipeline:
         match code:
             case "resend_from" | "out_of_sequence" if due >= 0:
                 self._go_on_from(due, error, now)
-            case "unknown_producer":
+            case "unknown_producer" | "number_reused":
                 self._fail([batch for batch in self._window if batch.may_be_stored], error)
                 self._start_anew(error)
             case _ if isinstance(error, FINAL):
@@ -348,8 +349,7 @@ class Pipeline:
         self.producer = producer
         self._by_request.clear()
         for batch in self._window:
-            batch.request = None
-            batch.may_be_stored = False
+            batch.forget_sent()
         self._rewind()
         self._renumber(0)
 

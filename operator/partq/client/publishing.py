@@ -43,7 +43,12 @@ class PublishLink:
         self._requests[request] = pipeline
         partition = pipeline.partition
         frame = frames.Publish(
-            request, partition.generation, partition.index, batch.first, batch.ttl_ms
+            request,
+            partition.generation,
+            partition.index,
+            batch.first,
+            batch.ttl_ms,
+            batch.age_ms,
         )
         self.link.send(frame, batch.data)
 

@@ -43,6 +43,11 @@ def series_name(producer: str, key: str) -> str:
     return f"{producer}{_SEPARATOR}{digest}"
 
 
+def is_series(name: str) -> bool:
+    """Tell whether a name is that of a series, and not of a producer that numbers by partition."""
+    return _SEPARATOR in name
+
+
 def runs(numbers: Sequence[int]) -> list[range]:
     """Cut a list of numbers, by position, where one does not follow the one before it."""
     cuts = [at for at, (one, two) in enumerate(pairwise(numbers), 1) if two != one + 1]

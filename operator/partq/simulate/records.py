@@ -182,7 +182,7 @@ class Records:
         if (broker_epoch, number) in facts.calls:
             self._fail("chain", f"{name}: append call {number} was stored twice")
         facts.calls.add((broker_epoch, number))
-        for verdict, data in zip(verdicts, args[7::5], strict=True):
+        for verdict, data in zip(verdicts, args[7::7], strict=True):
             letter, offset, _ = verdict.split(":")
             if letter != "S":
                 continue

@@ -79,6 +79,10 @@ class Keys:
         """Name the hash of the partition's numbered producers."""
         return f"{self._partition_tag(partition)}:producers"
 
+    def series(self, partition: PartitionId) -> str:
+        """Name the hash of the partition's series: producers by HTTP, each with one of its keys."""
+        return f"{self._partition_tag(partition)}:series"
+
     def audit(self, partition: PartitionId) -> str:
         """Name the stream of the partition's audit record."""
         return f"{self._partition_tag(partition)}:audit"

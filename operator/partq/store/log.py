@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
+from partq.core.numbering import is_series
 from partq.errors import AppendGapError, FencedError, QuotaExceededError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.node import Lane
 
 Status = Literal[
-    "stored", "duplicate", "resend_from", "out_of_sequence", "unknown_producer", "quota_exceeded"
+    "stored",
+    "duplicate",
+    "resend_from",
+    "out_of_sequence",
+    "unknown_producer",
+    "number_reused",
+    "quota_exceeded",
 ]
 
 _STATUS: dict[str, Status] = {
@@ -21,6 +28,7 @@ _STATUS: dict[str, Status] = {
     "R": "resend_from",
     "O": "out_of_sequence",
     "U": "unknown_producer",
+    "N": "number_reused",
     "Q": "quota_exceeded",
 }
 MAX_PIN_MS = 600_000
@@ -43,6 +51,10 @@ class AppendBatch:
     data: bytes
     ttl_ms: int = 0
     """How long its messages may wait; 0: the batch says nothing of it."""
+    digest: str = ""
+    """By which a repeat is told from other messages (`wire.batch.digest`); empty: by nothing."""
+    age_ms: int = 0
+    """How long ago it was first sent; 0: never before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +154,7 @@ class Log:
             StoreUnavailableError: no answer; stored or not, unless `is_outcome_known`.
         """
         keys = self._keys
+        places = (keys.meta, keys.log, keys.producers, keys.audit, keys.series)
         args: list[str | bytes | int] = [
             broker_epoch,
             number,
@@ -150,14 +163,10 @@ class Log:
         ]
         for batch in batches:
             args += (batch.producer, batch.first, batch.count, batch.data, batch.ttl_ms)
+            args += (batch.digest, batch.age_ms)
         answer = await self._store.run(
             "append_batches",
-            (
-                keys.meta(partition),
-                keys.log(partition),
-                keys.producers(partition),
-                keys.audit(partition),
-            ),
+            [place(partition) for place in places],
             args,
             lane=Lane.APPEND,
             needs_replica=True,
@@ -345,8 +354,8 @@ class Log:
 
         None: the partition does not know the producer, or the batch is not stored any more.
         """
-        text = await self._store.read("HGET", self._keys.producers(partition), producer)
-        if not text:
+        text = await self._producer(partition, producer)
+        if text is None:
             return None
         first, _, offset = map(int, text.split(b" ")[-1].split(b":"))
         entries = await self.read(partition, Offset(offset), max_bytes=1, max_entries=1)
@@ -354,8 +363,16 @@ class Log:
 
     async def producer_due(self, partition: PartitionId, producer: str) -> int | None:
         """Return the number that is due from a producer; None: the partition does not know it."""
-        text = await self._store.read("HGET", self._keys.producers(partition), producer)
-        return int(text.split(b" ", 1)[0]) if text else None
+        text = await self._producer(partition, producer)
+        return None if text is None else int(text.split(b" ", 1)[0])
+
+    async def _producer(self, partition: PartitionId, producer: str) -> bytes | None:
+        """Return a producer's record; an earlier version had series among the producers."""
+        tables = [self._keys.producers(partition)]
+        if is_series(producer):
+            tables.insert(0, self._keys.series(partition))
+        found = await self._store.read_all(*(("HGET", table, producer) for table in tables))
+        return next(filter(None, found), None)
 
 
 def _entry(entry_id: bytes, fields: list[bytes]) -> Entry:

@@ -194,6 +194,17 @@ def check(batch: bytes, *, first_slot: int, last_slot: int, max_message_bytes: i
     return header
 
 
+def digest(batch: bytes, header: BatchHeader) -> str:
+    """Return what tells a repeat of a batch that a broker has checked from other messages.
+
+    `<CRC-32C of all> <CRC-32C of slots and ends> <1: compressed>`, with dots between: the same
+    messages may be compressed again, to other bytes.
+    """
+    (crc,) = _CRC.unpack_from(batch, _CRC_AT)
+    outlines = crc32c(memoryview(batch)[HEADER_SIZE : header.body_at])
+    return f"{crc:08x}.{outlines:08x}.{int(header.codec is not Codec.NONE)}"
+
+
 def read_slots(batch: bytes, header: BatchHeader) -> "array[int]":
     """Return the slot of each message."""
     return _array("H", batch, HEADER_SIZE, header.count)

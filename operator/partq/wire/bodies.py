@@ -111,6 +111,19 @@ class PublishHeaders(msgspec.Struct):
         | None
     ) = msgspec.field(name="Partq-Producer", default=None)
     sequence: Sequence | None = msgspec.field(name="Partq-Sequence", default=None)
+    age_ms: (
+        Annotated[
+            int,
+            msgspec.Meta(
+                ge=1,
+                le=MAX_TTL_MS,
+                description="Of a repeat with numbers: how many ms ago it was first sent. Where "
+                "its series may have been forgotten since, the answer is unknown_producer; without "
+                "it number 0 begins the series again.",
+            ),
+        ]
+        | None
+    ) = msgspec.field(name="Partq-Age-Ms", default=None)
     ttl_ms: (
         Annotated[
             int,

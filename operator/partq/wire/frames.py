@@ -87,6 +87,8 @@ class Publish(Frame, tag=12):
     first: int
     ttl_ms: int = 0
     """How long its messages may wait to be delivered, from when they are stored; 0: no limit."""
+    age_ms: int = 0
+    """How long ago the batch was first sent under this number; 0: never before."""
 
 
 class Published(Frame, tag=13):

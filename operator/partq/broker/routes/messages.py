@@ -21,6 +21,7 @@ from partq.errors import (
     MessageTooLargeError,
     NotOwnerError,
     NotStoredError,
+    NumberReusedError,
     OutcomeUnknownError,
     OutOfSequenceError,
     PartqError,
@@ -115,6 +116,7 @@ class Numbers:
         MessageTooLargeError,
         NotOwnerError,
         NotStoredError,
+        NumberReusedError,
         OutcomeUnknownError,
         OutOfSequenceError,
         QuotaExceededError,
@@ -138,7 +140,9 @@ async def publish(request: web.Request) -> web.Response:
         )
     given = read_texts(request.headers, PublishHeaders, "headers")
     numbers = Numbers.read(given, messages)
-    outcomes = await publish_all(request, broker, messages, numbers, ttl_ms=given.ttl_ms or 0)
+    outcomes = await publish_all(
+        request, broker, messages, numbers, ttl_ms=given.ttl_ms or 0, age_ms=given.age_ms or 0
+    )
     if not is_array:
         first = outcomes[0]
         if isinstance(first, PartqError):
@@ -159,13 +163,16 @@ async def publish_all(
     numbers: Numbers,
     *,
     ttl_ms: int,
+    age_ms: int = 0,
 ) -> list[Outcome]:
     """Store messages, each series in order; after a refused one its later ones fail too.
 
     One without a key goes on to another partition while the chosen one is unavailable.
     """
     placing = Placing(broker, request)
-    storing = Storing(request, broker, numbers.producer, len(messages), ttl_ms)
+    storing = Storing(
+        request, broker, numbers.producer, len(messages), ttl_ms=ttl_ms, age_ms=age_ms
+    )
     for at, body in enumerate(messages):
         try:
             key = placing.key(body)

@@ -11,7 +11,7 @@ from partq.broker.calls import PRODUCERS, Calls, WebSocket
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter
 from partq.core.model import PartitionId
-from partq.core.numbering import check_producer_id
+from partq.core.numbering import MAX_NUMBER, check_producer_id
 from partq.errors import BadFrameError, BadRequestError, NotOwnerError, PartqError
 from partq.store.log import AppendResult
 from partq.wire import frames
@@ -129,6 +129,10 @@ class Producing:
         try:
             if frame.first < 0:
                 raise BadRequestError(f"publish: first number {frame.first}; expected 0 or more")
+            if not 0 <= frame.age_ms <= MAX_NUMBER:
+                raise BadRequestError(
+                    f"publish: first sent {frame.age_ms} ms ago; expected 0 to {MAX_NUMBER}"
+                )
             if count >= MAX_IN_FLIGHT:
                 raise BadRequestError(
                     f"publish: {count} batches of partition {partition} are without an answer; "
@@ -142,6 +146,7 @@ class Producing:
                 first=frame.first,
                 reply=lambda outcome: self._reply(frame, partition, outcome),
                 ttl_ms=frame.ttl_ms,
+                age_ms=frame.age_ms,
             )
         except PartqError as error:
             if partition in self._in_flight and count < MAX_IN_FLIGHT and frame.first >= 0:
@@ -205,6 +210,17 @@ def _sentence(result: AppendResult, frame: frames.Publish) -> str:
             return f"{where}: messages below {result.due} are stored; send again from there"
         case "out_of_sequence":
             return f"{where}: got number {frame.first}, {result.due} is due; send again from there"
+        case "number_reused":
+            return (
+                f"{where}: number {frame.first} stands for other messages, which are stored; go on "
+                f"from {result.due}, or take a new producer id"
+            )
+        case _ if frame.first == 0:
+            return (
+                f"{where}: no record of this producer, and some that were used since it was first "
+                f"sent, {frame.age_ms} ms ago, have made room for others: nobody knows whether it "
+                "is stored; take a new producer id"
+            )
         case _:
             return (
                 f"{where}: no record of this producer, got number {frame.first}, expected 0; take "

@@ -24,6 +24,7 @@ from partq.core.numbering import runs, series_name
 from partq.errors import (
     NotOwnerError,
     NotStoredError,
+    NumberReusedError,
     OutcomeUnknownError,
     OutOfSequenceError,
     PartqError,
@@ -39,6 +40,7 @@ FORWARD_TIMEOUT_S = 8.0
 FORWARDED = "Partq-Forwarded"
 PRODUCER = "Partq-Producer"
 TTL = "Partq-TTL-Ms"
+AGE = "Partq-Age-Ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +81,24 @@ class Storing:
         producer: whose numbers they carry; empty: they have none.
         count: how many there are.
         ttl_ms: how long they may wait to be delivered; 0: no limit.
+        age_ms: how long ago they were first sent; 0: never before, or nobody says.
     """
 
     def __init__(
-        self, request: web.Request, broker: Broker, producer: str, count: int, ttl_ms: int
+        self,
+        request: web.Request,
+        broker: Broker,
+        producer: str,
+        count: int,
+        *,
+        ttl_ms: int,
+        age_ms: int,
     ) -> None:
         self._request = request
         self._broker = broker
         self._producer = producer
         self._ttl_ms = ttl_ms
+        self._age_ms = age_ms
         self._outcomes: list[Outcome | None] = [None] * count
         self._rows: dict[PartitionId, list[Row]] = {}
         self._refused: dict[Series, PartqError] = {}
@@ -235,6 +246,7 @@ class Storing:
                 first=rows[0].number if series else 0,
                 reply=partial(settle, answered),
                 ttl_ms=self._ttl_ms,
+                age_ms=self._age_ms,
             )
         except NotOwnerError:
             raise moves from None
@@ -279,6 +291,8 @@ class Storing:
             headers[PRODUCER] = self._producer
         if self._ttl_ms:
             headers[TTL] = str(self._ttl_ms)
+        if self._age_ms:
+            headers[AGE] = str(self._age_ms)
         tls = request.app.get(TLS)
         try:
             async with request.app[PEERS].post(
@@ -359,6 +373,11 @@ def _refusal(broker: Broker, result: AppendResult, partition: PartitionId, row: 
             return ResendFromError(
                 f"{where} came, and those below {result.due} are stored; send again from there",
                 due=result.due,
+            )
+        case "number_reused":
+            return NumberReusedError(
+                f"{where} came before with another message, which is stored; this one is not: "
+                f"send it under {result.due}, and each message under a number of its own"
             )
         case "unknown_producer":
             return UnknownProducerError(

@@ -6,29 +6,37 @@
 -- KEYS[2]  log: stream; entry id "<first offset>-1"; fields n, broker_epoch, at_ms (of Redis's
 --          time, never falling), before (bytes of all batches before this one), batch, and where
 --          its messages have a time to live ttl_ms
--- KEYS[3]  producers: hash NAME → "<due> <at_ms> <first>:<count>:<offset> ..." (the last 5 batches)
+-- KEYS[3]  producers: hash NAME → "<due> <at_ms> [#<digest>] <first>:<count>:<offset> ..." (the last
+--          5 batches)
 -- KEYS[4]  audit
+-- KEYS[5]  series: as producers, of those that number by key; they do not push each other out
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  number of the call under this epoch
 -- ARGV[3]  offset that the first message shall have
 -- ARGV[4]  the most bytes that the call may add, -1: no limit
 -- ARGV[5...]  of each batch: producer (empty: not numbered), first number, count, bytes, time to
---          live in ms (0: none)
+--          live in ms (0: none), digest "<crc>.<crc of slots and ends>.<1: compressed>" (empty:
+--          none), how many ms ago it was first sent (0: never before)
 -- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
 --          S stored, D duplicate, R resend_from, O out_of_sequence, U unknown_producer,
---          Q quota_exceeded; -1 where there is no such number. The same again for a repeat.
+--          N number_reused, Q quota_exceeded; -1 where there is no such number. The same again for a repeat.
 --          0: the caller's broker epoch is over; -1: the log ends elsewhere, or the number is old
 local IDLE_MS = 24 * 3600 * 1000
 local MAX_PRODUCERS = 10000
+local MAX_SERIES = 20000
+-- A repeat that was under way for so long, beside its age, is still judged rightly.
+local SLACK_MS = 60 * 1000
 local REMEMBERED = 5
 local SAMPLE = 16
 local HEADER_SIZE = 22
 -- Outboxes of dead letters: one batch at a time, numbered with gaps, never forgotten by age.
 local SPARSE = "dlq:"
+-- Between producer and key in the name of a series.
+local SEPARATOR = "\31"
 
-local meta, log, producers = KEYS[1], KEYS[2], KEYS[3]
+local meta, log, producers, series = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
 local record = redis.call("HMGET", meta,
   "broker_epoch", "append_number", "next", "total_bytes", "at_ms", "largest_bytes",
-  "audit")
+  "audit", "producers_forgotten_ms", "series_forgotten_ms")
 if record[1] ~= ARGV[1] then
   return 0
 end
@@ -47,18 +55,39 @@ local total, room = tonumber(record[4]), tonumber(ARGV[4])
 local before = total
 local largest = tonumber(record[6])
 
--- known[name]: {due, batches = {{first, count, offset}, ...} newest last}; false: no record
+-- known[name]: {due, batches = {{first, count, offset, digest}, ...} newest last, is_elsewhere};
+-- false: no record
 local known, changed, verdicts, records = {}, {}, {}, {}
+-- When the youngest record of a table that had to go was used last.
+local forgotten = {[producers] = tonumber(record[8] or "-1"), [series] = tonumber(record[9] or "-1")}
+
+local function table_of(name)
+  return string.find(name, SEPARATOR, 1, true) and series or producers
+end
 
 local function recall(name)
   local state = known[name]
   if state == nil then
-    local text = redis.call("HGET", producers, name)
+    local place = table_of(name)
+    local text = redis.call("HGET", place, name)
+    local is_elsewhere = false
+    if not text and place == series then
+      -- An earlier version had all in one table.
+      text = redis.call("HGET", producers, name)
+      is_elsewhere = text and true
+    end
     state = false
     if text then
-      state = {due = tonumber(string.match(text, "^%d+")), batches = {}}
-      for first, count, offset in string.gmatch(text, "(%d+):(%d+):(%d+)") do
-        table.insert(state.batches, {tonumber(first), tonumber(count), tonumber(offset)})
+      state = {due = tonumber(string.match(text, "^%d+")), batches = {}, is_elsewhere = is_elsewhere}
+      local digest = ""
+      for word in string.gmatch(text, "%S+") do
+        local first, count, offset = string.match(word, "^(%d+):(%d+):(%d+)$")
+        if first then
+          table.insert(state.batches, {tonumber(first), tonumber(count), tonumber(offset), digest})
+          digest = ""
+        elseif string.sub(word, 1, 1) == "#" then
+          digest = string.sub(word, 2)
+        end
       end
     end
     known[name] = state
@@ -83,7 +112,28 @@ local function place_of(state, first, count)
   return -1
 end
 
-for i = 5, #ARGV, 5 do
+-- Whether numbers that are known came before with other messages. Bytes may differ by their
+-- compression alone; then the slots and sizes of the messages decide. What was cut otherwise
+-- cannot be compared.
+local function is_reused(state, first, count, digest)
+  local crc, outline, is_compressed = string.match(digest, "^(%x+)%.(%x+)%.(%d)$")
+  for _, batch in ipairs(state.batches) do
+    if crc and batch[1] == first and batch[2] == count and batch[4] ~= digest then
+      local old_crc, old_outline, was_compressed = string.match(batch[4], "^(%x+)%.(%x+)%.(%d)$")
+      return old_crc ~= nil and old_crc ~= crc
+        and (old_outline ~= outline or (is_compressed == "0" and was_compressed == "0"))
+    end
+  end
+  return false
+end
+
+-- Whether a producer without a record may be one whose record had to go since the batch was first
+-- sent. What was never sent before is not stored, whoever has gone.
+local function may_be_forgotten(name, age)
+  return age > 0 and forgotten[table_of(name)] >= at - age - SLACK_MS
+end
+
+for i = 5, #ARGV, 7 do
   local name, first, count, bytes = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3]
   local state = nil
   local is_due = true
@@ -91,7 +141,7 @@ for i = 5, #ARGV, 5 do
     state = recall(name)
     is_due = false
     if not state then
-      if first == 0 or is_sparse(name) then
+      if is_sparse(name) or (first == 0 and not may_be_forgotten(name, tonumber(ARGV[i + 6]))) then
         state = {due = first, batches = {}}
         known[name] = state
         changed[name] = "new"
@@ -103,6 +153,9 @@ for i = 5, #ARGV, 5 do
       is_due = true
     elseif first > state.due then
       verdict("O", -1, state.due)
+    elseif first + count <= state.due and not is_sparse(name)
+      and is_reused(state, first, count, ARGV[i + 5]) then
+      verdict("N", -1, state.due)
     elseif first + count <= state.due then
       verdict("D", place_of(state, first, count), state.due)
     else
@@ -122,7 +175,7 @@ for i = 5, #ARGV, 5 do
       redis.call("XADD", log, string.format("%.0f-1", next_offset), unpack(fields))
       if state then
         state.due = first + count
-        table.insert(state.batches, {first, count, next_offset})
+        table.insert(state.batches, {first, count, next_offset, ARGV[i + 5]})
         if #state.batches > REMEMBERED then
           table.remove(state.batches, 1)
         end
@@ -143,24 +196,36 @@ for i = 5, #ARGV, 5 do
   end
 end
 
+local function forget(place, name, used_at)
+  redis.call("HDEL", place, name)
+  forgotten[place] = math.max(forgotten[place], used_at)
+end
+
 for name, age in pairs(changed) do
-  local state = known[name]
+  local state, place = known[name], table_of(name)
   local texts = {string.format("%.0f %s", state.due, at_ms)}
   for _, batch in ipairs(state.batches) do
+    if batch[4] ~= "" then
+      table.insert(texts, "#" .. batch[4])
+    end
     table.insert(texts, string.format("%.0f:%.0f:%.0f", batch[1], batch[2], batch[3]))
   end
-  redis.call("HSET", producers, name, table.concat(texts, " "))
+  redis.call("HSET", place, name, table.concat(texts, " "))
+  if state.is_elsewhere then
+    redis.call("HDEL", producers, name)
+  end
   if age == "new" then
     -- A new one pays for the clean-up: of a few at random those that are idle for too long go,
     -- and the one that is idle the longest when there are too many.
-    local sample = redis.call("HRANDFIELD", producers, SAMPLE, "WITHVALUES")
-    local is_above = redis.call("HLEN", producers) > MAX_PRODUCERS
+    local sample = redis.call("HRANDFIELD", place, SAMPLE, "WITHVALUES")
+    local limit = place == series and MAX_SERIES or MAX_PRODUCERS
+    local is_above = redis.call("HLEN", place) > limit
     local oldest, oldest_at
     for i = 1, #sample, 2 do
       local used_at = tonumber(string.match(sample[i + 1], "^%d+ (%d+)"))
       if not known[sample[i]] and not is_sparse(sample[i]) then
         if at - used_at > IDLE_MS then
-          redis.call("HDEL", producers, sample[i])
+          forget(place, sample[i], used_at)
           is_above = false
         elseif not oldest or used_at < oldest_at then
           oldest, oldest_at = sample[i], used_at
@@ -168,8 +233,13 @@ for name, age in pairs(changed) do
       end
     end
     if is_above and oldest then
-      redis.call("HDEL", producers, oldest)
+      forget(place, oldest, oldest_at)
     end
+  end
+end
+for place, field in pairs({[producers] = "producers_forgotten_ms", [series] = "series_forgotten_ms"}) do
+  if forgotten[place] >= 0 then
+    redis.call("HSET", meta, field, string.format("%.0f", forgotten[place]))
   end
 end
 
