@@ -384,7 +384,7 @@ def stop_at(owner, name, *, is_done):
 
 @pytest.mark.req("PUL-54")
 async def test_a_target_that_does_not_take_them_stops_the_partition_until_it_does(
-    running, start_target, stored, monkeypatch
+    running, start_target, stored, start_broker, monkeypatch
 ):
     monkeypatch.setattr(dead_letters, "PATIENCE_S", 0.0)
     await doom(running)
@@ -395,6 +395,11 @@ async def test_a_target_that_does_not_take_them_stops_the_partition_until_it_doe
     flow = await open_flow(running)
     await flow.expect(frames.Assigned)
     assert not subscription(running).is_open
+    other = await start_broker("orders-1")
+    for asked in (running, other):
+        _, status = await asked.call("GET", "/v1/queues/orders/status")
+        row = status["groups"]["workers"]["partitions"][str(P)]
+        assert (row["dead_letters"], row["blocked"]) == (1, state["blocked"]), "whoever is asked"
     await start_target()
     header, _ = await flow.deliver()
     assert (header.start, header.stop) == (1, 2)

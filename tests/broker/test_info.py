@@ -2,6 +2,7 @@
 
 import pytest
 
+from partq.broker.gauges import render_metrics
 from partq.embedded.provision import provision
 from partq.resources import parse_resources
 from partq.store.keys import Keys
@@ -55,6 +56,35 @@ async def test_the_layout_tells_clients_where_everything_is(running, peers, star
     }
 
 
+async def test_the_lag_is_one_number_everywhere_and_never_below_0(scene, monkeypatch):
+    """What is acknowledged above the cursor does not count, neither here nor there."""
+    running = scene.running
+    assert await scene.source.ack(scene.held, ranges=[(1, 2)]) == ""
+    _, status = await running.call("GET", f"{QUEUE}/status")
+    metrics = render_metrics(running.broker).decode()
+    (gauge,) = [
+        line for line in metrics.splitlines() if line.startswith("partq_lag{") and '"1.0"' in line
+    ]
+    row = status["groups"]["workers"]["partitions"]["1.0"]
+    state = await running.state()
+    assert (row["lag"], state["lag"], float(gauge.rpartition(" ")[2])) == (2, 2, 2.0)
+
+    read_many = running.broker.partitions.read_many
+
+    async def read_before(partitions):
+        records = await read_many(partitions)
+        await scene.producer.publish("d")
+        held, _ = await scene.source.deliver()
+        assert await scene.source.ack(held, 4) == ""
+        return records
+
+    monkeypatch.setattr(running.broker.partitions, "read_many", read_before)
+    _, status = await running.call("GET", f"{QUEUE}/status")
+    row = status["groups"]["workers"]["partitions"]["1.0"]
+    assert (row["cursor"], status["partitions"]["1.0"]["end"]) == (4, 3), "of two moments"
+    assert (row["lag"], status["groups"]["workers"]["lag"]) == (0, 0)
+
+
 @pytest.mark.req("SOL-11", "SOL-30", "SOL-32", "AZR-52")
 async def test_the_status_shows_every_partition_and_group(scene):
     """By the records, and the states that only this broker knows."""
@@ -76,6 +106,7 @@ async def test_the_status_shows_every_partition_and_group(scene):
     assert group["lag_ms"] == max(ages)
     assert group["partitions"]["1.0"] == {
         "member": "m", "epoch": scene.held.epoch, "state": "Paused", "cursor": 0, "lag": 3,
+        "dead_letters": 0, "blocked": "",
     }  # fmt: skip
     assert (group["partitions"]["1.1"]["state"], group["partitions"]["1.1"]["lag"]) == (
         "Unassigned", 1,

@@ -119,6 +119,26 @@ async def test_restarts_come_later_and_later(make, monkeypatch):
     await until(lambda: child.restart_count >= 4)
 
 
+async def test_what_a_child_wrote_last_is_told_when_it_ends(make, monkeypatch, caplog):
+    """Its own last lines, as Redis's on a full disk; of one that was killed there are none."""
+    monkeypatch.setattr(child_module, "FIRST_RESTART_DELAY_S", 0.001)
+    child = make("print('first line')\nprint('no space left')\nraise SystemExit('exiting')")
+    await child.start()
+    await until(lambda: child.restart_count >= 2)
+    child.keep_running = False
+    told = "sleeper has ended with status 1: no space left / exiting (log: /"
+    assert next(iter(caplog.records)).getMessage().startswith(told)
+
+
+async def test_of_a_killed_child_nothing_is_told(make, caplog):
+    child = make(f"print('all is well', flush=True)\n{SLEEP}")
+    await child.start()
+    child.keep_running = False
+    await child.kill()
+    await until(lambda: caplog.records)
+    assert caplog.records[0].getMessage() == "sleeper has ended with status -9"
+
+
 async def test_frozen_child_can_be_stopped(make):
     child = make(SLEEP)
     await child.start()

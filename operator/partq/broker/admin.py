@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from partq.broker.broker import Broker
 from partq.broker.middlewares import error_body
 from partq.broker.subscription import Subscription
+from partq.core.lag import lag_of
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
@@ -296,7 +297,7 @@ def _subscription(subscription: Subscription, end: int) -> dict[str, Any]:
         "cursor": book.cursor,
         "position": book.position,
         "in_flight": book.in_flight,
-        "lag": end - book.cursor - book.acked.count(book.cursor, end),
+        "lag": lag_of(end, book.cursor, book.acked.pairs()),
         "state": subscription.state,
         "is_bound": subscription.flow is not None,
         "pause_attempt": pause.attempt if pause is not None else 0,

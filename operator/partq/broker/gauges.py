@@ -1,6 +1,7 @@
 """The metrics of a broker, with its gauges as of now."""
 
 from partq.broker.broker import Broker
+from partq.core.lag import lag_of
 
 
 def render_metrics(broker: Broker) -> bytes:
@@ -15,7 +16,10 @@ def render_metrics(broker: Broker) -> bytes:
     ]
     broker.metrics.observe(
         ends={str(owned.id): owned.tail.end for owned in broker.owned.values()},
-        lags={key: (end - each.book.cursor, each.book.in_flight) for key, end, each in books},
+        lags={
+            key: (lag_of(end, each.book.cursor, each.book.acked.pairs()), each.book.in_flight)
+            for key, end, each in books
+        },
         outboxes={
             key: (len(each.outbox.letters), bool(each.outbox.blocked)) for key, _, each in books
         },

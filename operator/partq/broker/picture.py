@@ -24,17 +24,8 @@ PEER_TIMEOUT_S = 2.0
 """How long another broker may take to say what it has."""
 
 
-async def read_picture(
-    broker: Broker, group: str, peers: ClientSession, *, token: str, trust: Any
-) -> dict[str, Any]:
-    """Read a group's records, and ask every living broker for its state.
-
-    Args:
-        broker: that is asked.
-        group: of its queue.
-        peers: for calls to the others.
-        token: the caller's header `Authorization`, which says what it may see.
-        trust: how the others' certificates are checked.
+async def read_picture(broker: Broker, group: str, brokers: dict[str, Any]) -> dict[str, Any]:
+    """Read a group's records, beside what `ask_all` has got from the brokers.
 
     Raises:
         UnknownGroupError: the group was removed meanwhile.
@@ -42,10 +33,9 @@ async def read_picture(
     """
     store, keys = broker.store, broker.keys
     layouts = Layouts(store, keys)
-    queue_spec, spec, brokers = await asyncio.gather(
+    queue_spec, spec = await asyncio.gather(
         layouts.read_config(),
         layouts.read_group_config(group),
-        _ask_all(broker, group, peers, token, trust),
     )
     assigned, members, under_way, journal = await asyncio.gather(
         Assignments(store, keys).read(group),
@@ -66,7 +56,7 @@ async def read_picture(
         "handoffs": _by_name(under_way),
         "past": {str(p): [asdict(move) for move in moves] for p, moves in journal.past.items()},
         "waiting": _by_name(journal.waiting),
-        "brokers": brokers,
+        "brokers": _of_group(brokers, group),
     }
 
 
@@ -74,10 +64,17 @@ def _by_name(records: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(partition): asdict(record) for partition, record in records.items()}
 
 
-async def _ask_all(
-    broker: Broker, group: str, peers: ClientSession, token: str, trust: Any
+async def ask_all(
+    broker: Broker, peers: ClientSession, *, token: str, trust: Any
 ) -> dict[str, Any]:
-    """Return the state of every broker with a lease, or why it is not known."""
+    """Return the state of every broker with a lease, or why it is not known.
+
+    Args:
+        broker: that is asked.
+        peers: for calls to the others.
+        token: the caller's header `Authorization`, which says what it may see.
+        trust: how the others' certificates are checked.
+    """
     observer = broker.claims.observer
     others = sorted(observer.living(broker.clock()) - {broker.id})
     states = await asyncio.gather(
@@ -86,11 +83,15 @@ async def _ask_all(
             for other in others
         )
     )
-    found = dict(zip(others, states, strict=True)) | {broker.id: {"state": admin.state(broker)}}
-    for answer in found.values():
+    return dict(zip(others, states, strict=True)) | {broker.id: {"state": admin.state(broker)}}
+
+
+def _of_group(brokers: dict[str, Any], group: str) -> dict[str, Any]:
+    """Return the states without what is of other groups."""
+    for answer in brokers.values():
         for partition in answer.get("state", {}).get("partitions", {}).values():
             partition["groups"] = {g: s for g, s in partition["groups"].items() if g == group}
-    return found
+    return brokers
 
 
 def _path(broker: Broker) -> str:

@@ -1,9 +1,11 @@
 """What a broker shows of its queue: the layout, and the records whoever owns them."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from partq.broker.broker import Broker
+from partq.core.lag import lag_of
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.store.assignments import Assignments
 from partq.store.handoffs import Handoffs
@@ -44,17 +46,34 @@ def read_layout(broker: Broker) -> dict[str, Any]:
     }
 
 
-async def read_status(broker: Broker) -> dict[str, Any]:
+Ask = Callable[[], Awaitable[dict[str, Any]]]
+"""Returns the state of every broker by its name, or why it is not known."""
+
+
+async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
     """Read every partition's record and every group's cursors, members and handoffs.
 
-    The queue as a whole is `Limited` while some of its partitions have no living broker.
+    The queue as a whole is `Limited` while some of its partitions have no living broker. The other
+    brokers are asked only where dead letters of theirs wait: why, nobody else knows.
     """
     partitions = broker.config.layout.partitions()
     records = await broker.partitions.read_many(partitions)
     served = broker.claims.served()
     unavailable = [str(p) for p in partitions if p not in served or p not in records]
     groups = sorted(broker.config.groups)
-    views = await asyncio.gather(*(_group(broker, group, records) for group in groups))
+    views = dict(
+        zip(
+            groups,
+            await asyncio.gather(*(_group(broker, group, records) for group in groups)),
+            strict=True,
+        )
+    )
+    if any(
+        row["dead_letters"] and PartitionId.parse(name) not in broker.owned
+        for view in views.values()
+        for name, row in view["partitions"].items()
+    ):
+        _add_blocked(views, await ask())
     return {
         "queue": broker.settings.queue,
         "namespace": broker.settings.namespace,
@@ -77,8 +96,18 @@ async def read_status(broker: Broker) -> dict[str, Any]:
             }
             for partition, record in sorted(records.items())
         },
-        "groups": dict(zip(groups, views, strict=True)),
+        "groups": views,
     }
+
+
+def _add_blocked(views: dict[str, Any], brokers: dict[str, Any]) -> None:
+    """Add what the owners say of partitions whose dead letters stop their deliveries."""
+    for answer in brokers.values():
+        for name, partition in answer.get("state", {}).get("partitions", {}).items():
+            for group, held in partition["groups"].items():
+                row = views.get(group, {"partitions": {}})["partitions"].get(name)
+                if row is not None and held.get("blocked"):
+                    row["blocked"] = held["blocked"]
 
 
 async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
@@ -117,14 +146,15 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
             state = str(mine.state)
         else:
             state = known.state if known is not None else "Unassigned"
-        done = cursor.cursor + sum(stop - start for start, stop in cursor.acked)
         partitions[str(partition)] = {
             "member": cursor.member or "",
             "epoch": cursor.epoch,
             "state": state if cursor.member is not None else "Unassigned",
             "cursor": cursor.cursor,
-            "lag": records[partition].next - done,
+            "lag": lag_of(records[partition].next, cursor.cursor, cursor.acked),
             "lag_ms": age_ms,
+            "dead_letters": len(cursor.outbox),
+            "blocked": mine.outbox.blocked if mine is not None else "",
         }
         if cursor.member is not None:
             held[cursor.member] = held.get(cursor.member, 0) + 1
@@ -175,5 +205,6 @@ def _availability(partitions: int, unavailable: int) -> str:
 
 def _member_state(listed: Any, partitions: int) -> str:
     if listed is None or listed.lost_at_ms is not None:
-        return "Lost"
+        # Who holds nothing has given it back, or it was taken: nobody waits for its return.
+        return "Lost" if partitions else "Left"
     return "Active" if partitions else "Standby"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from partq.cli.block_watch import BlockWatch, missing_targets
 from partq.cli.connection import DEFAULT_DATA_DIR, data_dir_option
 from partq.cli.logs import configure_logging
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
@@ -63,6 +64,8 @@ def up(*, file: Path, data_dir: Path, brokers: int | None, port: int, log_level:
     """Start the runtime and wait for a signal."""
     resources = read_resources(file)
     configure_logging(log_level)
+    for warning in missing_targets(resources):
+        log.warning("%s", warning)
     runtime = EmbeddedRuntime(
         resources, data_dir, broker_count=brokers, port=port, log_level=log_level
     )
@@ -100,6 +103,7 @@ async def _run(runtime: EmbeddedRuntime) -> None:
         await asyncio.gather(starting, return_exceptions=True)
         return
     await starting
+    watching = asyncio.create_task(BlockWatch().run(runtime.queues))
     try:
         for queue in runtime.queues:
             click.echo(introduce(queue, runtime.data_dir, is_only_one=len(runtime.queues) == 1))
@@ -107,6 +111,8 @@ async def _run(runtime: EmbeddedRuntime) -> None:
         await stopped.wait()
         click.echo("stopping ...")
     finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
         await runtime.stop()
 
 

@@ -50,6 +50,7 @@ _WAITS = {
     WaitsFor.NOTHING: "nothing: it is where it shall be",
     WaitsFor.BROKER: "a broker: none that answers serves it",
     WaitsFor.MEMBER: "{member}, which is not connected: the rebalance delay {left}",
+    WaitsFor.DEAD_LETTERS: "its dead letters to be stored; until then it delivers nothing",
     WaitsFor.DRAIN: "{member} to finish {in_flight} messages that it has not acknowledged, the"
     " oldest at offset {cursor}, before it goes to {target}: the time for that {left}",
     WaitsFor.PAUSE: "its handoff to {target}, which is planned and not begun, or whose coordinator"
@@ -64,6 +65,7 @@ _WAITS = {
     WaitsFor.COORDINATOR: "a coordinator: it is to go to {target} now. If this stays so, none runs,"
     " or partq.dev/pause is set",
 }
+_DETAILS = ("state", "cursor", "end", "lag", "in_flight", "dead_letters", "blocked")
 
 
 @click.command(help=_HELP)
@@ -91,6 +93,7 @@ def explain(
         handoffs={p: picture.handoffs[p] for p in picture.under_way},
         held=picture.waiting,
         now_ms=picture.now_ms,
+        blocked=_blocked(picture.details.get(found, {})),
     )
     if as_json:
         click.echo(json.dumps(to_json(found, name, picture, waiting)))
@@ -114,7 +117,7 @@ def to_json(
         "broker_epoch": seat.broker_epoch,
         "member": seat.member,
         "epoch": seat.epoch,
-        **{name: detail.get(name) for name in ("state", "cursor", "end", "lag", "in_flight")},
+        **{name: detail.get(name) for name in _DETAILS},
         "waits_for": asdict(waiting),
         "silent_brokers": dict(picture.silent),
         "moves": [asdict(move) for move in reversed(picture.past.get(partition, []))],
@@ -159,12 +162,20 @@ def _lines(partition: PartitionId, picture: Picture, waiting: Waiting) -> Iterat
             f"from offset {detail['cursor']} to {detail['end']}"
         )
         yield f"     epoch {seat.epoch}, broker epoch {seat.broker_epoch}"
+        if letters := detail.get("dead_letters"):
+            yield f"     {letters} dead letters wait to be stored in the dead-letter queue"
+        if blocked := _blocked(detail):
+            yield f"     delivers nothing: {blocked}"
     yield f"waits for: {_sentence(partition, picture, waiting)}"
     for broker, reason in sorted(picture.silent.items()):
         yield f"           broker {broker} does not answer: {reason}"
     moves = picture.past.get(partition, [])
     yield "moves, the last first:" if moves else "moves: none on record"
     yield from (f"  {_move(move)}" for move in reversed(moves))
+
+
+def _blocked(detail: Mapping[str, Any]) -> str:
+    return str(detail.get("blocked") or "")  # a broker of an older version says nothing of it
 
 
 def _sentence(partition: PartitionId, picture: Picture, waiting: Waiting) -> str:

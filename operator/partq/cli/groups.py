@@ -12,6 +12,7 @@ from rich.table import Table
 
 from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
+from partq.cli.status import blocked_lines, blocked_partitions
 from partq.cli.wording import spell_age
 
 _HELP = """List the consumer groups of a queue: type, state, members, lag.
@@ -45,6 +46,9 @@ def groups(*, connect: Connect, as_json: bool) -> None:
             each["group"], each["type"], each["state"], *numbers, ready, f"{each['lag']:,}", age
         )
     Console().print(table)
+    for name, group in answer["groups"].items():
+        for line in blocked_lines(group):
+            click.echo(f"group {name}: {line}")
 
 
 async def _ask(connection: Connection) -> Any:
@@ -59,7 +63,12 @@ def row(name: str, group: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "group": name,
         "type": group["type"],
-        "state": _state(members, states, has_handoffs=bool(group["handoffs"])),
+        "state": _state(
+            members,
+            states,
+            has_handoffs=bool(group["handoffs"]),
+            is_blocked=bool(blocked_partitions(group)),
+        ),
         "active": members["Active"],
         "standby": members["Standby"],
         "lost": members["Lost"],
@@ -67,11 +76,20 @@ def row(name: str, group: Mapping[str, Any]) -> dict[str, Any]:
         "ready": states["Ready"],
         "lag": group["lag"],
         "lag_ms": group["lag_ms"],
+        "dead_letters": sum(row.get("dead_letters", 0) for row in group["partitions"].values()),
+        "blocked": blocked_partitions(group),
     }
 
 
-def _state(members: Counter[str], states: Counter[str], *, has_handoffs: bool) -> str:
-    """Return the phase of a group, as its resource's status has it on Kubernetes."""
+def _state(
+    members: Counter[str], states: Counter[str], *, has_handoffs: bool, is_blocked: bool
+) -> str:
+    """Return the phase of a group, as its resource's status has it on Kubernetes.
+
+    `Blocked` comes first: there it is a condition.
+    """
+    if is_blocked:
+        return "Blocked"
     if has_handoffs or states["Paused"]:
         return "Rebalancing"
     if not members["Active"] and not members["Standby"] and not members["Lost"]:

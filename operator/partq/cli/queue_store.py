@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from partq.cli.ports import store_ports
 from partq.coordinator.ports import StorePorts
+from partq.core.lag import lag_of
 from partq.core.model import PartitionId
 from partq.kube.names import QueueKey
 from partq.kube.render import Durability
@@ -54,8 +55,7 @@ class RedisQueueStore:
                 *(self._partitions.read_cursor(partition, group) for partition in having)
             )
             for partition, cursor in zip(having, cursors, strict=True):
-                done = cursor.cursor + sum(stop - first for first, stop in cursor.acked)
-                total += max(0, records[partition].next - done)
+                total += lag_of(records[partition].next, cursor.cursor, cursor.acked)
         return total
 
     async def bury(self) -> None:

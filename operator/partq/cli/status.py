@@ -111,7 +111,9 @@ def render(answer: Mapping[str, Any], rates: Rates | None = None) -> RenderableT
     parts: list[RenderableType] = [_queue(answer, rates)]
     for name, group in answer["groups"].items():
         acked = None if rates is None else rates.acked.get(name, 0.0)
-        parts += [Text(), _summary(name, group, acked), _members(group)]
+        parts += [Text(), _summary(name, group, acked)]
+        parts += [Text(line, style="bold red") for line in blocked_lines(group)]
+        parts.append(_members(group))
         if group["handoffs"]:
             parts.append(_handoffs(group["handoffs"]))
         if len(partitions) <= MAX_ROWS:
@@ -140,6 +142,22 @@ def _queue(answer: Mapping[str, Any], rates: Rates | None) -> Text:
     return text
 
 
+def blocked_partitions(group: Mapping[str, Any]) -> dict[str, str]:
+    """Return the partitions of a group that its dead letters stop, with the reason."""
+    rows = group["partitions"].items()
+    return {name: row["blocked"] for name, row in rows if row.get("blocked")}
+
+
+def blocked_lines(group: Mapping[str, Any]) -> list[str]:
+    """Return a line for each partition that dead letters stop, of many for some of them."""
+    found = blocked_partitions(group)
+    lines = [
+        f"partition {name} delivers nothing, as its dead letters are not stored: {reason}"
+        for name, reason in list(found.items())[:MAX_NAMED]
+    ]
+    return [*lines, f"and {more} partitions more"] if (more := _more(list(found))) else lines
+
+
 def _more(names: Sequence[str]) -> int:
     return max(0, len(names) - MAX_NAMED)
 
@@ -151,6 +169,10 @@ def _summary(name: str, group: Mapping[str, Any], acked: float | None) -> Text:
     waiting = len(group["waiting_moves"])
     lag = f"group {name}: lag {group['lag']:,} messages, {spell_age(group['lag_ms'])}"
     parts = [f"{len(group['handoffs'])} handoffs"]
+    if not any(each["state"] in ("Active", "Standby", "Lost") for each in group["members"]):
+        parts.append("no member: nobody consumes")
+    if letters := sum(row.get("dead_letters", 0) for row in rows):
+        parts.append(f"{letters:,} dead letters wait to be stored")
     if waiting:
         parts.append(f"{waiting} moves wait for the budget")
     if acked is not None:

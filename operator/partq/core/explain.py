@@ -35,6 +35,8 @@ class WaitsFor(StrEnum):
     """Its member ends, and goes on until its replacement is there."""
     NO_MEMBER = "no_member"
     """Nobody has it, and no member that is connected to its broker can take it."""
+    DEAD_LETTERS = "dead_letters"
+    """It is where it shall be, and its dead letters stop its deliveries."""
     COORDINATOR = "coordinator"
     """It is to move now: a coordinator begins that within a second, if one runs."""
 
@@ -60,6 +62,7 @@ def explain(
     handoffs: Mapping[PartitionId, HandoffRecord],
     held: Mapping[PartitionId, WaitingMove],
     now_ms: int,
+    blocked: str = "",
 ) -> Waiting:
     """Return what a partition waits for.
 
@@ -70,6 +73,7 @@ def explain(
         handoffs: those that run.
         held: the moves that a coordinator has put off.
         now_ms: store time.
+        blocked: why its dead letters stop its deliveries; empty: they do not.
     """
     seat = sight.seats[partition]
     if seat.broker is None:
@@ -102,7 +106,7 @@ def explain(
         return Waiting(what=WaitsFor.REPLACEMENT)
     if rules.is_paused and (move := planned(replace(rules, is_paused=False))) is not None:
         return Waiting(what=WaitsFor.REBALANCE_PAUSED, target=move.target)
-    return Waiting(what=WaitsFor.NOTHING)
+    return Waiting(what=WaitsFor.DEAD_LETTERS if blocked else WaitsFor.NOTHING)
 
 
 def _handoff(seat: Seat, record: HandoffRecord, now_ms: int) -> Waiting:

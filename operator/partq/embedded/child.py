@@ -58,6 +58,8 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._was_ready = False
+        self._log_start = 0
+        """Where the log of the process that runs begins."""
 
     @property
     def pid(self) -> int | None:
@@ -149,6 +151,7 @@ class Child:
         if self._log_file.exists() and self._log_file.stat().st_size > MAX_LOG_BYTES:
             self._log_file.replace(self._log_file.with_suffix(".old"))
         with self._log_file.open("ab") as log_file:
+            self._log_start = log_file.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", tether.__file__, str(os.getpid())),
                 *self._command,
@@ -166,12 +169,15 @@ class Child:
             began = time.monotonic()
             status = await self._process.wait()
             if not (self.keep_running and self._was_ready):
-                log.warning("%s has ended with status %d", self.name, status)
+                log.warning(
+                    "%s has ended with status %d%s", self.name, status, self._last_words(status)
+                )
                 return
             if time.monotonic() - began > STEADY_AFTER_S:
                 delay_s = FIRST_RESTART_DELAY_S
             log.warning(
-                "%s has ended with status %d; starting it in %g s", self.name, status, delay_s
+                "%s has ended with status %d%s; starting it in %g s",
+                *(self.name, status, self._last_words(status), delay_s),
             )
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, LAST_RESTART_DELAY_S)
@@ -182,16 +188,31 @@ class Child:
                 continue
             self.restart_count += 1
 
+    def _last_words(self, status: int) -> str:
+        """Return what a process wrote before it ended by itself; one that was killed wrote nothing.
+
+        Two lines: Redis writes the cause into the last but one.
+        """
+        if status < 0:
+            return ""
+        told = " / ".join(self._log_lines(self._log_start)[-2:])
+        return f": {told} (log: {self._log_file})" if told else f" (log: {self._log_file})"
+
     def _log_tail(self) -> str:
         """Return what to read, and its end."""
-        try:
-            with self._log_file.open("rb") as log_file:
-                log_file.seek(max(0, os.fstat(log_file.fileno()).st_size - LOG_TAIL_BYTES))
-                lines = log_file.read().decode(errors="replace").strip().splitlines()
-        except OSError:
-            lines = []
+        lines = self._log_lines(0)
         last = f": {lines[-1]}" if lines else ""
         return f"{last} (log: {self._log_file})"
+
+    def _log_lines(self, start: int) -> list[str]:
+        """Return the last lines of the log, from a place on."""
+        try:
+            with self._log_file.open("rb") as log_file:
+                size = os.fstat(log_file.fileno()).st_size
+                log_file.seek(max(start, size - LOG_TAIL_BYTES))
+                return log_file.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return []
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -310,6 +310,14 @@ async def _until_served(queue: RunningQueue) -> None:
                     if len(layout["owners"]) == count:
                         return
                     missing = f"{len(layout['owners'])} of {count} partitions have a broker"
+                except aiohttp.ClientResponseError as error:
+                    if error.status == 401:
+                        raise UnavailableError(
+                            f"queue {queue.namespace}/{queue.name}: {queue.brokers[0].url} is "
+                            "answered by another server, which does not know the queue's tokens: "
+                            "the port was taken meanwhile; choose others with --port"
+                        ) from None
+                    missing = str(error)
                 except (aiohttp.ClientError, TimeoutError) as error:
                     missing = str(error)
                 await asyncio.sleep(POLL_S)

@@ -100,6 +100,10 @@ class GroupPartition(msgspec.Struct):
     cursor: int
     lag: int
     lag_ms: int
+    dead_letters: int = 0
+    """Dead letters that wait to be stored in the dead-letter queue; none of them is in the lag."""
+    blocked: str = ""
+    """Why dead letters stop the group's deliveries here, as the owner says; empty: they do not."""
 
 
 class HandoffStatus(msgspec.Struct):

@@ -6,12 +6,13 @@ from typing import Any
 
 from aiohttp import web
 
+from partq.broker.broker import Broker
 from partq.broker.calls import ADMINS, ANYONE, OPEN, PRODUCERS, Calls, PlainText
 from partq.broker.gauges import render_metrics
 from partq.broker.keys import BROKER, DOCUMENT, GUARD, PEERS, TLS
 from partq.broker.middlewares import json_response
 from partq.broker.outlines import read_outlines
-from partq.broker.picture import read_picture
+from partq.broker.picture import ask_all, read_picture
 from partq.broker.routes.access import enter, group_of
 from partq.broker.status import read_layout, read_status
 from partq.core.model import PartitionId
@@ -86,7 +87,7 @@ async def layout(request: web.Request) -> web.Response:
 async def status(request: web.Request) -> web.Response:
     """Show every partition and group, read from the records."""
     broker, _ = enter(request)
-    return json_response(await read_status(broker))
+    return json_response(await read_status(broker, lambda: _ask_all(request, broker)))
 
 
 @calls.add("GET", "/v1/queues/{queue}/groups/{group}/picture", roles=ADMINS, answers={200: Picture})
@@ -94,15 +95,19 @@ async def picture(request: web.Request) -> web.Response:
     """Show all that a plan for a group rests on: its records, and the state of every broker."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
+    body = await read_picture(broker, group, await _ask_all(request, broker))
+    return json_response(body)
+
+
+async def _ask_all(request: web.Request, broker: Broker) -> dict[str, Any]:
+    """Ask every broker for its state, with the token of the call, which may not see it."""
     tls = request.app.get(TLS)
-    body = await read_picture(
+    return await ask_all(
         broker,
-        group,
         request.app[PEERS],
         token=request.headers["Authorization"],
         trust=tls.trusted if tls is not None else True,
     )
-    return json_response(body)
 
 
 @calls.add(

@@ -1,0 +1,93 @@
+"""What `partq dev up` says of partitions that dead letters stop."""
+
+import pytest
+
+from partq.cli.block_watch import BlockWatch, missing_targets
+from partq.cli.groups import row
+from partq.cli.status import render
+from partq.resources import parse_resources
+
+YAML = """
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {name: a}
+spec: {partitions: 2}
+---
+apiVersion: partq.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {name: g}
+spec: {queue: a, ack: {maxRedeliveries: 3}DEAD_LETTER}
+"""
+TARGET = """---
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {name: a-g-dlq}
+spec: {partitions: 1}
+"""
+REASON = "queue default/a-g-dlq: create the PartitionedQueue"
+
+
+def test_a_limit_without_a_dead_letter_queue_is_told_at_the_start():
+    (warning,) = missing_targets(parse_resources(YAML.replace("DEAD_LETTER", "")))
+    assert "group g of default/a: ack.maxRedeliveries is 3, and its dead-letter queue" in warning
+    assert "a-g-dlq is not in the file" in warning
+
+
+@pytest.mark.parametrize(
+    ("more", "rest"), [(", deadLetter: {create: true}", ""), ("", TARGET)], ids=["made", "there"]
+)
+def test_one_that_is_made_or_there_is_no_reason(more, rest):
+    assert missing_targets(parse_resources(YAML.replace("DEAD_LETTER", more) + rest)) == []
+
+
+def group(*, blocked="", dead_letters=0, members=()):
+    partition = {
+        "member": "", "epoch": 1, "state": "Unassigned", "cursor": 1, "lag": 0, "lag_ms": 0,
+        "dead_letters": dead_letters, "blocked": blocked,
+    }  # fmt: skip
+    return {
+        "type": "Partitioned", "lag": 0, "lag_ms": 0, "members": list(members),
+        "partitions": {"1.0": partition}, "handoffs": [], "waiting_moves": [],
+    }  # fmt: skip
+
+
+def test_a_stop_is_told_once_and_its_end_once():
+    watch = BlockWatch()
+    stopped = {"g": group(blocked=REASON, dead_letters=1)}
+    told = "queue default/a, group g: partition 1.0 delivers"
+    said = [watch.take("default/a", each) for each in (stopped, stopped, {"g": group()}, {})]
+    assert said == [
+        [f"{told} nothing, as its dead letters are not stored: {REASON}"], [], [f"{told} again"], []
+    ]  # fmt: skip
+
+
+def test_groups_and_status_name_a_partition_that_dead_letters_stop():
+    stopped = group(blocked=REASON, dead_letters=2)
+    told = row("g", stopped)
+    assert (told["state"], told["dead_letters"], told["blocked"]) == ("Blocked", 2, {"1.0": REASON})
+    text = shown(stopped)
+    assert f"partition 1.0 delivers nothing, as its dead letters are not stored: {REASON}" in text
+    assert "2 dead letters wait to be stored" in text
+
+
+def test_a_group_whose_last_member_has_left_is_empty():
+    left = group(members=[{"member": "m", "partitions": 0, "state": "Left"}])
+    told = row("g", left)
+    assert (told["state"], told["lost"], told["blocked"]) == ("Empty", 0, {})
+    assert "no member: nobody consumes" in shown(left)
+
+
+def shown(group):
+    from io import StringIO
+
+    from rich.console import Console
+
+    record = {"broker": "b", "end": 1}
+    answer = {
+        "namespace": "default", "queue": "a", "availability": "Available", "unavailable": [],
+        "totals": {"partitions": 1, "messages": 1, "bytes": 1},
+        "partitions": {"1.0": record}, "groups": {"g": group},
+    }  # fmt: skip
+    console = Console(file=StringIO(), width=200)
+    console.print(render(answer))
+    return console.file.getvalue()
