@@ -15,6 +15,7 @@ WHO = (
     "produce",
     "consume",
     "consume another group",
+    "consume every group",
     "admin",
     "another queue's",
     "peer",
@@ -22,9 +23,10 @@ WHO = (
 EVERYONE = set(WHO)
 ADMINS = {"admin"}
 PRODUCERS = {"produce", "admin"}
-CONSUMERS = {"consume", "admin"}
+BY_NAME = {"consume", "admin"}
+CONSUMERS = {"consume", "consume every group", "admin"}
 PEERS = {"peer"}
-OF_THE_QUEUE = {"produce", "consume", "consume another group", "admin"}
+OF_THE_QUEUE = {"produce", "consume another group", *CONSUMERS, "admin"}
 QUEUE = "/v1/queues/{queue}"
 GROUP = f"{QUEUE}/groups/{{group}}"
 ADMIN = "/admin/v1/queues/{queue}"
@@ -44,7 +46,7 @@ MAY = {
     f"GET {QUEUE}/partitions/{{partition}}/audit": ADMINS,
     f"POST {QUEUE}/audit/cursor": ADMINS,
     f"POST {QUEUE}/positions": {*CONSUMERS, "consume another group"},
-    f"POST {GROUP}/cursors": CONSUMERS,
+    f"POST {GROUP}/cursors": BY_NAME,
     f"PUT {QUEUE}/pins/{{pin}}": {*CONSUMERS, "consume another group"},
     f"DELETE {QUEUE}/pins/{{pin}}": {*CONSUMERS, "consume another group"},
     f"GET {GROUP}/flow": CONSUMERS,
@@ -71,6 +73,7 @@ MAY = {
 """Beside the declarations on purpose: what a route lets through is said twice, and compared."""
 
 OTHER_QUEUE = "other-queue-token-01"
+EVERY_GROUP = "every-group-token-01"
 WAIT_S = 10.0
 
 
@@ -79,9 +82,10 @@ def token_of(tokens_file, peers):
     """Return the token of each kind of caller; None: it sends none."""
     rows = json.loads(tokens_file.read_text())
     rows.append({"token": OTHER_QUEUE, "queue": "invoices", "role": "admin"})
+    rows.append({"token": EVERY_GROUP, "queue": "orders", "role": "consume"})
     tokens_file.write_text(json.dumps(rows))
     tokens = (None, "nobody-knows-this", peers.PRODUCE, peers.CONSUME, peers.OTHER_GROUP)
-    return dict(zip(WHO, (*tokens, peers.ADMIN, OTHER_QUEUE, None), strict=True))
+    return dict(zip(WHO, (*tokens, EVERY_GROUP, peers.ADMIN, OTHER_QUEUE, None), strict=True))
 
 
 def expected(who, may):
@@ -117,6 +121,24 @@ async def raw_call(running, method, path, token):
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     async with running.session.request(method, running.url + path, headers=headers) as response:
         return response.status, await response.text()
+
+
+async def test_who_may_not_know_the_groups_is_not_told_them(running, tokens_file, peers):
+    rows = json.loads(tokens_file.read_text())
+    ghost = "ghosts-token-00001"
+    rows.append({"token": ghost, "queue": "orders", "role": "consume", "groups": ["ghosts"]})
+    tokens_file.write_text(json.dumps(rows))
+    path = "/v1/queues/orders/groups/ghosts/members/m"
+
+    async def is_known():
+        return (await running.call("GET", path, token=ghost))[0] == 404
+
+    await peers.eventually(is_known, "the token counts")
+    _, answer = await running.call("GET", path, token=ghost)
+    assert answer["error"]["code"] == "unknown_group"
+    assert "workers" not in answer["error"]["message"]
+    _, answer = await running.call("GET", path, token=peers.ADMIN)
+    assert "workers" in answer["error"]["message"]
 
 
 # ---- rotation -----------------------------------------------------------------------------------

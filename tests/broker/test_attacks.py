@@ -8,6 +8,7 @@ from contextlib import suppress
 from io import BytesIO
 
 import pytest
+from aiohttp import ClientSession, TCPConnector
 from aiohttp.compression_utils import ZLibDecompressor
 
 from partq.wire import frames
@@ -294,6 +295,88 @@ async def test_connections_of_one_token_are_bounded(start_broker, peers, callers
         return (await ask(peers.PRODUCE))[1] == 200
 
     await peers.eventually(is_let_in, "the place is free again")
+
+
+# ---- what belongs to others ---------------------------------------------------------------------
+
+EVERY_GROUP = "every-group-token-01"
+
+
+@pytest.fixture
+def tokens_file(tokens_file):
+    rows = json.loads(tokens_file.read_text())
+    rows.append({"token": EVERY_GROUP, "queue": "orders", "role": "consume"})
+    tokens_file.write_text(json.dumps(rows))
+    return tokens_file
+
+
+async def test_a_token_for_every_group_moves_no_cursor(running, peers):
+    """It reads, and it binds where its pod is listed; what a group has not done with stays."""
+    producer = await peers.open_producer(running)
+    await producer.publish("a", "b", "c")
+    where = {"positions": {"1.0": {"offset": 3, "append_broker_epoch": 0}}}
+    for token, status in ((EVERY_GROUP, 403), (peers.OTHER_GROUP, 403), (peers.CONSUME, 200)):
+        got, answer = await running.call("POST", f"{GROUP}/cursors", token=token, json=where)
+        assert got == status, answer
+        cursor = (await running.state())["cursor"]
+        assert cursor == (3 if status == 200 else 0)
+    got, _ = await running.call("POST", f"{QUEUE}/browse", token=EVERY_GROUP, json={})
+    assert got == 200
+
+
+async def test_a_pin_is_moved_and_ended_by_its_own_token_alone(running, peers):
+    """Another reader of the same name has a pin of its own."""
+    pins = f"{QUEUE}/pins/mine"
+    partition = running.broker.owned[peers.partition_id(0)]
+
+    async def held():
+        trimmed = await running.broker.log.trim(partition.id, broker_epoch=partition.broker_epoch)
+        return trimmed.held
+
+    producer = await peers.open_producer(running)
+    await producer.publish("a", "b", "c")
+    offsets = {"offsets": {"1.0": 0}}
+    assert (await running.call("PUT", pins, token=peers.CONSUME, json=offsets))[0] == 200
+    where = {"positions": {"1.0": {"offset": 3, "append_broker_epoch": 0}}}
+    assert (await running.call("POST", f"{GROUP}/cursors", token=peers.CONSUME, json=where))[
+        0
+    ] == 200
+    later = {"offsets": {"1.0": 3}}
+    assert (await running.call("PUT", pins, token=EVERY_GROUP, json=later))[0] == 200
+    assert (await running.call("DELETE", pins, token=EVERY_GROUP))[0] == 200
+    assert await held() == 0
+    assert (await running.call("DELETE", pins, token=peers.CONSUME))[0] == 200
+    assert await held() == 3
+
+
+async def test_a_member_is_spoken_for_from_its_own_address_alone(running, peers):
+    """Numbers of flows are small: who guesses one acknowledges nothing for its member."""
+    await running.assign("m", [0])
+    await (await peers.open_producer(running)).publish("a")
+    body = {"member": "m", "incarnation": "i", "wait_ms": 0}
+    _, pulled = await running.call("POST", f"{GROUP}/pull", token=peers.CONSUME, json=body)
+    (message,) = pulled["messages"]
+    token = {name: message[name] for name in ("partition", "broker_epoch", "epoch", "delivery")}
+    acks = [{**token, "offsets": [message["offset"]]}]
+    ack = {"member": "m", "flow": pulled["flow"], "acks": acks}
+    nack = {"member": "m", "flow": pulled["flow"], "nacks": acks}
+    calls = [
+        ("POST", f"{GROUP}/acks", ack),
+        ("POST", f"{GROUP}/nacks", nack),
+        ("POST", f"{GROUP}/pull", body),
+        ("DELETE", f"{GROUP}/members/m?flow={pulled['flow']}", None),
+        ("POST", f"{GROUP}/members/m/leave", None),
+    ]
+    elsewhere = TCPConnector(local_addr=("127.0.0.2", 0))
+    headers = {"Authorization": f"Bearer {EVERY_GROUP}"}
+    async with ClientSession(connector=elsewhere, headers=headers) as other:
+        for method, path, content in calls:
+            async with other.request(method, running.url + path, json=content) as response:
+                answer = await response.json()
+                assert (response.status, answer["error"]["code"]) == (403, "forbidden"), path
+    state = await running.state()
+    assert (state["cursor"], state["in_flight"]) == (0, 1)
+    assert (await running.call("POST", f"{GROUP}/acks", token=peers.CONSUME, json=ack))[0] == 200
 
 
 # ---- what is told, and what is logged -----------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from partq.broker.auth import read_grants
 from partq.errors import SettingsError
-from partq.kube import broker_pods, names, parse
+from partq.kube import broker_pods, names, parse, tokens
 from partq.kube.broker_pods import BrokerPlan, objects, stateful_set
 from partq.kube.names import QueueKey
 from partq.settings import BrokerSettings
@@ -267,7 +267,37 @@ def test_tokens_are_new_each_time_and_good_for_brokers(tmp_path):
     assert {grant.role: grant.token for grant in read_grants(file)} == {
         role: entries[role] for role in ("produce", "consume", "admin")
     }
-    assert broker_pods.admin_token(entries["tokens.json"], "orders") == entries["admin"]
+    assert tokens.admin_token(entries["tokens.json"], "orders") == entries["admin"]
+
+
+def test_each_group_has_a_token_that_names_it(tmp_path):
+    """Drawn once: what a person has changed or withdrawn since stays so."""
+    entries = tokens.first_entries("orders")
+    added = tokens.with_groups(entries, "orders", {"archive", "workers"})
+    assert added.keys() == {"consume-archive", "consume-workers", "tokens.json"}
+    entries |= added
+    file = tmp_path / "tokens.json"
+    file.write_text(entries["tokens.json"])
+    of_group = {each.token: each.groups for each in read_grants(file) if each.groups}
+    assert of_group == {
+        entries["consume-archive"]: {"archive"},
+        entries["consume-workers"]: {"workers"},
+    }
+    assert tokens.with_groups(entries, "orders", {"archive"}) == {}
+    withdrawn = {**entries, "tokens.json": "[]"}
+    assert tokens.with_groups(withdrawn, "orders", {"archive", "workers"}) == {}
+    later = tokens.with_groups(entries, "orders", {"workers", "new"})
+    file.write_text(later["tokens.json"])
+    kept = {each.token: each.groups for each in read_grants(file) if each.groups}
+    assert kept == {**of_group, later["consume-new"]: {"new"}}
+
+
+def test_tokens_of_groups_are_bounded():
+    entries = {"tokens.json": json.dumps([{"token": str(n)} for n in range(tokens.MAX_TOKENS)])}
+    with pytest.raises(SettingsError, match="expected at most 999"):
+        tokens.with_groups(entries, "orders", {"one-more"})
+    with pytest.raises(SettingsError, match="a JSON list"):
+        tokens.with_groups({"tokens.json": "{}"}, "orders", {"one"})
 
 
 @pytest.mark.parametrize(
@@ -284,7 +314,7 @@ def test_tokens_are_new_each_time_and_good_for_brokers(tmp_path):
 )
 def test_without_an_admin_token(text):
     with pytest.raises(SettingsError, match="no token of the role admin"):
-        broker_pods.admin_token(text, "orders")
+        tokens.admin_token(text, "orders")
 
 
 def test_the_url_of_redis_is_not_repeated():

@@ -1,5 +1,6 @@
 """Secrets that are read, objects that are applied, Events that are written."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from partq.kube import parse
 from partq.kube.access import read_access
 from partq.kube.apply import REPAIR_S, Applier
-from partq.kube.broker_pods import KubeObject, _encoded
+from partq.kube.broker_pods import KubeObject, encoded, secret_entries
 from partq.kube.errors import KubernetesError, NameTakenError, SecretMissingError
 from partq.kube.events import SERIES_S, UPDATE_GAP_S, EventRecorder, Subject
 from tests.authority import Authority
@@ -33,7 +34,7 @@ def clock():
 
 def secret(api, name, entries, metadata=None):
     metadata = {"name": name, "uid": name, "resourceVersion": "1", **(metadata or {})}
-    api.objects[f"{SECRETS}/{name}"] = {"metadata": metadata, "data": _encoded(entries)}
+    api.objects[f"{SECRETS}/{name}"] = {"metadata": metadata, "data": encoded(entries)}
 
 
 def read(api, default="redis://default", **spec):
@@ -47,6 +48,26 @@ async def test_tokens_are_made_once(api):
     assert first.tokens_secret == "orders-tokens"
     assert first.redis_url == "redis://default"
     assert [call for call in api.calls if call[0] == "POST"] == [("POST", SECRETS)]
+
+
+async def test_groups_get_their_tokens_in_a_secret_of_the_operators_own(api):
+    """One that somebody else has written is left alone, and so is one that changes meanwhile."""
+    queue = parse.queue(queue_body())
+    await read_access(api, queue, UID, "redis://default", ["workers"])
+    path = f"{SECRETS}/orders-tokens"
+    entries = secret_entries(api.objects[path])
+    assert "consume-workers" in entries
+    grants = json.loads(entries["tokens.json"])
+    token = entries["consume-workers"]
+    row = {"token": token, "queue": "orders", "role": "consume", "groups": ["workers"]}
+    assert grants[-1] == row
+    calls = len(api.calls)
+    await read_access(api, queue, UID, "redis://default", ["workers"])
+    assert [method for method, _ in api.calls[calls:]] == ["GET"]
+    secret(api, "mine", {"tokens.json": TOKENS})
+    mine = parse.queue(queue_body(auth={"secretName": "mine"}))
+    await read_access(api, mine, UID, "redis://default", ["workers"])
+    assert secret_entries(api.objects[f"{SECRETS}/mine"]) == {"tokens.json": TOKENS}
 
 
 async def test_tokens_and_url_of_ones_own(api):

@@ -15,6 +15,7 @@ from partq.core.windows import Window
 from partq.errors import (
     BadRequestError,
     FencedError,
+    ForbiddenError,
     PartqError,
     StoreUnavailableError,
 )
@@ -85,13 +86,16 @@ class Pulls:
             # is told fresh each time.
             return {**state.body, **self._holdings(flow)}
 
-    def find(self, group: str, member: str, number: int) -> Flow:
+    def find(self, group: str, member: str, number: int, address: str) -> Flow:
         """Return the member's flow, if it is the one named.
 
         Raises:
+            ForbiddenError: it is bound from another address than the call comes from.
             FencedError: it was lost, or another one took its place.
         """
         flow = self._broker.binder.find(group, MemberId(member))
+        if flow is not None:
+            check_address(flow, address)
         if flow is None or flow.number != number or flow.is_closed:
             raise FencedError(
                 f"flow {number} of {member} has ended: its messages come again; pull again"
@@ -114,6 +118,8 @@ class Pulls:
         self, group: str, member: str, incarnation: str, address: str
     ) -> tuple[Flow, PullState]:
         flow = self._broker.binder.find(group, MemberId(member))
+        if flow is not None and flow.incarnation == incarnation:
+            check_address(flow, address)
         if flow is None or flow.incarnation != incarnation or flow.kind != "pull":
             flow = await self._broker.binder.bind(
                 group=group,
@@ -233,6 +239,19 @@ class Pulls:
             "paused": sorted(str(s.partition) for s in flow.subscriptions if s.pause is not None),
             "others": sorted(leases[b].url for b in living if b != self._broker.id),
         }
+
+
+def check_address(flow: Flow, address: str) -> None:
+    """Let a member's own pod alone speak for it.
+
+    Raises:
+        ForbiddenError: the flow is bound from another address.
+    """
+    if flow.address != address:
+        raise ForbiddenError(
+            f"member {flow.member[:80]} of {flow.group} is bound from {flow.address}, the call "
+            f"comes from {address}: only its own pod may speak for it"
+        )
 
 
 def _messages(header: frames.Deliver, entry: Entry, cause: Cause) -> list[dict[str, Any]]:

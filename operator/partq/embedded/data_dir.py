@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
@@ -140,18 +140,30 @@ class DataDir:
         else:
             uid, tokens, is_made = uuid.uuid4().hex[:8], Tokens.draw(), False
             write_private(kept_file, json.dumps({"uid": uid, "tokens": _roles(tokens)}))
-        grants = [
-            {"token": token, "queue": queue, "role": role} for role, token in _roles(tokens).items()
-        ]
-        write_private(tokens_file, json.dumps(grants, indent=2))
         write_private(admin_file, tokens.admin + "\n")
-        return QueueIdentity(uid, tokens, tokens_file, admin_file, is_made=is_made)
+        identity = QueueIdentity(uid, tokens, tokens_file, admin_file, is_made=is_made)
+        self.grant(identity, queue, ())
+        return identity
 
     def made(self, identity: QueueIdentity) -> None:
         """Note that Redis holds a queue: from now on one without it is another Redis."""
         if not identity.is_made:
             kept = {"uid": identity.uid, "tokens": _roles(identity.tokens), "is_made": True}
             write_private(identity.tokens_file.parent / _IDENTITY, json.dumps(kept))
+
+    def grant(self, identity: QueueIdentity, queue: str, groups: Sequence[str]) -> None:
+        """Write what brokers read; the consumers' token is for each of the groups by name, too.
+
+        So it moves their cursors: a runtime for one person needs no token per group.
+        """
+        roles = _roles(identity.tokens).items()
+        grants: list[dict[str, Any]] = [
+            {"token": token, "queue": queue, "role": role} for role, token in roles
+        ]
+        if groups:
+            named = {"token": identity.tokens.consume, "queue": queue, "role": "consume"}
+            grants.append({**named, "groups": list(groups)})
+        write_private(identity.tokens_file, json.dumps(grants, indent=2))
 
     def redis_password(self) -> str:
         """Return the password of the embedded Redis, drawn at the first start.

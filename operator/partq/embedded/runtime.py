@@ -208,6 +208,7 @@ class EmbeddedRuntime:
                 await self._check_known(store, queue, identity)
                 groups = await provision(store, queue, self._resources, uid=identity.uid)
                 self._dir.made(identity)
+                self._dir.grant(identity, name, groups)
                 self.queues.append(self._running_queue(queue, identity, groups))
         finally:
             await store.close()

@@ -1,15 +1,15 @@
 """Reads the Secrets that a queue rests on, and makes the one with its tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from partq.errors import SettingsError
-from partq.kube import broker_pods, broker_tls, names
+from partq.kube import broker_pods, broker_tls, names, tokens
 from partq.kube.api import KubeApi, secret_path
 from partq.kube.broker_policies import REDIS_PORT
-from partq.kube.errors import NameTakenError, SecretMissingError
+from partq.kube.errors import KubernetesError, NameTakenError, SecretMissingError
 from partq.kube.names import QueueKey
 from partq.resources import PartitionedQueue
 from partq.settings import redis_urls
@@ -28,9 +28,15 @@ class Access:
 
 
 async def read_access(
-    api: KubeApi, queue: PartitionedQueue, owner_uid: str, default_url: str | None
+    api: KubeApi,
+    queue: PartitionedQueue,
+    owner_uid: str,
+    default_url: str | None,
+    groups: Collection[str] = (),
 ) -> Access:
     """Read the queue's Secrets; without one for its tokens, make it.
+
+    In one of the operator's own, each of the `groups` gets a token.
 
     Raises:
         SecretMissingError: a Secret or an entry is not there, or holds something else.
@@ -52,7 +58,9 @@ async def read_access(
         )
     text = _entry(secret, key.namespace, name, names.TOKENS_ENTRY)
     try:
-        token = broker_pods.admin_token(text, key.name)
+        token = tokens.admin_token(text, key.name)
+        if secret is not None and is_ours:
+            await _add_groups(api, secret_path(key.namespace, name), secret, key.name, groups)
     except SettingsError as error:
         raise SecretMissingError(error.message) from None
     url = await read_redis_url(api, queue, default_url)
@@ -79,6 +87,18 @@ def whereabouts(redis_url: str) -> str:
     """Return hosts and ports of a URL of Redis, as people may read them: no user, no password."""
     parts = map(urlsplit, redis_urls(redis_url))
     return ", ".join(f"{each.hostname}:{each.port or REDIS_PORT}" for each in parts)
+
+
+async def _add_groups(
+    api: KubeApi, path: str, secret: Mapping[str, Any], queue: str, groups: Collection[str]
+) -> None:
+    """Add the tokens that groups lack; a Secret that has changed meanwhile is read again later."""
+    added = tokens.with_groups(broker_pods.secret_entries(secret), queue, groups)
+    if added:
+        version = secret["metadata"]["resourceVersion"]
+        body = {"metadata": {"resourceVersion": version}, "data": broker_pods.encoded(added)}
+        if await api.merge(path, body) is None:
+            raise KubernetesError(f"{path}: it has changed since it was read; it is read again")
 
 
 def is_owned(body: Mapping[str, Any], owner_uid: str) -> bool:

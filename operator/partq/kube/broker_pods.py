@@ -5,8 +5,6 @@ brokers of every queue at the next upgrade of the operator: the golden test says
 """
 
 import hashlib
-import json
-import secrets
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from partq.errors import SettingsError
-from partq.kube import broker_policies, broker_tls, names
+from partq.kube import broker_policies, broker_tls, names, tokens
 from partq.kube.names import QueueKey
 from partq.resources import API_VERSION, PartitionedQueue
 from partq.settings import RedisUrl
@@ -119,48 +117,21 @@ def unwanted(plan: BrokerPlan) -> list[str]:
 
 
 def tokens_secret(plan_key: QueueKey, owner_uid: str) -> KubeObject:
-    """Return a Secret with new tokens, one per role; made once and never changed by the operator.
+    """Return a Secret with new tokens, one per role; those of groups are added as these come.
 
-    Producers and consumers take the entries `produce` and `consume`; brokers read `tokens.json`,
-    where a person can add tokens and rotate them with an overlap.
+    Producers and consumers take the entries `produce` and `consume`, consumers of one group
+    `consume-GROUP`; brokers read `tokens.json`, where a person can add tokens and rotate them with
+    an overlap.
     """
-    roles = {role: secrets.token_hex(24) for role in ("produce", "consume", "admin")}
-    grants = [
-        {"token": token, "queue": plan_key.name, "role": role} for role, token in roles.items()
-    ]
     name = names.tokens_secret(plan_key.name)
     body = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": _metadata(plan_key, owner_uid, name),
         "type": "Opaque",
-        "data": _encoded({**roles, names.TOKENS_ENTRY: json.dumps(grants, indent=2)}),
+        "data": encoded(tokens.first_entries(plan_key.name)),
     }
     return KubeObject(f"/api/v1/namespaces/{plan_key.namespace}/secrets", body)
-
-
-def admin_token(tokens_json: str, queue: str) -> str:
-    """Return the first token that lets the operator call the brokers.
-
-    Raises:
-        SettingsError: there is none.
-    """
-    try:
-        grants = json.loads(tokens_json)
-    except ValueError:
-        grants = None
-    if isinstance(grants, list):
-        for grant in grants:
-            if (
-                isinstance(grant, dict)
-                and (grant.get("queue"), grant.get("role")) == (queue, "admin")
-                and isinstance(grant.get("token"), str)
-            ):
-                return str(grant["token"])
-    raise SettingsError(
-        f"{names.TOKENS_ENTRY}: got no token of the role admin for the queue {queue}, expected one "
-        'in a JSON list of {"token", "queue", "role"}'
-    )
 
 
 def checked_redis_url(text: str) -> str:
@@ -341,10 +312,11 @@ def _network_policy(plan: BrokerPlan) -> KubeObject:
 
 
 def _config(plan: BrokerPlan) -> dict[str, Any]:
-    return {"type": "Opaque", "data": _encoded({names.REDIS_ENTRY: plan.redis_url})}
+    return {"type": "Opaque", "data": encoded({names.REDIS_ENTRY: plan.redis_url})}
 
 
-def _encoded(entries: Mapping[str, str]) -> dict[str, str]:
+def encoded(entries: Mapping[str, str]) -> dict[str, str]:
+    """Return the entries of a Secret as its `data` has them."""
     return {name: b64encode(text.encode()).decode() for name, text in entries.items()}
 
 

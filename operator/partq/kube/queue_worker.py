@@ -81,7 +81,7 @@ class QueueWorker:
         """The last spec that was valid."""
         self._troubles: dict[str, Finding] = {}
         self._access: Access | None = None
-        self._access_of: tuple[float, int] = (float("-inf"), 0)
+        self._access_of: tuple[float, tuple[int, frozenset[str]]] = float("-inf"), (0, frozenset())
         self._is_provisioned = self._is_applied = False
         self._partition_count: int | None = None
         self._recorded: PartitionedQueue | None = None
@@ -212,11 +212,13 @@ class QueueWorker:
 
     async def _read_access(self, model: PartitionedQueue, body: Body) -> Access:
         now, generation = self._context.clock(), int(body["metadata"].get("generation", 0))
+        groups = frozenset(self._context.cluster.groups(self.key))
         read_at, read_for = self._access_of
-        if self._access is None or now - read_at >= ACCESS_S or generation != read_for:
+        asked = generation, groups
+        if self._access is None or now - read_at >= ACCESS_S or asked != read_for:
             uid, default_url = body["metadata"]["uid"], self._context.settings.redis_url
-            self._access = await read_access(self._context.api, model, uid, default_url)
-            self._access_of = now, generation
+            self._access = await read_access(self._context.api, model, uid, default_url, groups)
+            self._access_of = now, asked
         return self._access
 
     async def _provision(self, store: QueueStore, body: Body) -> None:

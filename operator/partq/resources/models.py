@@ -201,7 +201,7 @@ class Auth(Model):
 
     secret_name: ObjectName | None = None
     """A Secret whose entry `tokens.json` lists tokens, one with the role `admin` among them; left
-    out: the operator makes `NAME-tokens` with one token per role."""
+    out: the operator makes `NAME-tokens` with one token per role and one per consumer group."""
 
 
 class Tls(Model):

@@ -160,7 +160,9 @@ class BrokerProcess:
                 case "/acks":
                     return await self._ack(bodies.decode(bodies.encode(body), bodies.AckBody))
                 case "/leave":
-                    broker.binder.leave(self._pulls.find(GROUP, body["member"], body["flow"]))
+                    broker.binder.leave(
+                        self._pulls.find(GROUP, body["member"], body["flow"], body["member"])
+                    )
                     return {}
                 case "/post":
                     return await _post(broker, *body)
@@ -181,7 +183,7 @@ class BrokerProcess:
 
     async def _ack(self, body: bodies.AckBody) -> dict[str, Any]:
         broker = cast(Broker, self.broker)
-        flow = self._pulls.find(GROUP, body.member, body.flow)
+        flow = self._pulls.find(GROUP, body.member, body.flow, body.member)
         outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
         for item, outcome in zip(body.acks, outcomes, strict=True):
             if outcome is None:

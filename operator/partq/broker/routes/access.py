@@ -17,6 +17,8 @@ from partq.server import body
 from partq.server.connection import Connection
 
 T = TypeVar("T")
+GRANT = web.RequestKey("grant", Grant)
+"""What the token of a call grants."""
 
 
 def enter(request: web.Request) -> tuple[Broker, Grant]:
@@ -48,6 +50,7 @@ def enter(request: web.Request) -> tuple[Broker, Grant]:
             "(PARTQ_MAX_CONNECTIONS_PER_TOKEN): close some, or share one",
             retry_after_s=1.0,
         )
+    request[GRANT] = grant
     if queue != served or namespace != broker.settings.namespace:
         raise UnknownQueueError(
             f"queue {namespace}/{queue}: this broker serves "
@@ -66,10 +69,12 @@ async def group_of(request: web.Request, broker: Broker) -> str:
     if group not in broker.config.groups:
         await broker.refresh()
     if group not in broker.config.groups:
+        # A token for some groups does not learn of others.
         known = ", ".join(sorted(broker.config.groups)) or "none"
+        has = f" has {known}" if request[GRANT].groups is None else " does not have it"
         raise UnknownGroupError(
-            f"group {group[:80]}: queue {broker.settings.queue} has {known}; create a "
-            "ConsumerGroup of this name"
+            f"group {group[:80]}: queue {broker.settings.queue}{has}; create a ConsumerGroup of "
+            "this name"
         )
     return group
 

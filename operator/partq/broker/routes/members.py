@@ -7,10 +7,10 @@ from aiohttp import web
 from partq.broker.broker import Broker
 from partq.broker.calls import CONSUMERS, Calls
 from partq.broker.middlewares import json_response
+from partq.broker.pull import check_address
 from partq.broker.routes.access import enter, group_of, peer
 from partq.broker.routes.pull import PREFIX
 from partq.core.model import MemberId
-from partq.errors import ForbiddenError
 from partq.wire.answers import MemberAnswer
 
 calls = Calls()
@@ -38,11 +38,7 @@ async def leave(request: web.Request) -> web.Response:
     member = MemberId(request.match_info["member"])
     flow = broker.binder.find(group, member)
     if flow is not None:
-        if flow.address != peer(request):
-            raise ForbiddenError(
-                f"member {member[:80]} of {group} is bound from {flow.address}, the call comes "
-                f"from {peer(request)}: only its own pod may end it"
-            )
+        check_address(flow, peer(request))
         broker.binder.leave(flow)
     return json_response(_view(broker, group, member))
 

@@ -1,9 +1,11 @@
 """Pins over HTTP: what a reader without a group wants to be kept while it reads."""
 
+import hashlib
 from typing import Any
 
 from aiohttp import web
 
+from partq.broker.auth import Grant, Role
 from partq.broker.calls import CONSUMERS, Calls
 from partq.broker.middlewares import json_response
 from partq.broker.routes.access import enter, read_body
@@ -15,6 +17,7 @@ from partq.wire.bodies import decode
 from partq.wire.browse import PinBody, PinResults
 
 MAX_NAME_CHARS = 63
+OWNER_DIGITS = 16
 
 calls = Calls()
 
@@ -29,8 +32,8 @@ calls = Calls()
 )
 async def set_pin(request: web.Request) -> web.Response:
     """Keep what is stored from offsets on for ten minutes from now; a repeat renews it."""
-    broker, _ = enter(request)
-    name = _name(request)
+    broker, grant = enter(request)
+    name = _name(request, grant)
     body = decode(await read_body(request), PinBody)
     named(broker, list(body.offsets))
     partitions = named(broker, body.partitions or list(body.offsets))
@@ -56,8 +59,8 @@ async def set_pin(request: web.Request) -> web.Response:
 )
 async def remove_pin(request: web.Request) -> web.Response:
     """Let go of what a pin holds, in every partition."""
-    broker, _ = enter(request)
-    name = _name(request)
+    broker, grant = enter(request)
+    name = _name(request, grant)
     # A broker that asks the owners names their partitions; a client names none.
     text = await read_body(request)
     body = decode(text, PinBody) if text else PinBody()
@@ -71,10 +74,13 @@ async def remove_pin(request: web.Request) -> web.Response:
     return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
 
 
-def _name(request: web.Request) -> str:
+def _name(request: web.Request, grant: Grant) -> str:
+    """Return what a pin is called in the store: readers with other tokens do not move or end it."""
     name = request.match_info["pin"]
     if not (len(name) <= MAX_NAME_CHARS and name.isascii() and name.isprintable()):
         raise BadRequestError(
             f"pin {name[:40]!r}: expected 1 to {MAX_NAME_CHARS} printable ASCII characters"
         )
-    return name
+    if grant.role is Role.ADMIN:
+        return name
+    return f"{hashlib.sha256(grant.token.encode()).hexdigest()[:OWNER_DIGITS]}:{name}"

@@ -41,6 +41,7 @@ async def find(request: web.Request) -> web.Response:
     "POST",
     "/v1/queues/{queue}/groups/{group}/cursors",
     roles=CONSUMERS,
+    is_by_name=True,
     body=CursorsBody,
     answers={200: CursorResults},
     errors=(UnknownPartitionError,),

@@ -84,7 +84,7 @@ async def ack(request: web.Request) -> web.Response:
     group = await group_of(request, broker)
     body = decode(await read_body(request), AckBody)
     _check_size("acks", [len(item.offsets) for item in body.acks])
-    flow = request.app[PULLS].find(group, body.member, body.flow)
+    flow = request.app[PULLS].find(group, body.member, body.flow, peer(request))
     outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
     has_failed = any(outcome is not None for outcome in outcomes)
     return json_response(
@@ -107,7 +107,7 @@ async def nack(request: web.Request) -> web.Response:
     group = await group_of(request, broker)
     body = decode(await read_body(request), NackBody)
     _check_size("nacks", [len(item.offsets) for item in body.nacks])
-    flow = request.app[PULLS].find(group, body.member, body.flow)
+    flow = request.app[PULLS].find(group, body.member, body.flow, peer(request))
     outcomes = await asyncio.gather(*(_nack_one(broker, flow, item) for item in body.nacks))
     has_failed = any("error" in outcome for outcome in outcomes)
     return json_response({"results": outcomes}, status=207 if has_failed else 200)
@@ -126,7 +126,9 @@ async def leave(request: web.Request) -> web.Response:
     broker, _ = enter(request)
     group = await group_of(request, broker)
     query = read_texts(request.query, LeaveQuery, "query")
-    flow = request.app[PULLS].find(group, MemberId(request.match_info["member"]), query.flow)
+    flow = request.app[PULLS].find(
+        group, MemberId(request.match_info["member"]), query.flow, peer(request)
+    )
     broker.binder.leave(flow)
     return json_response({"held": sorted(str(s.partition) for s in flow.subscriptions)})
 
