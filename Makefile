@@ -57,9 +57,9 @@ e2e: ## the stories on a real cluster; see e2e/README.md
 	@scripts/setup.sh dev,embedded
 	@$(BIN)/python -m pytest e2e -p no:xdist -W ignore::ResourceWarning --timeout 600 --durations 0 $(PYTEST)
 
-manifests: ## dist/install.yaml, for `kubectl apply -f` without helm
+manifests: ## dist/*.yaml, for `kubectl apply -f` without helm
 	@scripts/setup.sh cli
-	@KUBE=$(KUBE) scripts/manifests.sh
+	@KUBE=$(KUBE) PYTHONPATH=. $(BIN)/python scripts/manifests.py
 
 conformance: ## docs/conformance.md, from the rows and the marks of the tests
 	@scripts/setup.sh dev,embedded

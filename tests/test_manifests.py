@@ -5,16 +5,20 @@ are in none of the schemas: ours are read by our own models, and those of the Pr
 (ServiceMonitor, PodMonitor) are only seen to be rendered.
 """
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from partq.resources import API_VERSION, parse_resources
-from tests.rendering import CHART, VALUES, helm, render
+from tests.rendering import CHART, VALUES, find_helm, helm, render
 from tests.schemas import VERSIONS, assert_valid
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
 MONITORING = "monitoring.coreos.com/v1"
 
 
@@ -58,6 +62,48 @@ def test_values_bring_what_they_say(tmp_path):
     assert {"ServiceMonitor", "PodMonitor", "PodDisruptionBudget"} <= kinds["everything"]
     not_shared = {"CustomResourceDefinition", "ClusterRole", "StatefulSet", "ServiceAccount"}
     assert not kinds["shared cluster"] & not_shared
+
+
+def write_manifests(folder, *options, **env):
+    """Do what `make manifests` does; return the files' texts by name."""
+    program = [sys.executable, ROOT / "scripts" / "manifests.py", folder, *options]
+    path = f"{find_helm().parent}:{os.environ['PATH']}"
+    env = {"PATH": path, "HOME": str(folder), "PYTHONPATH": str(ROOT), "KUBE": "1.31.0", **env}
+    subprocess.run(program, env=env, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    return {file.name: file.read_text() for file in folder.glob("*.yaml")}
+
+
+def test_what_is_deleted_with_the_operator_is_nothing_that_holds_messages(tmp_path):
+    """`kubectl delete -f` is the way back that everybody tries first."""
+    texts = write_manifests(tmp_path)
+    kinds = {
+        name: {body["kind"] for body in yaml.safe_load_all(text)} for name, text in texts.items()
+    }
+    assert kinds.keys() == {"crds.yaml", "operator.yaml", "redis.yaml"}
+    assert kinds["crds.yaml"] == {"CustomResourceDefinition"}
+    assert "StatefulSet" in kinds["redis.yaml"]
+    holders = {"CustomResourceDefinition", "StatefulSet", "Namespace", "PersistentVolumeClaim"}
+    assert not kinds["operator.yaml"] & holders
+    assert all("Namespace" not in each for each in kinds.values())
+    for name in ("crds.yaml", "redis.yaml"):
+        assert "# WARNING" in texts[name].partition("---\n")[0]
+    together = [body for text in texts.values() for body in yaml.safe_load_all(text)]
+    whole = render({}, (1, 31), tmp_path, namespace="partq-system")
+    names = {(body["kind"], body["metadata"]["name"]) for body in together}
+    assert names == {
+        (body["kind"], body["metadata"]["name"])
+        for body in whole
+        if "helm.sh/hook" not in body["metadata"].get("annotations", {})
+    }
+    for body in together:
+        if body["apiVersion"] != API_VERSION:
+            assert_valid(body, (1, 31))
+
+
+def test_the_password_of_redis_stays_over_renderings(tmp_path):
+    first = write_manifests(tmp_path)["redis.yaml"]
+    assert (tmp_path / "redis.yaml").stat().st_mode & 0o077 == 0
+    assert write_manifests(tmp_path)["redis.yaml"] == first
 
 
 @pytest.mark.parametrize(

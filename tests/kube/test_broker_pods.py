@@ -17,12 +17,13 @@ from tests.kube.bodies import UID, queue_body
 from tests.schemas import VERSIONS, assert_valid
 
 KEY = QueueKey("shop", "orders")
-TEMPLATE_DIGEST = "8111"
+TEMPLATE_DIGEST = "6b01"
 
 
 def plan(*, queue=None, **changes):
     made = BrokerPlan(
         queue=parse.queue(queue or queue_body()),
+        operator="partq-system.partq-operator",
         owner_uid=UID,
         store_uid=UID[:8],
         redis_url="redis://:secret@redis.shop.svc:6380/0",
@@ -40,6 +41,34 @@ def plan(*, queue=None, **changes):
 
 def template(plan):
     return stateful_set(plan)["spec"]["template"]
+
+
+def test_brokers_have_requests_and_a_limit_that_holds_their_buffers():
+    """Without requests they are the first to be evicted; without a limit one takes the node."""
+    resources = template(plan())["spec"]["containers"][0]["resources"]
+    assert resources == {
+        "requests": {"cpu": "100m", "memory": "128Mi"},
+        "limits": {"memory": "1Gi"},
+    }
+    settings, _ = broker_settings(plan())
+    buffers = [
+        settings.pending_bytes,
+        settings.tail_bytes,
+        settings.read_ahead_bytes,
+        settings.request_memory_bytes,
+    ]
+    assert 2 * sum(buffers) + 128 * 2**20 <= 2**30
+    own = queue_body(brokers={"resources": {"requests": {"memory": "2Gi"}}})
+    resources = template(plan(queue=own))["spec"]["containers"][0]["resources"]
+    assert resources == {"requests": {"memory": "2Gi"}}, "no default that contradicts it"
+
+
+def test_broker_pods_say_which_installation_made_them():
+    """The policy of its Redis admits no others."""
+    labels = template(plan())["metadata"]["labels"]
+    assert labels[names.OPERATOR_LABEL] == "partq-system.partq-operator"
+    assert len(names.operator_label("n" * 60, "leases")) == 63
+    assert names.operator_label("n" * 62, "leases") == "n" * 62, "a label ends with no dot"
 
 
 def test_everything_is_owned_and_labelled():

@@ -52,11 +52,56 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.redis.existingSecret | default (printf "%s-redis-url" (include "partq.fullname" .)) }}
 {{- end }}
 
+{{/* The built-in Redis's password: as given, else the release's own, else a new one; one per rendering. */}}
+{{- define "partq.redisPassword" -}}
+{{- if not (hasKey .Release "redisPassword") }}
+{{- $password := .Values.redis.builtIn.password }}
+{{- if not $password }}
+{{- $known := (lookup "v1" "Secret" .Release.Namespace (include "partq.redisSecret" .)).data | default dict }}
+{{- $password = get $known "password" | b64dec | default (randAlphaNum 32) }}
+{{- end }}
+{{- $_ := set .Release "redisPassword" $password }}
+{{- end }}
+{{- .Release.redisPassword }}
+{{- end }}
+
+{{/* What marks the brokers of this release, as names.operator_label of the operator makes it. */}}
+{{- define "partq.operatorLabel" -}}
+{{- printf "%s.%s" .Release.Namespace (include "partq.leaseName" .) | trunc 63 | trimAll "-." }}
+{{- end }}
+
+{{- define "partq.leaseName" -}}
+{{- .Values.operator.leaseName | default (printf "%s-operator" (include "partq.fullname" .)) }}
+{{- end }}
+
+{{/* A selector of the namespaces where brokers may be; the API server sets this label, nobody else. */}}
+{{- define "partq.brokerNamespaces" -}}
+{{- if and .Values.operator.namespaces (semverCompare ">=1.22.0-0" .Capabilities.KubeVersion.Version) -}}
+matchExpressions:
+  - key: kubernetes.io/metadata.name
+    operator: In
+    values: {{- toYaml .Values.operator.namespaces | nindent 6 }}
+{{- else -}}
+{}
+{{- end }}
+{{- end }}
+
+{{/* The ports of Redis that the operator reaches: those of the values, and those that redis.url names. */}}
+{{- define "partq.redisPorts" -}}
+{{- $ports := .Values.networkPolicy.redisPorts }}
+{{- range regexFindAll ":[0-9]+([,/?]|$)" .Values.redis.url -1 }}
+{{- $ports = append $ports (. | trimAll ":,/?" | int) }}
+{{- end }}
+{{- range $ports | uniq }}
+- {port: {{ . }}, protocol: TCP}
+{{- end }}
+{{- end }}
+
 {{- define "partq.redisUrl" -}}
 {{- if .Values.redis.url }}
 {{- .Values.redis.url }}
 {{- else if include "partq.hasOwnRedis" . }}
-{{- printf "redis://%s-redis.%s.svc:6379/0" (include "partq.fullname" .) .Release.Namespace }}
+{{- printf "redis://:%s@%s-redis.%s.svc:6379/0" (include "partq.redisPassword" .) (include "partq.fullname" .) .Release.Namespace }}
 {{- else }}
 {{- fail "redis: give redis.url or redis.existingSecret, or leave redis.builtIn.enabled true" }}
 {{- end }}

@@ -38,6 +38,8 @@ class BrokerPlan:
     """What the objects of a queue are made from."""
 
     queue: PartitionedQueue
+    operator: str
+    """Which installation makes them, as `names.operator_label`."""
     owner_uid: str
     """The whole uid of the resource."""
     store_uid: str
@@ -159,7 +161,7 @@ def stateful_set(plan: BrokerPlan) -> dict[str, Any]:
         "selector": {"matchLabels": names.selector(queue)},
         "template": {
             "metadata": {
-                "labels": names.labels(queue),
+                "labels": {**names.labels(queue), names.OPERATOR_LABEL: plan.operator},
                 "annotations": {names.CONFIG_HASH: config_hash(plan)},
             },
             "spec": _pod_spec(plan),

@@ -35,6 +35,15 @@ QUEUE_LABEL: Final = f"{API_GROUP}/queue"
 """At everything that the operator makes for a queue."""
 
 
+OPERATOR_LABEL: Final = f"{API_GROUP}/operator"
+"""At broker pods: which installation made them; the policy of its Redis admits no others."""
+
+
+def operator_label(namespace: str, lease_name: str) -> str:
+    """Return the value of that label, as the chart writes it into the policy."""
+    return f"{namespace}.{lease_name}"[:63].strip("-.")
+
+
 class QueueKey(NamedTuple):
     """Namespace and name of a queue."""
 

@@ -238,6 +238,7 @@ class QueueWorker:
         settings, uid = self._context.settings, body["metadata"]["uid"]
         plan = BrokerPlan(
             queue=model,
+            operator=names.operator_label(settings.pod_namespace, settings.lease_name),
             owner_uid=uid,
             store_uid=store_uid(body),
             redis_url=access.redis_url,

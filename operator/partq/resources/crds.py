@@ -235,7 +235,8 @@ def _plain(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any
         if needed:
             plain["required"] = [*plain.get("required", ()), *needed]
     default = schema.get("default")
-    if isinstance(default, dict) and "properties" in plain:
+    is_whole = plain.pop("x-partq-whole-default", False)
+    if isinstance(default, dict) and "properties" in plain and not is_whole:
         plain["default"] = {}  # the object's own fields have their defaults
     elif default is not None and default not in ([], {}):
         plain["default"] = default

@@ -101,8 +101,15 @@ class Brokers(Model):
 
     replicas: Annotated[int, Field(ge=1, le=64)] = 2
     """How many brokers share the partitions; any number of them but the last may be away."""
-    resources: ComputeResources = ComputeResources()
-    """Processor and memory of each broker; a process in the embedded runtime has no bounds."""
+    resources: ComputeResources = Field(
+        default=ComputeResources(
+            requests={"cpu": "100m", "memory": "128Mi"}, limits={"memory": "1Gi"}
+        ),
+        json_schema_extra={"x-partq-whole-default": True},
+    )
+    """Processor and memory of each broker; what is left out of it, once it is there, is without a
+    bound. The default limit is twice what a broker's buffers take. A process in the embedded
+    runtime has no bounds."""
     node_selector: _Labels = Field(default={})
     """Labels that a node must have to run a broker."""
     tolerations: Annotated[list[Toleration], Field(max_length=20)] = Field(
