@@ -78,3 +78,35 @@ async def test_who_may_ask(running, peers, call):
     path = f"/v1/queues/orders/groups/nobody/members/m{part}"
     status, answer = await running.call(method, path)
     assert (status, answer["error"]["code"]) == (404, "unknown_group")
+
+
+# ---- a sign of life beside the connection ----
+
+
+def alive(running, peers, bound, token=None, **changed):
+    body = {"flow": bound.number, "incarnation": bound.incarnation, **changed}
+    return running.call("POST", f"{PATH}/alive", token=token or peers.CONSUME, json=body)
+
+
+async def test_a_flow_is_kept_by_a_sign_of_life_beside_it(flow, running, peers):
+    bound = running.broker.binder.find("workers", MEMBER)
+    before = bound.last_seen = bound.last_seen - 1
+    status, answer = await alive(running, peers, bound)
+    assert (status, answer) == (200, {"lease_ms": running.broker.settings.lease_ttl_s * 1000})
+    assert bound.last_seen >= before + 1
+
+
+@pytest.mark.parametrize("changed", [{"flow": 99}, {"incarnation": "another"}])
+async def test_a_sign_of_life_counts_for_one_flow(flow, running, peers, changed):
+    bound = running.broker.binder.find("workers", MEMBER)
+    status, answer = await alive(running, peers, bound, **changed)
+    assert (status, answer["error"]["code"]) == (409, "fenced")
+
+
+async def test_who_may_give_a_sign_of_life(flow, running, peers):
+    bound = running.broker.binder.find("workers", MEMBER)
+    for token, expected in ((peers.PRODUCE, 403), (peers.OTHER_GROUP, 403)):
+        status, _ = await alive(running, peers, bound, token=token)
+        assert status == expected
+    status, _ = await running.call("POST", f"{PATH}/alive", token=peers.CONSUME, json={"flow": "x"})
+    assert status == 400

@@ -1,7 +1,6 @@
 """Consuming messages: in order per partition, each under a token, acknowledged when done."""
 
 import asyncio
-import inspect
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,9 +10,11 @@ from typing import Self, TypeVar
 
 from partq.client import sigterm, tasks
 from partq.client.acknowledger import Acknowledger
+from partq.client.caller import Caller
 from partq.client.deliveries import Batch, Delivery
 from partq.client.flow import CREDIT_BYTES, Flow, check_credit
 from partq.client.flow_set import FlowSet
+from partq.client.heartbeat import Heartbeat
 from partq.client.holding import Window
 from partq.client.layout import QueueView
 from partq.client.liveness import Clock, boot_time
@@ -26,6 +27,7 @@ from partq.errors import SettingsError
 
 log = logging.getLogger("partq.client")
 
+MAX_PROCESSING_S = 86_400
 LAST_ACKS_S = 1.0
 """How long closing waits for the answers to acks that are under way."""
 MAX_TURN_S = 0.01
@@ -70,6 +72,9 @@ class Consumer(Acknowledger):
         leave_timeout_s: how long `leave` waits for the partitions to be taken over.
         connect_timeout_s: how long entering waits for a broker, the queue and the group to be
             there; the log says what is missing.
+        max_processing_s: for how long the event loop may stand still, as in a handler that blocks
+            it, before the partitions go to other members; 0 to 86,400. A thread of the consumer
+            gives the signs of life meanwhile. 0: there is no thread, and brokers wait for 3 s.
         clock: seconds that never go back, time asleep included.
 
     Callbacks run in the event loop and must not block.
@@ -94,9 +99,14 @@ class Consumer(Acknowledger):
         handle_sigterm: bool = True,
         leave_timeout_s: float = 25.0,
         connect_timeout_s: float = 30.0,
+        max_processing_s: float = 300.0,
         clock: Clock = boot_time,
     ) -> None:
         check_credit(credit, credit_bytes)
+        if not 0 <= max_processing_s <= MAX_PROCESSING_S:
+            raise SettingsError(
+                f"max_processing_s: got {max_processing_s}, expected 0 to {MAX_PROCESSING_S}"
+            )
         super().__init__()
         self.member = member = member_name(member)
         self._queue = queue
@@ -117,10 +127,12 @@ class Consumer(Acknowledger):
         self._handle_sigterm = handle_sigterm
         self._leave_timeout_s = leave_timeout_s
         self._connect_timeout_s = connect_timeout_s
+        self._max_processing_s = max_processing_s
         self._clock = clock
         self._flows = FlowSet(self._open_flow, self._membership.raise_error)
         self._entering: asyncio.Task[QueueView] | None = None
         self._watch: LayoutWatch | None = None
+        self._heartbeat: Heartbeat | None = None
         self._is_closed = False
         self._leave_timer: asyncio.TimerHandle | None = None
         self._turn_ends_at = 0.0
@@ -155,6 +167,14 @@ class Consumer(Acknowledger):
             return self
         self._credit = min(self._credit, max(1, view.max_unacked_per_flow))
         self._watch = LayoutWatch(self._session, view, self._take_view, self._membership.stop)
+        if self._max_processing_s:
+            self._heartbeat = Heartbeat(
+                self._session,
+                lambda: list(self._flows),
+                incarnation=self._membership.incarnation,
+                max_processing_s=self._max_processing_s,
+                clock=self._clock,
+            )
         self._take_view(view)
         return self
 
@@ -192,6 +212,8 @@ class Consumer(Acknowledger):
             self._is_closed = True
             self._wake.set()
             await self._watch.close()
+            if self._heartbeat is not None:
+                await self._heartbeat.close()
             await self._flows.close()
             await self._end()
 
@@ -246,20 +268,31 @@ class Consumer(Acknowledger):
             if self._auto_ack:
                 self.ack_nowait(batch)
 
-    async def run(self, callback: Callable[[Delivery], Awaitable[None] | None]) -> None:
+    async def run(
+        self, callback: Callable[[Delivery], Awaitable[None] | None], *, in_thread: bool = False
+    ) -> None:
         """Call `callback` with one message after another until the consumer has left.
 
         With `auto_ack` a message is acknowledged when the callback returns; without, by the
         callback. What it raises ends the run, and the message is not acknowledged.
+
+        Args:
+            callback: a function or a coroutine function.
+            in_thread: call it in a thread of its own, always the same one, so that it may block:
+                for a function that is no coroutine. With it use `auto_ack`, or
+                `asyncio.run_coroutine_threadsafe(consumer.ack(message), loop)`. When the run is
+                cancelled, the call under way is waited for.
+
+        Raises:
+            TypeError: a coroutine function with `in_thread`.
         """
-        async for delivery in self:
-            try:
-                result = callback(delivery)
-                if inspect.isawaitable(result):
-                    await result
-            except BaseException:
-                self._current = None
-                raise
+        with Caller(callback, in_thread=in_thread) as call:
+            async for delivery in self:
+                try:
+                    await call(delivery)
+                except BaseException:
+                    self._current = None
+                    raise
 
     # ---- inside ----
 

@@ -55,7 +55,11 @@ class Flow:
         self._takes_begun = False
         self._holdings: dict[PartitionId, Holding] = {}
         self._ready: deque[Window] = deque()
-        self.link = Link(session, url, f"/groups/{quote(group, safe='')}/flow", self, clock)
+        self.number = 0
+        """What the broker calls this flow."""
+        path = f"/groups/{quote(group, safe='')}"
+        self.alive_path = f"{path}/members/{quote(membership.member, safe='')}/alive"
+        self.link = Link(session, url, f"{path}/flow", self, clock)
         self._acks = AckBook(self.link.send)
 
     # ---- what the application takes ----
@@ -153,6 +157,7 @@ class Flow:
         """Take the binding."""
         if not isinstance(frame, frames.Bound):
             raise InternalError(f"{self.url}: expected Bound, got {type(frame).__name__}")
+        self.number = frame.flow
         self._takes_begun = frame.takes_begun
         self._counts_bytes = frame.counts_bytes
         return frame.lease_ms / 1000

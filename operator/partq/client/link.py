@@ -71,12 +71,16 @@ class Link:
 
     def is_valid(self) -> bool:
         """Say whether the broker is proven to be alive, by the clock of this moment."""
-        lease = self._lease
-        return lease is not None and lease.is_proven and not lease.is_over(self._clock())
+        return self._lease is not None and self._lease.is_valid(self._clock())
 
     def is_over(self) -> bool:
         """Say whether there is no connection, or its lease has run out unnoticed."""
         return self._lease is None or self._lease.is_over(self._clock())
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease of the connection that is open; None: none is."""
+        return self._lease
 
     def send(self, frame: frames.Frame, payload: bytes = b"") -> bool:
         """Queue a frame; False, and nothing done, when the link is down."""

@@ -30,13 +30,15 @@ class Lease:
         self.is_proven = False
         """Whether any ping was answered; before that nothing may be handed to the application."""
         self._until = now + length_s
+        self._kept_until = self._until
+        """As `_until`, by calls beside the connection; written by their thread alone."""
         self._sent: dict[int, float] = {}
         self._next_nonce = 1
 
     @property
     def until(self) -> float:
         """When the lease ends unless another ping is answered."""
-        return self._until
+        return max(self._until, self._kept_until)
 
     def ping(self, now: float) -> int:
         """Return the nonce of a ping that is sent now."""
@@ -57,9 +59,21 @@ class Lease:
         self._until = max(known, sent_at + self.length_s)
         self.is_proven = True
 
+    def kept(self, sent_at: float) -> None:
+        """Extend the lease by the answer to a call beside the connection.
+
+        The broker holds the flow. But what it has sent meanwhile is not read, so nothing may be
+        handed out before a ping on the connection itself is answered: its answer comes behind.
+        """
+        self._kept_until = max(self._kept_until, sent_at + self.length_s)
+
+    def is_valid(self, now: float) -> bool:
+        """Say whether the broker is proven to be alive, and what it has sent is read."""
+        return self.is_proven and now < self._until
+
     def is_over(self, now: float) -> bool:
         """Say whether the connection must be treated as lost."""
-        return now >= self._until
+        return now >= self.until
 
 
 class Backoff:

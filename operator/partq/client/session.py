@@ -1,6 +1,7 @@
 """HTTP and WebSocket connections to the brokers of one queue, and the errors that they answer."""
 
 import asyncio
+import copy
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -98,6 +99,12 @@ class Session:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._http: aiohttp.ClientSession | None = None
         self._silent: set[str] = set()
+
+    def twin(self) -> Self:
+        """Return another session to the same brokers, not open: for an event loop of its own."""
+        twin = copy.copy(self)
+        twin._http, twin._silent = None, set()
+        return twin
 
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession(

@@ -131,6 +131,7 @@ class Application:
             credit=CREDIT,
             handle_sigterm=False,
             leave_timeout_s=10.0,
+            max_processing_s=0,  # simulated time has no threads
             clock=self._clock,
         )
         connect_by(made, self._urls)

@@ -282,6 +282,12 @@ class Left(msgspec.Struct):
     held: list[str]
 
 
+class Alive(msgspec.Struct):
+    """For how long a flow is kept without another sign of life."""
+
+    lease_ms: int
+
+
 class HeldPartition(msgspec.Struct):
     """A partition that a member holds."""
 

@@ -209,6 +209,14 @@ class NackBody(msgspec.Struct, forbid_unknown_fields=True):
     nacks: list[NackItem]
 
 
+class AliveBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Which flow lives, although it does not ping."""
+
+    flow: Annotated[int, msgspec.Meta(ge=0, lt=10**18, description="as `Bound` named it")]
+    incarnation: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+    """As the flow was bound with: nobody else knows it."""
+
+
 class LeaveQuery(msgspec.Struct):
     """Which flow of a member leaves."""
 

@@ -1,5 +1,6 @@
 """What a member still holds, and its leave, by name: for whatever ends a pod in any language."""
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -8,10 +9,12 @@ from partq.broker.broker import Broker
 from partq.broker.calls import CONSUMERS, Calls
 from partq.broker.middlewares import json_response
 from partq.broker.pull import check_address
-from partq.broker.routes.access import enter, group_of, peer
+from partq.broker.routes.access import enter, group_of, peer, read_body
 from partq.broker.routes.pull import PREFIX
 from partq.core.model import MemberId
-from partq.wire.answers import MemberAnswer
+from partq.errors import FencedError, UnavailableError
+from partq.wire.answers import Alive, MemberAnswer
+from partq.wire.bodies import AliveBody, decode
 
 calls = Calls()
 
@@ -41,6 +44,49 @@ async def leave(request: web.Request) -> web.Response:
         check_address(flow, peer(request))
         broker.binder.leave(flow)
     return json_response(_view(broker, group, member))
+
+
+@calls.add(
+    "POST",
+    PREFIX + "/members/{member}/alive",
+    roles=CONSUMERS,
+    body=AliveBody,
+    answers={200: Alive},
+    errors=(FencedError,),
+)
+async def keep(request: web.Request) -> web.Response:
+    """Take a sign of life for a member's flow whose own connection is silent.
+
+    It counts as a frame of the flow: a process that works on for long, and does not come to
+    pinging, keeps its partitions. Like a ping it is answered after a renewal of the broker's lease.
+
+    Raises:
+        FencedError: the member has no such flow here.
+    """
+    broker, _ = enter(request)
+    group = await group_of(request, broker)
+    member = MemberId(request.match_info["member"])
+    body = decode(await read_body(request), AliveBody)
+    flow = broker.binder.find(group, member)
+    if flow is None or (flow.kind, flow.number, flow.incarnation) != (
+        "flow",
+        body.flow,
+        body.incarnation,
+    ):
+        raise FencedError(
+            f"member {member[:80]} of {group}: flow {body.flow} has ended; bind again"
+        )
+    check_address(flow, peer(request))
+    flow.last_seen = broker.clock()
+    lease_s = broker.settings.lease_ttl_s
+    try:
+        async with asyncio.timeout(lease_s):
+            await broker.lease.renewed()
+    except TimeoutError:
+        raise UnavailableError(
+            f"the broker's lease was not renewed for {lease_s:g} s; its Redis does not answer"
+        ) from None
+    return json_response({"lease_ms": int(lease_s * 1000)})
 
 
 def _view(broker: Broker, group: str, member: MemberId) -> dict[str, Any]:

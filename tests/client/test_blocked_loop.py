@@ -1,0 +1,184 @@
+"""A handler that blocks the event loop: the process lives, and keeps its partitions for a time."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from partq import Cause, Consumer, FencedError, Producer, SettingsError
+from partq.client.liveness import Lease
+from partq.testing.local_broker import LocalBroker
+from partq.wire import frames
+from tests.client.member import LEASE_MS, P0, Member, assigned, bound, deliver
+
+WAIT_S = 60.0
+BLOCKED_S = 5.0
+"""Longer than a broker waits for a sign of life, which is 3 s."""
+
+
+@pytest.fixture
+async def local():
+    async with LocalBroker(partitions=2) as running:
+        async with Producer(running.url, queue="orders", token=running.tokens.produce) as producer:
+            for number in range(2):
+                await producer.send_and_wait(b"%d" % number, key="k")
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("max_processing_s", "is_kept"),
+    [
+        pytest.param(300, True, id="within the bound"),
+        pytest.param(1.5, False, id="beyond the bound"),
+        pytest.param(0, False, id="without the thread"),
+    ],
+)
+async def test_a_handler_that_blocks_the_event_loop(local, caplog, max_processing_s, is_kept):
+    revoked = []
+    async with (
+        asyncio.timeout(WAIT_S),
+        Consumer(
+            local.url,
+            queue="orders",
+            group="workers",
+            token=local.tokens.consume,
+            on_revoked=lambda partition, cause: revoked.append(cause),
+            max_processing_s=max_processing_s,
+        ) as consumer,
+    ):
+        message = await anext(consumer)
+        time.sleep(BLOCKED_S)  # noqa: ASYNC251 - this is the handler that blocks
+        if is_kept:
+            await consumer.ack(message, confirmed=True)
+            again = await anext(consumer)
+            assert (again.value, again.cause) == (b"1", Cause.NONE)
+            assert again.token[:3] == message.token[:3], "its token goes on"
+            assert revoked == []
+        else:
+            with pytest.raises(FencedError):
+                await consumer.ack(message, confirmed=True)
+            again = await anext(consumer)
+            assert (again.value, again.cause) == (b"0", Cause.FLOW_LOST)
+        await consumer.ack(again, confirmed=True)
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("stands" in line or "stood still for" in line for line in told) == (
+        max_processing_s > 0
+    )
+    if is_kept:
+        assert any(f"at {__file__}:" in line for line in told), "it names the place"
+        assert any("MainThread goes on after" in line for line in told), "and the length"
+
+
+async def test_after_a_block_nothing_goes_out_before_what_came_meanwhile_is_read(
+    peer, clock, stored_batch
+):
+    """The broker has kept the flow, and has taken the partition: only its frames say so."""
+    member = Member(peer, clock=clock)
+    async with asyncio.timeout(WAIT_S), member.consumer:
+        flow = await bound(peer, stored_batch, b"a", b"b")
+        assert (await member.next()).value == b"a"
+        flow.answers_pings = False
+        clock.now += LEASE_MS / 1000 + 0.1
+        (held,) = member.consumer._flows
+        held.link.lease.kept(clock.now)  # as the thread of the client does
+        waiting = asyncio.create_task(member.next())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done(), "b is in memory, and its token may be over"
+        assert member.told == [("assigned", P0)], "but the flow is not given up"
+        await flow.send(frames.Revoked(1, 0, 5, 9, Cause.FORCED_COMMIT))
+        await flow.send(assigned((5, 11)))
+        await flow.send(deliver(1, 2, (5, 11)), payload=stored_batch(b"again"))
+        flow.answers_pings = True
+        message = await waiting
+        assert (message.value, message.token[2]) == (b"again", 11)
+
+
+def test_a_lease_that_is_kept_from_beside_is_not_over_and_proves_nothing():
+    lease = Lease(3.0, now=0.0)
+    lease.answered(lease.ping(0.5))
+    assert lease.is_valid(3.4)
+    lease.kept(3.0)
+    assert not lease.is_valid(3.6)
+    assert not lease.is_over(5.9)
+    assert lease.is_over(6.0)
+    lease.answered(lease.ping(5.0))
+    assert lease.is_valid(7.9)
+
+
+async def test_the_thread_ends_with_the_consumer(peer):
+    async with Member(peer).consumer:
+        assert "partq-heartbeat" in [thread.name for thread in threading.enumerate()]
+    while "partq-heartbeat" in [thread.name for thread in threading.enumerate()]:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+# ---- run(in_thread=True) ----
+
+
+async def test_a_handler_in_a_thread_leaves_the_event_loop_alone(peer, stored_batch):
+    """It waits for the event loop, which would never come if it stood still."""
+    member = Member(peer, auto_ack=True)
+    loop, seen, order = asyncio.get_running_loop(), threading.Event(), []
+
+    def handle(message):
+        loop.call_soon_threadsafe(seen.set)
+        assert seen.wait(WAIT_S)
+        order.append((message.value, threading.current_thread().name))
+
+    async with asyncio.timeout(WAIT_S), member.consumer as consumer:
+        flow = await bound(peer, stored_batch, b"a", b"b")
+        running = asyncio.create_task(consumer.run(handle, in_thread=True))
+        assert (await flow.next(frames.Ack)).ranges == [(0, 1)]
+        while len(order) < 2:  # noqa: ASYNC110 - of a thread
+            await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.wait([running])
+    assert [value for value, _ in order] == [b"a", b"b"]
+    assert {name.rpartition("_")[0] for _, name in order} == {"partq-run"}
+
+
+async def test_what_a_handler_in_a_thread_raises_ends_the_run(peer, member, stored_batch):
+    await bound(peer, stored_batch, b"a")
+
+    def handle(message):
+        raise ValueError(message.value)
+
+    with pytest.raises(ValueError, match="b'a'"):
+        await member.consumer.run(handle, in_thread=True)
+
+
+async def test_a_cancelled_run_waits_for_its_handler(peer, member, stored_batch):
+    await bound(peer, stored_batch, b"a")
+    begun, may_end, has_ended = threading.Event(), threading.Event(), []
+
+    def handle(_):
+        begun.set()
+        may_end.wait(WAIT_S)
+        has_ended.append(True)
+
+    running = asyncio.create_task(member.consumer.run(handle, in_thread=True))
+    assert await asyncio.to_thread(begun.wait, WAIT_S)
+    running.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not running.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert has_ended
+
+
+async def test_a_coroutine_function_runs_in_no_thread(member):
+    async def handle(_):
+        return
+
+    with pytest.raises(TypeError, match="coroutine function"):
+        await member.consumer.run(handle, in_thread=True)
+
+
+@pytest.mark.parametrize("max_processing_s", [-1, 86_401])
+def test_a_bound_out_of_range_is_refused(max_processing_s):
+    with pytest.raises(SettingsError, match="max_processing_s"):
+        Consumer("http://h:1", queue="q", group="g", max_processing_s=max_processing_s)
