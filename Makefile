@@ -30,11 +30,14 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-kubernetes test e2e manifests conformance check format chaos simulate
+.PHONY: help setup demo demo-kubernetes test e2e manifests conformance check format chaos simulate
 .PHONY: simulate-nightly bench spark-versions clean
 
 help: ## what there is
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  make \1\t/' | expand -t 24
+
+setup: ## .venv with the command partq and a redis-server, for trying things by hand
+	@scripts/setup.sh embedded
 
 demo: ## the main job on real input: live view, then the verdict
 	@scripts/setup.sh embedded$(if $(WITH_SPARK),$(COMMA)spark)

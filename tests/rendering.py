@@ -90,7 +90,7 @@ def find_helm() -> Path:
         return Path(found)
     kept = binaries.directory() / "helm"
     if not kept.exists():
-        message = f"no helm on the PATH and none at {kept}: `make manifests` gets it"
+        message = f"no helm on the PATH and none at {kept}: `make test` and `make manifests` get it"
         if os.environ.get("PARTQ_REQUIRE_APISERVER") == "1" or os.environ.get("CI") == "true":
             pytest.fail(message)
         pytest.skip(message)

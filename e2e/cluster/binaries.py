@@ -76,7 +76,7 @@ def api_server(environ: Mapping[str, str] = os.environ) -> Path:
         with alone_in(folder.parent):
             folder.mkdir(exist_ok=True)
             _unpack(folder, "etcd-server")
-            _build(folder)  # all of it: what others need later costs a third more now, not twice
+            _build(folder, ("kube-apiserver",))
     return folder
 
 
@@ -94,7 +94,7 @@ def ensure(environ: Mapping[str, str] = os.environ) -> Path:
         for package in _UNPACKED:
             _unpack(folder, package)
         _download_helm(folder)
-        _build(folder)
+        _build(folder, _BUILT)
     return folder
 
 
@@ -139,9 +139,12 @@ def _download_helm(folder: Path) -> None:
         debian.place(found[0], folder)
 
 
-def _build(folder: Path) -> None:
-    """Build what is missing of Kubernetes; the tree it is built in is removed at the end."""
-    if _has(folder, _BUILT):
+def _build(folder: Path, programs: tuple[str, ...]) -> None:
+    """Build what is missing of these programs of Kubernetes.
+
+    The tree that they are built in is kept for the others, and removed once all of them are there.
+    """
+    if _has(folder, programs):
         return
     debian.require()
     work = folder.parent / "build"
@@ -150,9 +153,14 @@ def _build(folder: Path) -> None:
     debian.install(_TO_BUILD)
     script = Path(__file__).with_name("build_kubernetes.sh")
     run_long(
-        ["nice", "-n", "19", script, debian.archive(), work, folder],
+        ["nice", "-n", "19", script, debian.archive(), work, folder, *programs],
         log=folder.parent / "build.log",
-        what=f"building Kubernetes {VERSION}, once: 5 to 15 minutes",
+        what=f"building {_named(programs)} {VERSION}, once: 5 to 15 minutes",
         timeout_s=_BUILD_TIMEOUT_S,
     )
-    shutil.rmtree(work)
+    if _has(folder, _BUILT):
+        shutil.rmtree(work)
+
+
+def _named(programs: tuple[str, ...]) -> str:
+    return "Kubernetes" if len(programs) > 1 else programs[0]

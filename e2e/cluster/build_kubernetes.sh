@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# Build Kubernetes 1.20 from Debian's source package, in WORK_DIR, into BIN_DIR.
+# Build programs of Kubernetes 1.20 from Debian's source package, in WORK_DIR, into BIN_DIR.
 #
-#   build_kubernetes.sh ARCHIVE WORK_DIR BIN_DIR     ARCHIVE: address of a Debian archive
+#   build_kubernetes.sh ARCHIVE WORK_DIR BIN_DIR PROGRAM...     ARCHIVE: address of a Debian archive
 #
-# Repeatable after an interruption: a binary that is in BIN_DIR is complete and is not built again, the
+# Repeatable, after an interruption or for more programs: a binary that is in BIN_DIR is complete and is not built again, the
 # unpacked tree and Go's cache in WORK_DIR are used again. Needs dpkg-dev, golang-1.19-go, rsync, jq.
 set -euo pipefail
 
 readonly version=1.20.2
 here=$(cd "$(dirname "$0")" && pwd)
 readonly here archive=$1 work_dir=$2 bin_dir=$3
-# The API server first: it takes most of the time and is all that the operator's tests need.
-readonly commands=(kube-apiserver kubectl kubelet kube-controller-manager kube-scheduler kube-proxy)
+readonly programs=("${@:4}")
 
 step() { printf '== %s\n' "$*"; } # shown to the user by whoever runs this
 
@@ -97,13 +96,12 @@ main() {
   mkdir -p "$work_dir" "$bin_dir"
   [[ -e $work_dir/prepared ]] || prepare
   local number name
-  for number in "${!commands[@]}"; do
-    name=${commands[number]}
+  for number in "${!programs[@]}"; do
+    name=${programs[number]}
     [[ -x $bin_dir/$name ]] && continue
-    step "$name ($((number + 1)) of ${#commands[@]})"
-    build "$name"
+    step "$name ($((number + 1)) of ${#programs[@]})"
+    if [[ $name == pause ]]; then build_pause; else build "$name"; fi
   done
-  build_pause
 }
 
 main
