@@ -1,7 +1,7 @@
 """Read a queue as a table, and follow it as a stream whose progress a group shows.
 
 partq dev up -f examples/queue.yaml
-pip install partq[spark]
+pip install '.[spark]'            # in a checkout of partq
 spark-submit examples/spark_read.py --url URL --token TOKEN --group lake --dir /tmp/orders
 """
 

@@ -1,7 +1,7 @@
 """Write a DataFrame and a stream to a queue, each row once, whatever fails in between.
 
 partq dev up -f examples/queue.yaml
-pip install partq[spark]
+pip install '.[spark]'            # in a checkout of partq
 spark-submit examples/spark_write.py --url URL --token TOKEN --dir /tmp/orders
 """
 

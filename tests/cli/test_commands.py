@@ -53,7 +53,7 @@ def test_missing_package_names_the_extra(package):
     )
     assert done.returncode == 2
     assert done.stderr.startswith(f"partq: this command needs the package {package!r}")
-    assert "pip install 'partq[" in done.stderr
+    assert "in a checkout of partq: pip install '.[" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

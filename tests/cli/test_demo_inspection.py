@@ -135,7 +135,10 @@ def test_without_spark_the_demo_says_so_before_it_begins(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     result = CliRunner().invoke(cli, ["demo", "--with-spark"])
     assert result.exit_code == 2
-    assert "--with-spark needs Spark: pip install 'partq[embedded,spark]'" in result.output
+    assert (
+        "--with-spark needs Spark: in a checkout of partq, pip install '.[embedded,spark]'"
+        in result.output
+    )
 
 
 def test_without_java_the_demo_says_so_before_it_begins(monkeypatch, tmp_path):

@@ -92,10 +92,16 @@ def test_arguments_and_lines_come_out_again(dev):
     assert dev.run("publish", "--key", "k", "one", "two").stdout == "published 2\n"
     assert dev.run("publish", "--key", "k", given="three\nfour").stdout == "published 2\n"
 
-    done = dev.run("consume", "--idle", "1")
+    done = dev.run("consume", "--count", "4")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["one", "two", "three", "four"]
+
+    idle = dev.run("consume", "--idle", "0.1")
+    assert (idle.returncode, idle.stdout, idle.stderr) == (0, "", ""), "nothing is left"
+    missed = dev.run("consume", "--idle", "0.1", "--count", "2")
+    said = "partq: 0 of 2 messages came, then none for 0.1 s\n"
+    assert (missed.returncode, missed.stdout, missed.stderr) == (1, "", said)
 
 
 def test_json_goes_in_a_circle(dev):

@@ -34,6 +34,9 @@ with --json everything, one JSON object per line.
   partq consume --group workers
   partq consume --group workers --idle 2 --json > messages.ndjson
   partq consume --group workers --count 10 --no-ack       a look; they come again
+
+Exit status 1 when --idle ends it before --count messages came. With --idle alone it is 0 although
+none came: then there is nothing left, which is what was waited for.
 """
 
 
@@ -79,7 +82,10 @@ def consume(
         is_acking=not no_ack,
         as_json=as_json,
     )
-    asyncio.run(work)
+    came = asyncio.run(work)
+    if came is not None and count is not None and came < count:
+        click.echo(f"partq: {came} of {count} messages came, then none for {idle_s:g} s", err=True)
+        raise click.exceptions.Exit(1)
 
 
 async def _consume(
@@ -92,7 +98,10 @@ async def _consume(
     idle_s: float | None,
     is_acking: bool,
     as_json: bool,
-) -> None:
+) -> int | None:
+    """Return how many messages came before none came for `idle_s`; None: it ended otherwise."""
+    came = 0
+    was_idle = False
     async with Consumer(
         connection.url,
         queue=connection.queue,
@@ -104,15 +113,20 @@ async def _consume(
         connect_timeout_s=wait_s,
     ) as consumer:
         _leave_on_interrupt(consumer)
-        async for deliveries, done in _until_idle(_take(consumer, count), idle_s):
-            _print(deliveries, as_json=as_json)
-            if is_acking:
-                consumer.ack_nowait(done)
+        try:
+            async for deliveries, done in _until_idle(_take(consumer, count), idle_s):
+                _print(deliveries, as_json=as_json)
+                came += len(deliveries)
+                if is_acking:
+                    consumer.ack_nowait(done)
+        except _IdleError:
+            was_idle = True
         try:
             await consumer.flush()
         except ConflictError as error:
             # Printed, but by now another member's: not our failure, and worth knowing.
             click.echo(f"partq: {error.message}", err=True)
+    return came if was_idle else None
 
 
 def _leave_on_interrupt(consumer: Consumer) -> None:
@@ -145,13 +159,19 @@ async def _take(consumer: Consumer, count: int | None) -> AsyncIterator[Taken]:
         yield [delivery], delivery
 
 
+class _IdleError(Exception):
+    """No message came for as long as one is waited for."""
+
+
 async def _until_idle(taken: AsyncIterator[Taken], idle_s: float | None) -> AsyncIterator[Taken]:
     while True:
         try:
             async with asyncio.timeout(idle_s):
                 each = await anext(taken)
-        except (TimeoutError, StopAsyncIteration):
+        except StopAsyncIteration:
             return
+        except TimeoutError:
+            raise _IdleError from None
         yield each
 
 

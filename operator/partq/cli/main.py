@@ -36,7 +36,7 @@ def main() -> None:
             raise
         sys.stderr.write(
             f"partq: this command needs the package {package!r}, which is not installed; "
-            f"pip install 'partq[{extra}]'\n"
+            f"in a checkout of partq: pip install '.[{extra}]'\n"
         )
         sys.exit(2)
 

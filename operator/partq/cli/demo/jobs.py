@@ -36,7 +36,9 @@ def require_spark() -> None:
         SettingsError: pyspark is not installed, or there is no Java.
     """
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
-        raise SettingsError("--with-spark needs Spark: pip install 'partq[embedded,spark]'")
+        raise SettingsError(
+            "--with-spark needs Spark: in a checkout of partq, pip install '.[embedded,spark]'"
+        )
     try:
         find_java()
     except UnavailableError as error:

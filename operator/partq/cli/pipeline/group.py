@@ -27,7 +27,8 @@ PIPELINES: Mapping[str, Entry] = {
 _HELP = """Archive queues to Parquet, replay them, and check what happened to them.
 
 Each command is a Spark job. Spark runs in this process, on all cores, unless --master names a
-cluster or the command runs under spark-submit. It needs pip install 'partq[spark]' and Java 17.
+cluster or the command runs under spark-submit. It needs Java 17 and, in a checkout
+of partq, pip install '.[spark]'.
 
 \b
   partq pipeline archive /data/orders --group archive
