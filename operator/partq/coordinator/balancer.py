@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from partq.coordinator.ports import BrokerAdmin, BrokerIndex
+from partq.coordinator.ports import AddressBook, BrokerAdmin, BrokerIndex, Lease
 from partq.coordinator.sight import World
 from partq.core.brokers import (
     BrokerMove,
@@ -23,6 +23,11 @@ from partq.errors import PartqError
 _log = logging.getLogger(__name__)
 
 
+def leased_address(broker: BrokerId, lease: Lease) -> str:
+    """Return where a broker says itself that it is: for a store that nobody else writes."""
+    return lease.url
+
+
 class Balancer:
     """Asks brokers to claim and to yield; one step at a time, in a task that `close` ends."""
 
@@ -32,8 +37,10 @@ class Balancer:
         *,
         clock: Callable[[], float],
         on_change: Callable[[], None],
+        address_of: AddressBook = leased_address,
     ) -> None:
         self._brokers = brokers
+        self._address_of = address_of
         self._clock = clock
         self._on_change = on_change
         self._watched: dict[BrokerId, Watched] = {}
@@ -50,7 +57,7 @@ class Balancer:
         owners = set(index.owners.values())
         self._watched = watch(self._watched, leases, owners, self._now_ms())
         self._urls = {
-            broker: index.leases[broker].url
+            broker: self._address_of(broker, index.leases[broker])
             for broker, seen in self._watched.items()
             if seen.is_living
         }

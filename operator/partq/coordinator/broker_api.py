@@ -138,6 +138,7 @@ class HttpBrokerAdmin:
                     url + self._path + path,
                     json=body,
                     headers=self._headers,
+                    allow_redirects=False,  # no broker sends its caller elsewhere
                     ssl=True if self._trust is None else self._trust,
                 ) as response,
             ):

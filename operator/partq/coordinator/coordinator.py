@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from partq.coordinator.balancer import Balancer
+from partq.coordinator.balancer import Balancer, leased_address
 from partq.coordinator.group import GroupWorker
 from partq.coordinator.ports import (
+    AddressBook,
     BrokerAdmin,
     RebalanceListener,
     Runtime,
@@ -75,6 +76,7 @@ class Coordinator:
         runtime: Runtime,
         on_rebalance: RebalanceListener | None = None,
         on_view: ViewListener | None = None,
+        address_of: AddressBook = leased_address,
         planner: Planner = plan,
         resync_s: float = RESYNC_S,
         clock: Callable[[], float] = time.monotonic,
@@ -91,7 +93,9 @@ class Coordinator:
         self._clock = clock
         self._wake = asyncio.Event()
         self._groups: dict[str, _Group] = {}
-        self._balancer = Balancer(brokers, clock=clock, on_change=self._wake.set)
+        self._balancer = Balancer(
+            brokers, clock=clock, on_change=self._wake.set, address_of=address_of
+        )
         self._states = StateReader(brokers)
         self._upkeep = Upkeep(store.partitions, store.layouts)
         self._has_seen_all = False

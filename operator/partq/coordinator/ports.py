@@ -332,6 +332,13 @@ class RebalanceListener(Protocol):
     async def __call__(self, group: str, rebalance: Rebalance) -> None: ...
 
 
+class AddressBook(Protocol):
+    """Knows where brokers are called, whatever the store says of it."""
+
+    def __call__(self, broker: BrokerId, lease: Lease) -> str:
+        """Return the URL of a broker; of one that is not known, a URL where nobody answers."""
+
+
 class ViewListener(Protocol):
     """Hears of every look at the queue."""
 

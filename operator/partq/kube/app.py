@@ -12,6 +12,7 @@ import aiohttp
 
 from partq.errors import PartqError
 from partq.kube.api import KubeApi
+from partq.kube.broker_addresses import PodResolver
 from partq.kube.cluster import Cluster
 from partq.kube.context import Context, end
 from partq.kube.deletion_cost import DeletionCosts
@@ -61,7 +62,11 @@ class Operator:
             stack.push_async_callback(server.close)
             port = await server.start(self._settings.listen_host, self._settings.listen_port)
             _log.info("operator %s: probes and metrics at port %d", self._settings.pod_name, port)
-            connector = aiohttp.TCPConnector(limit=BROKER_CONNECTIONS)
+            connector = aiohttp.TCPConnector(
+                limit=BROKER_CONNECTIONS,
+                resolver=PodResolver(self._cluster),
+                use_dns_cache=False,  # the view is at hand, and newer
+            )
             session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
             await self._work(api, session, leader)
 

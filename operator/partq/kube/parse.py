@@ -28,6 +28,14 @@ class MemberName(NamedTuple):
     container: str | None
 
 
+class BrokerPort(NamedTuple):
+    """The port of a broker's container."""
+
+    scheme: str
+    """`http` or `https`: what the port is called."""
+    number: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """What the operator keeps of a pod."""
@@ -52,6 +60,8 @@ class Pod:
     """Where it runs; empty: nowhere yet."""
     tolerations: tuple[Toleration, ...]
     """What it bears of a node without end."""
+    broker_port: BrokerPort | None
+    """Where a broker listens; None: it is no pod of a broker."""
     keeps_name: bool
     """Whoever owns it makes another pod of its name when it is gone."""
     makes_successor: bool
@@ -219,6 +229,7 @@ def pod(body: Mapping[str, Any]) -> Pod:
         back_offs_s=_back_offs_s(status),
         node=(body.get("spec") or {}).get("nodeName") or "",
         tolerations=tolerations(body),
+        broker_port=_broker_port(body),
         keeps_name=owner_kind in NAME_KEEPERS,
         makes_successor=bool(owner_kind) and owner_kind not in NAME_KEEPERS,
         created_at=metadata.get("creationTimestamp", ""),
@@ -228,6 +239,15 @@ def pod(body: Mapping[str, Any]) -> Pod:
         our_deletion_cost=annotation(body, names.OUR_DELETION_COST) or "",
         deployment=owner_name.removesuffix(suffix) if template else "",
     )
+
+
+def _broker_port(body: Mapping[str, Any]) -> BrokerPort | None:
+    for container in (body.get("spec") or {}).get("containers") or ():
+        if container.get("name") == names.BROKER_CONTAINER:
+            for port in container.get("ports") or ():
+                if port.get("name") in ("http", "https"):
+                    return BrokerPort(port["name"], int(port["containerPort"]))
+    return None
 
 
 def _is_over(status: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ import logging
 
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.ports import RebalanceListener, ViewListener
+from partq.kube.broker_addresses import BrokerAddresses
 from partq.kube.context import Context, LeadersBrokerAdmin, end
 from partq.kube.names import QueueKey
 from partq.kube.ports import QueueStore
@@ -104,6 +105,7 @@ class Serving:
                 is_leading=context.is_leading,
             ),
             runtime=self._runtime,
+            address_of=BrokerAddresses(context.cluster, self._key),
             on_rebalance=self._on_rebalance,
             on_view=self._on_view,
         )

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from base64 import b64decode
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -227,7 +228,11 @@ class Brokers:
                 pod.process.kill()
 
     def _make(self, stateful_set: Body, number: int) -> PlayedPod:
-        template = stateful_set["spec"]["template"]
+        template = deepcopy(stateful_set["spec"]["template"])
+        (container,) = template["spec"]["containers"]
+        # One network for all pods: each has a port of its own, and says which.
+        port = container["ports"][0]["containerPort"] = free_port()
+        scheme = container["ports"][0]["name"]
         name = f"{stateful_set['metadata']['name']}-{number}"
         pod = PlayedPod(
             self._kube,
@@ -243,15 +248,13 @@ class Brokers:
                 "spec": _on_node(template["spec"]),
             },
         )
-        (container,) = template["spec"]["containers"]
-        scheme = container["ports"][0]["name"]
-        url = f"{scheme}://{HOST}:{free_port()}"
+        url = f"{scheme}://{HOST}:{port}"
         env = {
             **self._environment(container["env"], name),
             **self._tls(template["spec"]["volumes"]),
             # What differs from a pod: one network for all of them, and no mounted files.
             "PARTQ_LISTEN_HOST": HOST,
-            "PARTQ_LISTEN_PORT": url.rpartition(":")[2],
+            "PARTQ_LISTEN_PORT": str(port),
             "PARTQ_ADVERTISED_URL": url,
             "PARTQ_TOKENS_FILE": str(self._mounted_tokens(template["spec"]["volumes"])),
             "PARTQ_LEASE_TTL_S": "1",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.authority import Authority
+from tests.authority import LOOPBACK, Authority
 from tests.kube.api_server.processes import eventually
 
 
@@ -12,14 +12,20 @@ def operator(stage):
 
 
 def make_secret(stage, name):
-    """Make a certificate's Secret, as cert-manager writes it."""
+    """Make a certificate's Secret, as cert-manager writes it.
+
+    Consumers of the test call a broker by its address, the operator by the name of its pod.
+    """
+    queue = name.removesuffix("-tls")
+    broker = f"{queue}-broker-0.{queue}-brokers.{stage.namespace}.svc"
+    entries = Authority().issue(*LOOPBACK, broker)
     stage.kube.create(
         {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": name, "namespace": stage.namespace},
             "type": "kubernetes.io/tls",
-            "stringData": {entry: text.decode() for entry, text in Authority().issue().items()},
+            "stringData": {entry: text.decode() for entry, text in entries.items()},
         }
     )
 
