@@ -14,7 +14,18 @@ from partq.broker.broker import Broker
 from partq.broker.calls import CallTable
 from partq.broker.entries import READS_AT_ONCE
 from partq.broker.frame_socket import SOCKETS, close_all
-from partq.broker.keys import BROKER, CALLS, DOCUMENT, GUARD, PEERS, PULLS, READS, TLS, TOKENS
+from partq.broker.keys import (
+    BROKER,
+    CALLS,
+    DOCUMENT,
+    GUARD,
+    MEMORY,
+    PEERS,
+    PULLS,
+    READS,
+    TLS,
+    TOKENS,
+)
 from partq.broker.middlewares import error_response, errors_as_json
 from partq.broker.openapi import describe
 from partq.broker.pull import Pulls
@@ -79,7 +90,9 @@ def make_app(
     app = web.Application(middlewares=[errors_as_json])
     app[BROKER] = broker
     app[TOKENS] = tokens
-    app[PULLS] = Pulls(broker)
+    memory = RequestMemory(broker.settings.request_memory_bytes, broker.metrics.overloaded)
+    app[MEMORY] = memory
+    app[PULLS] = Pulls(broker, memory)
     app[READS] = asyncio.Semaphore(READS_AT_ONCE)
     app[PEERS] = peers
     if tls is not None:
@@ -118,7 +131,7 @@ def make_runner(app: web.Application) -> GuardedRunner:
     guard = app[GUARD] = Guard(
         refuse=error_response,
         limits=limits,
-        memory=RequestMemory(settings.request_memory_bytes, metrics.overloaded),
+        memory=app[MEMORY],
         on_cut=metrics.connection_cut,
     )
     return GuardedRunner(app, guard, shutdown_timeout=SHUTDOWN_TIMEOUT_S)

@@ -1,9 +1,9 @@
 """Looking at messages without consuming them: nothing is delivered, counted or acknowledged."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from partq.broker.broker import Broker
@@ -14,7 +14,7 @@ from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, UnavailableError
 from partq.store.log import Entry
 from partq.store.partition_records import Record
-from partq.wire import batch
+from partq.wire import batch, bodies
 from partq.wire.browse import BrowseBody, narrowed
 
 MAX_MERGED = 4096
@@ -25,6 +25,8 @@ MIN_SHARE_BYTES = 16 * 1024
 """What a partition's part of a merged page may hold at least."""
 MESSAGE_BYTES = 256
 """What a message counts for beside its own bytes: JSON has names for everything."""
+MAX_PAGES_BYTES = 8 * 1024 * 1024
+"""What the pages of one answer may hold together, where each partition has its own."""
 READ_BYTES = 1024 * 1024
 READ_ENTRIES = 256
 READ_TIMEOUT_S = 3.0
@@ -72,7 +74,7 @@ async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -
         entries = await broker.log.read(
             partition,
             Offset(at),
-            max_bytes=min(body.max_bytes - used, READ_BYTES),
+            max_bytes=max(1, min(body.max_bytes - used, READ_BYTES)),
             max_entries=READ_ENTRIES,
         )
         if not entries:
@@ -82,14 +84,15 @@ async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -
             )
         for entry in entries:
             at = max(at, entry.first)  # what was trimmed meanwhile is passed over
+            room = body.max_messages - len(rows)
             sizes = _sizes(entry, at)
             taken = 0
-            while taken < len(sizes) and len(rows) + taken < body.max_messages:
-                if (rows or taken) and used + sizes[taken] > body.max_bytes:
+            for row in _rows(partition, entry, at, _within(sizes[:room], body.max_bytes)):
+                if rows and used + row["size"] > body.max_bytes:
                     break
-                used += sizes[taken]
+                used += row["size"]
+                rows.append(row)
                 taken += 1
-            rows += _rows(partition, entry, at, sizes[:taken])
             at += taken
             is_full = taken < len(sizes)
             if is_full:
@@ -109,23 +112,29 @@ def _sizes(entry: Entry, at: int) -> list[int]:
     return [MESSAGE_BYTES + stop - start for start, stop in pairwise(starts)]
 
 
+def _within(sizes: Sequence[int], max_bytes: int) -> Sequence[int]:
+    """Return the first sizes that a page may hold; one in any case."""
+    count = sum(total <= max_bytes for total in accumulate(sizes))
+    return sizes[: max(1, count)]
+
+
 def _rows(
     partition: PartitionId, entry: Entry, at: int, sizes: Sequence[int]
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
+    """Return messages, each with what it counts for: JSON may be larger than what is stored."""
     shown = contents(entry, at, at + len(sizes))
-    return [
-        {
-            "size": size,
-            "message": {
-                "partition": str(partition),
-                "offset": offset,
-                "publish_time_ms": entry.at_ms,
-                "append_broker_epoch": entry.broker_epoch,
-                **content,
-            },
+    for offset, (size, content) in enumerate(zip(sizes, shown, strict=True), at):
+        message = {
+            "partition": str(partition),
+            "offset": offset,
+            "publish_time_ms": entry.at_ms,
+            "append_broker_epoch": entry.broker_epoch,
+            **content,
         }
-        for offset, (size, content) in enumerate(zip(sizes, shown, strict=True), at)
-    ]
+        yield {
+            "size": max(size, MESSAGE_BYTES + len(bodies.encode(content))),
+            "message": message,
+        }
 
 
 async def browse(

@@ -86,6 +86,9 @@ class Flow:
         self.wake = asyncio.Event()
         self.on_closed: Callable[[], None] | None = None
         """Called when the flow ends from this side, by whoever holds its connection."""
+        self.fits: Callable[[Entry, int, int], int] | None = None
+        """Says how many messages of a batch, from an offset on, its client can take now; at most
+        the last argument. None: as many as its credit allows."""
         # A batch is sent again for each part of it, so a flow waits for credit worth a part. A
         # pull sends no batches.
         full_credit = min(credit, max_unacked())
@@ -254,6 +257,11 @@ class Flow:
                     # First in turn until it fits: smaller ones would keep its room for ever.
                     self._ready = {subscription: None, **self._ready}
                     return None
+                if self.fits is not None:
+                    stop = min(stop, offset + self.fits(entry, offset, credit))
+                    if stop <= offset:
+                        self._ready = {subscription: None, **self._ready}
+                        return None
                 # Cutting a batch sends its bytes again for the rest: wait a little for more.
                 is_small = again is None and credit < min(stop - offset, self._small_credit)
                 if is_small and self.unacked and now < self._partial_at:

@@ -10,6 +10,7 @@ from partq.broker.calls import CallTable
 from partq.broker.pull import Pulls
 from partq.broker.tls import Tls
 from partq.server.guard import Guard
+from partq.server.memory import RequestMemory
 
 BROKER = web.AppKey("broker", Broker)
 CALLS = web.AppKey("calls", CallTable)
@@ -21,6 +22,8 @@ GUARD = web.AppKey("guard", Guard)
 """The bounds of the server, and what is held of them."""
 READS = web.AppKey("reads", asyncio.Semaphore)
 """Bounds how many answers of stored batches are read side by side."""
+MEMORY = web.AppKey("memory", RequestMemory)
+"""What bodies and answers of all calls may hold together."""
 PEERS = web.AppKey("peers", ClientSession)
 """For forwarding to the broker that owns a partition."""
 TLS = web.AppKey("tls", Tls)

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from partq.broker.broker import Broker
-from partq.broker.contents import contents
 from partq.broker.flow import Flow
 from partq.broker.middlewares import error_body
+from partq.broker.pull_answer import PullAnswer, Taken
 from partq.broker.subscription import Subscription
 from partq.core.model import Cause, MemberId, PartitionId
-from partq.core.windows import Window
 from partq.errors import (
     BadRequestError,
     FencedError,
@@ -19,11 +18,9 @@ from partq.errors import (
     PartqError,
     StoreUnavailableError,
 )
-from partq.store.log import Entry
-from partq.wire import batch, frames
+from partq.server.memory import Hold, RequestMemory
 from partq.wire.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
 
-MAX_ANSWER_BYTES = 16 * 1024 * 1024
 FIRST_ANSWER_BITS = 48
 """JSON carries whole numbers of 53 bits everywhere."""
 
@@ -36,15 +33,28 @@ class PullState:
     """Its number. The first one is drawn: a member that names an answer of a flow that has ended,
     here or in an earlier life of the broker, must not name one of this flow by chance."""
     body: dict[str, Any] | None = None
+    hold: Hold | None = None
+    """What the last answer holds of the memory of all requests, until the next one."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Pulls of one member are answered one after another."""
+
+    def keep(self, body: dict[str, Any], hold: Hold) -> None:
+        """Keep an answer until the next pull names it, in case that it is lost."""
+        self.body, self.hold = body, hold
+
+    def release(self) -> None:
+        """Forget the last answer."""
+        self.body = None
+        if self.hold is not None:
+            self.hold.release()
 
 
 class Pulls:
     """The pulling members of this broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, memory: RequestMemory | None = None) -> None:
         self._broker = broker
+        self._memory = memory or RequestMemory(broker.settings.request_memory_bytes)
         self._states: dict[Flow, PullState] = {}
 
     async def pull(
@@ -62,6 +72,7 @@ class Pulls:
 
         Raises:
             BadRequestError, NotListedError, MemberInUseError: nothing was delivered.
+            OverloadedError: other requests hold too much memory; nothing was delivered.
         """
         if not 1 <= max_messages <= MAX_PULL_MESSAGES or not 0 <= wait_ms <= MAX_PULL_WAIT_MS:
             raise BadRequestError(
@@ -72,15 +83,24 @@ class Pulls:
         flow.last_seen = self._broker.clock()
         async with state.lock:
             if state.body is None or last_answer == state.answer:
-                flow.credit = max_messages
-                taken = await self._take(flow, max_messages, wait_ms)
-                await self._recorded(flow, taken)
+                state.release()
+                answer = PullAnswer(Hold(self._memory))
+                flow.credit, flow.fits = max_messages, answer.fits
+                try:
+                    await self._take(flow, answer, wait_ms)
+                    await self._recorded(flow, answer.taken)
+                except BaseException:
+                    answer.hold.release()
+                    raise
+                finally:
+                    flow.fits = None
                 state.answer += 1
-                state.body = self._render(flow, state.answer, taken)
+                state.keep(self._render(flow, state.answer, answer), answer.hold)
             # A broker whose lease is over must not answer: somebody else may own the partitions.
             await self._renewed()
             flow.last_seen = self._broker.clock()
-            if flow.is_closed:
+            if flow.is_closed or state.body is None:
+                state.release()
                 raise FencedError(f"member {member}: the flow was lost meanwhile; pull again")
             # The messages are under tokens that may have ended; whose partitions these are now
             # is told fresh each time.
@@ -132,6 +152,7 @@ class Pulls:
             flow.credit = 0
             self._states = {f: s for f, s in self._states.items() if not f.is_closed}
             state = self._states[flow] = PullState()
+            flow.on_closed = state.release
             try:
                 await self._broker.binder.take_up(flow)
             except PartqError:
@@ -140,31 +161,32 @@ class Pulls:
             return flow, state
         return flow, self._states[flow]
 
-    async def _take(
-        self, flow: Flow, max_messages: int, wait_ms: int
-    ) -> list[tuple[frames.Deliver, Entry, Window]]:
-        """Take windows until there are some, or a partition is paused, or the wait is over."""
+    async def _take(self, flow: Flow, answer: PullAnswer, wait_ms: int) -> None:
+        """Take windows until there are some, or a partition is paused, or the wait is over.
+
+        Raises:
+            OverloadedError: the first message finds too little memory.
+        """
         clock = self._broker.clock
         until = clock() + wait_ms / 1000
-        taken: list[tuple[frames.Deliver, Entry, Window]] = []
-        size = 0
         while not flow.is_closed and self._broker.lease.is_valid:
             flow.wake.clear()
             flow.drop_controls()
+            flow.out_bytes = 0  # an answer has a bound of its own
             found = flow.next_delivery(clock())
             if isinstance(found, tuple):
                 subscription, entry, window = found
                 book = subscription.book
                 book.begin([(window.start, window.stop)], book.number, clock())
-                taken.append((flow.deliver_header(subscription, entry, window), entry, window))
-                # A batch of few bytes may expand to many: what counts is what the answer holds.
-                size += batch.read_header(entry.data).raw_bytes
-                if size >= MAX_ANSWER_BYTES or flow.credit <= 0:
+                answer.add(flow.deliver_header(subscription, entry, window), window)
+                if answer.is_full or flow.credit <= 0:
                     break
                 continue
+            if answer.lacks_bytes and not answer.taken:
+                raise answer.hold.refusal(answer.lacks_bytes)
             is_paused = any(s.pause is not None for s in flow.subscriptions)
             left = until - clock()
-            if taken or is_paused or left <= 0:
+            if answer.taken or is_paused or left <= 0:
                 break
             try:
                 async with asyncio.timeout(left if found is None else min(left, found - clock())):
@@ -172,11 +194,8 @@ class Pulls:
             except TimeoutError:
                 continue
         flow.credit = 0
-        return taken
 
-    async def _recorded(
-        self, flow: Flow, taken: list[tuple[frames.Deliver, Entry, Window]]
-    ) -> None:
+    async def _recorded(self, flow: Flow, taken: list[Taken]) -> None:
         """Have the windows on record before they are answered.
 
         Raises:
@@ -184,7 +203,8 @@ class Pulls:
             StoreUnavailableError: Redis does not answer; what was taken comes again.
         """
         told: dict[Subscription, None] = {}
-        for header, _, window in taken:
+        for each in taken:
+            header, window = each.header, each.window
             partition = PartitionId(header.generation, header.partition)
             owned = self._broker.owned.get(partition)
             subscription = owned.groups.get(flow.group) if owned is not None else None
@@ -213,22 +233,18 @@ class Pulls:
             taken[:] = [
                 each
                 for each in taken
-                if PartitionId(each[0].generation, each[0].partition) not in lost
+                if PartitionId(each.header.generation, each.header.partition) not in lost
             ]
 
-    def _render(
-        self, flow: Flow, answer: int, taken: list[tuple[frames.Deliver, Entry, Window]]
-    ) -> dict[str, Any]:
-        messages: list[dict[str, Any]] = []
-        for header, entry, window in taken:
-            cause = Cause(window.cause)
-            self._broker.metrics.delivered(flow.group, cause.name.lower(), window.messages)
-            messages += _messages(header, entry, cause)
+    def _render(self, flow: Flow, number: int, answer: PullAnswer) -> dict[str, Any]:
+        for each in answer.taken:
+            cause = Cause(each.window.cause).name.lower()
+            self._broker.metrics.delivered(flow.group, cause, each.window.messages)
         return {
-            "answer": answer,
+            "answer": number,
             "flow": flow.number,
             "lease_ms": 30_000,
-            "messages": messages,
+            "messages": answer.messages(),
         }
 
     def _holdings(self, flow: Flow) -> dict[str, Any]:
@@ -252,28 +268,6 @@ def check_address(flow: Flow, address: str) -> None:
             f"member {flow.member[:80]} of {flow.group} is bound from {flow.address}, the call "
             f"comes from {address}: only its own pod may speak for it"
         )
-
-
-def _messages(header: frames.Deliver, entry: Entry, cause: Cause) -> list[dict[str, Any]]:
-    # What does not decode stays in its place: whether to pass over it, the member says by its ack.
-    skipped = {offset for start, stop in header.skip for offset in range(start, stop)}
-    counts = dict(header.redeliveries)
-    return [
-        {
-            "partition": f"{header.generation}.{header.partition}",
-            "broker_epoch": header.broker_epoch,
-            "epoch": header.epoch,
-            "delivery": header.delivery,
-            "offset": offset,
-            **content,
-            "publish_time_ms": header.at_ms,
-            "append_broker_epoch": header.append_broker_epoch,
-            "cause": "" if cause is Cause.NONE else cause.name.lower(),
-            "redeliveries": counts.get(offset, 0),
-        }
-        for offset, content in enumerate(contents(entry, header.start, header.stop), header.start)
-        if offset not in skipped
-    ]
 
 
 def ack_outcome(error: PartqError | None) -> dict[str, Any]:

@@ -40,6 +40,8 @@ Sequence = Annotated[
 
 encode = msgspec.json.Encoder().encode
 """Return a value as JSON."""
+Raw = msgspec.Raw
+"""JSON that is encoded already: it stands in a value as it is."""
 
 
 def decode(body: bytes, kind: type[T]) -> T:

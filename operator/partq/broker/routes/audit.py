@@ -17,6 +17,7 @@ from partq.errors import (
     UnavailableError,
     UnknownPartitionError,
 )
+from partq.server.body import HOLD
 from partq.store.audit_state import AuditState
 from partq.wire import audit
 from partq.wire.audit_calls import AuditCursors, AuditQuery, AuditStates
@@ -55,6 +56,7 @@ async def read(request: web.Request) -> web.Response:
     broker, _ = enter(request)
     query = read_texts(request.query, AuditQuery, "query")
     (partition,) = named(broker, [request.match_info["partition"]])
+    request[HOLD].take(2 * query.max_bytes)
     body = await _read(broker, partition, query)
     return web.Response(body=body, content_type="application/octet-stream")
 

@@ -6,15 +6,16 @@ from typing import Any
 
 from aiohttp import web
 
-from partq.broker.browse import browse, read_page
+from partq.broker.browse import MAX_PAGES_BYTES, browse, read_page
 from partq.broker.calls import CONSUMERS, Calls
 from partq.broker.middlewares import json_response
 from partq.broker.routes.access import enter, read_body
 from partq.broker.routes.owners import ask_owners, by_name, named
 from partq.core.model import PartitionId
 from partq.errors import UnknownPartitionError
+from partq.server.body import HOLD
 from partq.wire.bodies import decode
-from partq.wire.browse import BrowseAnswer, BrowseBody, BrowsedPages
+from partq.wire.browse import BrowseAnswer, BrowseBody, BrowsedPages, narrowed
 
 calls = Calls()
 
@@ -40,6 +41,11 @@ async def browse_queue(request: web.Request) -> web.Response:
         work = partial(read_page, broker, body=narrower)
         return await ask_owners(request, broker, wanted, work, body=narrower)
 
+    # Twice: as objects, and as JSON.
     if not body.is_merged:
+        share = max(1, MAX_PAGES_BYTES // max(1, len(partitions)))
+        body = narrowed(body, {"max_bytes": min(body.max_bytes, share)})
+        request[HOLD].take(2 * body.max_bytes * len(partitions))
         return json_response(by_name(await ask(partitions, body)))
+    request[HOLD].take(2 * body.max_bytes)
     return json_response(await browse(broker, partitions, body, ask))

@@ -8,6 +8,7 @@ from partq.broker.keys import READS
 from partq.broker.routes.access import enter
 from partq.broker.routes.owners import named
 from partq.errors import DataLossError, NotOwnerError, RolledBackError, UnknownPartitionError
+from partq.server.body import HOLD
 from partq.wire.bodies import read_texts
 from partq.wire.entries import EntriesQuery
 
@@ -30,5 +31,6 @@ async def read(request: web.Request) -> web.Response:
     broker, _ = enter(request)
     query = read_texts(request.query, EntriesQuery, "query")
     (partition,) = named(broker, [request.match_info["partition"]])
+    request[HOLD].take(2 * query.max_bytes)
     body = await read_entries(broker, partition, query, request.app[READS])
     return web.Response(body=body, content_type="application/octet-stream")
