@@ -1,11 +1,13 @@
 """The chart: the same resource kinds as `crds/`, and what its values decide."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from partq.settings import OperatorSettings
-from tests.rendering import render
+from tests.rendering import CHART, helm, render
 
 VERSION = (1, 31)
 ROOT = Path(__file__).parent.parent
@@ -213,3 +215,41 @@ def test_the_user_of_every_pod(tmp_path, user):
         assert context["runAsNonRoot"] is True
         assert context.get("runAsUser") == (65532 if user == "fixed" else None)
         assert context.get("fsGroup") == context.get("runAsUser")
+
+
+@pytest.mark.parametrize(
+    ("memory", "size", "is_enough"),
+    [
+        ("512mb", "8Gi", True),
+        ("3gb", "12Gi", True),
+        ("3gb", "11.9Gi", False),
+        ("2gb", "8000Mi", False),
+        ("524288kb", "2Gi", True),
+    ],
+)
+def test_a_volume_that_is_small_for_the_memory_is_warned_of(tmp_path, memory, size, is_enough):
+    """Whoever raises the memory alone gets a Redis that ends itself when the disk is full."""
+    built_in = {"maxMemory": memory, "persistence": {"size": size}}
+    text = notes({"redis": {"builtIn": built_in}}, tmp_path)
+    assert ("WARNING" in text) == (not is_enough), text
+    assert f"expected at least 4 x redis.builtIn.maxMemory ({memory})" in text or is_enough
+
+
+def test_the_notes_say_what_is_watched_and_warn_of_no_volume(tmp_path):
+    text = notes({"redis": {"builtIn": {"persistence": {"enabled": False}}}}, tmp_path)
+    assert "WARNING: redis.builtIn.persistence.enabled is false" in text
+    assert text.count("WARNING") == 1
+    other = {"redis": {"url": "redis://elsewhere:6379"}, "operator": {"namespaces": ["team-a"]}}
+    assert "the namespaces team-a" in (text := notes(other, tmp_path))
+    assert "maxMemory" not in text
+
+
+def notes(values, folder):
+    """Return what an installation tells whoever makes it; helm shows it with a cluster alone."""
+    chart = shutil.copytree(CHART, folder / "chart")
+    shown = 'notes: {{ include (print $.Template.BasePath "/NOTES.txt") . | toJson }}\n'
+    (chart / "templates" / "shown.yaml").write_text(shown)
+    options = ("--show-only", "templates/shown.yaml")
+    text = helm("template", "partq", str(chart), *options, values=values, folder=folder)
+    shutil.rmtree(chart)
+    return yaml.safe_load(text)["notes"]

@@ -72,6 +72,20 @@ class BrokerMetrics:
         self._buffer_limits = self._gauge(
             "partq_buffer_limit_bytes", "The most of them that it holds.", by_buffer
         )
+        self._store_memory = self._gauge(
+            "partq_store_memory_bytes", "Memory that Redis uses; of a cluster the fullest.", scope
+        )
+        self._store_max_memory = self._gauge(
+            "partq_store_max_memory_bytes", "Redis's maxmemory; 0: no limit.", scope
+        )
+        self._store_aof = self._gauge(
+            "partq_store_aof_bytes", "Redis's append-only file; of a cluster the largest.", scope
+        )
+        self._clock_ahead = self._gauge(
+            "partq_partition_clock_ahead_seconds",
+            "By how much the last message is from the future of Redis's clock.",
+            by_partition,
+        )
         self._audit_bytes = self._gauge(
             "partq_audit_bytes", "Audit record that waits for its archive.", by_partition
         )
@@ -169,6 +183,22 @@ class BrokerMetrics:
         for buffer, (used_bytes, max_bytes) in sizes.items():
             self._buffer_bytes.labels(*self._names, buffer).set(used_bytes)
             self._buffer_limits.labels(*self._names, buffer).set(max_bytes)
+
+    def observe_store(
+        self,
+        *,
+        memory_bytes: int,
+        max_memory_bytes: int,
+        aof_bytes: int,
+        ahead_ms: Mapping[str, int],
+    ) -> None:
+        """Set what Redis says of itself; `ahead_ms`: partitions that are ahead of its clock."""
+        self._store_memory.labels(*self._names).set(memory_bytes)
+        self._store_max_memory.labels(*self._names).set(max_memory_bytes)
+        self._store_aof.labels(*self._names).set(aof_bytes)
+        self._clock_ahead.clear()
+        for partition, ahead in ahead_ms.items():
+            self._clock_ahead.labels(*self._names, partition).set(ahead / 1000)
 
     def observe_audit(self, sizes: Mapping[str, tuple[int, int]]) -> None:
         """Set how much of the audit records is stored: (bytes, groups) by partition."""

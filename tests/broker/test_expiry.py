@@ -1,5 +1,8 @@
 """Time to live: what waits for too long goes, what is in flight stays."""
 
+import re
+import time
+
 import pytest
 
 from partq.broker.gauges import render_metrics
@@ -82,7 +85,7 @@ async def test_an_expiry_is_stored_for_a_group_that_nobody_consumes(running, set
 async def test_nothing_expires_after_a_jump_of_the_clock_until_it_is_confirmed(running, set_ttl):
     await set_ttl(1.0)
     expiry = running.broker.expiry
-    expiry._watch.observe(0, 0.0)
+    expiry._watch.observe(0, 0.0, wall_s=0.0)
     await expiry.expire()
     assert expiry.is_suspended
     producer = await open_producer(running)
@@ -94,3 +97,55 @@ async def test_nothing_expires_after_a_jump_of_the_clock_until_it_is_confirmed(r
     assert (status, answer) == (200, {"is_suspended": False})
     await eventually(lambda: running.broker.owned[P].expired == 1, "expired")
     await producer.close()
+
+
+async def test_nothing_expires_by_a_clock_that_is_far_from_the_broker_s(running, set_ttl, caplog):
+    """Both may have been started when Redis's machine had a wrong clock: nobody saw it jump."""
+    expiry = running.broker.expiry
+    expiry._wall_clock = lambda: time.time() - 86_400
+    producer = await open_producer(running)
+    await producer.publish("young")
+    await set_ttl(0.001)
+    await eventually(lambda: expiry.is_suspended, "suspended")
+    await expiry.expire()
+    assert running.broker.owned[P].expired == 0
+    assert "differs from that of this machine by 86400 s" in caplog.text
+    await running.call("POST", "/admin/v1/queues/orders/expiry/confirm")
+    await eventually(lambda: running.broker.owned[P].expired == 1, "expired")
+    await producer.close()
+
+
+async def test_a_partition_that_was_written_to_while_the_clock_was_ahead_says_so(
+    running, peers, store, start_broker
+):
+    """Its times never fall: nothing of it ages until the clock is there."""
+    day_ms = 24 * 3600 * 1000
+    now_ms, _ = await running.broker.log.read_times(P, [])
+    await store.read("HSET", running.broker.keys.meta(P), "at_ms", now_ms + day_ms)
+    producer = await open_producer(running)
+    await producer.publish("from the future")
+    _, answer = await running.call("GET", "/v1/queues/orders/status")
+    ahead = answer["partitions"]["1.0"]["clock_ahead_ms"]
+    assert day_ms - 3600_000 < ahead <= day_ms
+    assert answer["partitions"]["1.1"]["clock_ahead_ms"] == 0
+    name = 'partq_partition_clock_ahead_seconds{namespace="default",partition="1.0"'
+    await eventually(lambda: running.broker.room.info, "Redis has said what it is")
+    text = render_metrics(running.broker).decode()
+    assert name in text
+    assert 'clock_ahead_seconds{namespace="default",partition="1.1"' not in text
+    # Whoever owns it next knows it from the record.
+    other = await start_broker("orders-1")
+    await running.admin("/yield", {"partitions": ["1.0"]})
+    await other.admin("/claim", {"partitions": ["1.0"]})
+    await eventually(lambda: other.broker.room.info, "Redis has said what it is")
+    assert name in render_metrics(other.broker).decode()
+    await producer.close()
+
+
+async def test_the_memory_and_the_file_of_redis_are_measured(running):
+    await eventually(lambda: running.broker.room.info, "Redis has said what it is")
+    text = render_metrics(running.broker).decode()
+    found = dict(re.findall(r"^(partq_store_[a-z_]+)\{.*\} (.*)$", text, re.MULTILINE))
+    assert float(found["partq_store_aof_bytes"]) > 0
+    assert float(found["partq_store_memory_bytes"]) > 0
+    assert found["partq_store_max_memory_bytes"] == "0.0"

@@ -124,7 +124,7 @@ async def test_how_long_the_oldest_message_has_waited(scene):
 
     async def half_a_minute_later(*args):
         _, times = await read_times(*args)
-        return max(at_ms or 0 for at_ms in times) + 30_000, times
+        return max((at_ms or 0 for at_ms in times), default=0) + 30_000, times
 
     log.read_times = half_a_minute_later
     _, answer = await scene.running.call("GET", f"{QUEUE}/status")

@@ -211,7 +211,7 @@ async def test_a_group_that_comes_later_gets_none_that_is_over(running, store, w
 
 async def test_nothing_is_judged_after_a_jump_of_the_clock(running):
     expiry = running.broker.expiry
-    expiry._watch.observe(0, 0.0)
+    expiry._watch.observe(0, 0.0, wall_s=0.0)
     producer = await open_producer(running)
     await producer.publish("short", ttl_ms=1)
     await expiry.expire()

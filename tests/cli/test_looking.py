@@ -197,6 +197,14 @@ def test_a_status_tells_who_holds_what_and_how_fast_it_goes():
     assert "messages/s" not in shown(seen())
 
 
+def test_a_partition_that_is_ahead_of_the_clock_is_named():
+    answer = seen()
+    answer["partitions"]["1.1"]["clock_ahead_ms"] = 2 * 3_600_000
+    text = shown(answer)
+    assert "partition 1.1: Redis's clock was 2 h ahead when its last message was stored" in text
+    assert "partition 1.0" not in text
+
+
 @pytest.mark.parametrize(
     ("group", "state"),
     [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.clock_watch import MAX_JUMP_S, SUSPENDED_S, ClockWatch
+from partq.core.clock_watch import MAX_JUMP_S, SUSPENDED_S, ClockWatch, ahead_ms
 
 
 @pytest.mark.parametrize(
@@ -17,25 +17,48 @@ from partq.core.clock_watch import MAX_JUMP_S, SUSPENDED_S, ClockWatch
 )
 def test_jumps(passed_s, store_passed_s, jump_s):
     watch = ClockWatch()
-    assert watch.observe(1_000_000, 5.0) == 0.0
-    assert watch.observe(1_000_000 + int(store_passed_s * 1000), 5.0 + passed_s) == jump_s
+    assert watch.observe(1_000_000, 5.0, wall_s=1_000) == 0.0
+    store_ms = 1_000_000 + int(store_passed_s * 1000)
+    # The wall clock says nothing any more: it may be set, too.
+    assert watch.observe(store_ms, 5.0 + passed_s, wall_s=0) == jump_s
     assert watch.is_suspended(5.0 + passed_s) == bool(jump_s)
 
 
 def test_the_time_of_the_store_is_estimated_by_what_has_passed_since():
     watch = ClockWatch()
     assert watch.estimate_ms(1.0) is None
-    watch.observe(1_000_000, 5.0)
+    watch.observe(1_000_000, 5.0, wall_s=1_000)
     assert watch.estimate_ms(7.5) == 1_002_500
 
 
 def test_a_suspension_ends_after_its_time_or_when_the_clock_is_confirmed():
     watch = ClockWatch()
-    watch.observe(0, 0.0)
-    watch.observe(10**9, 1.0)
+    watch.observe(0, 0.0, wall_s=0)
+    watch.observe(10**9, 1.0, wall_s=1)
     assert watch.is_suspended(SUSPENDED_S)
     assert not watch.is_suspended(1.0 + SUSPENDED_S)
     watch.confirm()
     assert not watch.is_suspended(2.0)
-    watch.observe(10**9 + 1000, 2.0)  # it goes on from where it is now
+    watch.observe(10**9 + 1000, 2.0, wall_s=2)  # it goes on from where it is now
     assert not watch.is_suspended(2.0)
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "jump_s"),
+    [
+        pytest.param(1_000, 0.0, id="the same time"),
+        pytest.param(940, 0.0, id="as far apart as may be"),
+        pytest.param(939, 61.0, id="the store is ahead"),
+        pytest.param(1_061, -61.0, id="the store is behind"),
+    ],
+)
+def test_the_first_look_is_compared_with_the_wall_clock(wall_s, jump_s):
+    """Whoever starts after a jump has not seen it."""
+    watch = ClockWatch()
+    assert watch.observe(1_000_000, 5.0, wall_s=wall_s) == jump_s
+    assert watch.is_suspended(5.0) == bool(jump_s)
+
+
+@pytest.mark.parametrize(("stored_ms", "ahead"), [(0, 0), (160_000, 0), (160_001, 60_001)])
+def test_a_partition_is_ahead_by_more_than_a_clock_is_set_right_by(stored_ms, ahead):
+    assert ahead_ms(stored_ms, 100_000) == ahead

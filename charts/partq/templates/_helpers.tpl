@@ -23,6 +23,13 @@ app.kubernetes.io/name: partq-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* Bytes of a size such as 512mb, 1.5Gi or 3gb: Redis and Kubernetes count both by 1,024. */ -}}
+{{- define "partq.bytes" -}}
+{{- $unit := regexFind "[a-zA-Z]+$" . | lower | trimSuffix "b" | trimSuffix "i" }}
+{{- $factors := dict "k" 1024 "m" 1048576 "g" 1073741824 "t" 1099511627776 }}
+{{- mulf (regexFind "^[0-9.]+" . | float64) (get $factors $unit) | printf "%.0f" }}
+{{- end }}
+
 {{- define "partq.redisSelector" -}}
 app.kubernetes.io/name: partq-redis
 app.kubernetes.io/instance: {{ .Release.Name }}

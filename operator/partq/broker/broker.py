@@ -11,7 +11,7 @@ from partq.broker.binder import Binder
 from partq.broker.buffers import Buffers
 from partq.broker.chain import Reply
 from partq.broker.claims import Claims
-from partq.broker.clock import boot_time
+from partq.broker.clock import boot_time, wall_time
 from partq.broker.config import QueueConfig, dead_letters_of, redelivery_of
 from partq.broker.dead_letters import DeadLetterOffice
 from partq.broker.expiry import Expiry
@@ -67,6 +67,7 @@ class Broker:
         *,
         url: str,
         clock: Callable[[], float] = boot_time,
+        wall_clock: Callable[[], float] = wall_time,
     ) -> None:
         keys = Keys(settings.key_prefix, settings.namespace, settings.queue, settings.queue_uid)
         self.settings = settings
@@ -174,6 +175,7 @@ class Broker:
             self.log,
             config=lambda: self.config,
             clock=self.clock,
+            wall_clock=wall_clock,
             office=self.dead_letters,
             flusher=self.flusher,
             spawn=self._spawn,

@@ -44,6 +44,7 @@ class Expiry:
         *,
         config: Callable[[], QueueConfig],
         clock: Callable[[], float],
+        wall_clock: Callable[[], float],
         office: DeadLetterOffice,
         flusher: Flusher,
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
@@ -54,6 +55,7 @@ class Expiry:
         self._log = log
         self._config = config
         self._clock = clock
+        self._wall_clock = wall_clock
         self._office = office
         self._flusher = flusher
         self._spawn = spawn
@@ -64,7 +66,7 @@ class Expiry:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether nothing expires, because Redis's clock has jumped."""
+        """Whether nothing expires: Redis's clock has jumped, or is far from the broker's."""
         return self._watch.is_suspended(self._clock())
 
     def confirm(self) -> None:
@@ -134,10 +136,12 @@ class Expiry:
         """
         seconds, micros = await self._store.read("TIME")
         now_ms, now = int(seconds) * 1000 + int(micros) // 1000, self._clock()
-        if jump_s := self._watch.observe(now_ms, now):
+        is_first = self._watch.estimate_ms(now) is None
+        if jump_s := self._watch.observe(now_ms, now, wall_s=self._wall_clock()):
             _log.warning(
-                "the clock of Redis has jumped by %.0f s: no message expires for %.0f s, unless "
-                "it is confirmed",
+                "the clock of Redis %s %.0f s: no message expires for %.0f s, unless it is "
+                "confirmed",
+                "differs from that of this machine by" if is_first else "has jumped by",
                 jump_s,
                 SUSPENDED_S,
             )

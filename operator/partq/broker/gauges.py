@@ -1,6 +1,7 @@
 """The metrics of a broker, with its gauges as of now."""
 
 from partq.broker.broker import Broker
+from partq.core.clock_watch import ahead_ms
 from partq.core.lag import lag_of
 
 
@@ -33,4 +34,15 @@ def render_metrics(broker: Broker) -> bytes:
             "read_ahead": (ahead.used_bytes, ahead.max_bytes),
         }
     )
+    if (info := broker.room.info) is not None:
+        broker.metrics.observe_store(
+            memory_bytes=info.used_memory_bytes,
+            max_memory_bytes=info.maxmemory_bytes,
+            aof_bytes=info.aof_bytes,
+            ahead_ms={
+                str(owned.id): ahead_by
+                for owned in broker.owned.values()
+                if (ahead_by := ahead_ms(owned.stored_at_ms, info.time_ms))
+            },
+        )
     return broker.metrics.render()

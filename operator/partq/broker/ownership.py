@@ -98,7 +98,7 @@ class Ownership:
                 wants_audit=self._wants_audit(),
             )
             self._check_open()
-            self._hold(partition, claim)
+            self._hold(partition, claim, seen.at_ms)
         finally:
             del self._claiming[partition]
             ended.set()
@@ -107,7 +107,7 @@ class Ownership:
         if self._is_closed:
             raise BrokerClosingError(f"broker {self._broker} shuts down; another one claims")
 
-    def _hold(self, partition: PartitionId, claim: Claim) -> None:
+    def _hold(self, partition: PartitionId, claim: Claim, stored_at_ms: int) -> None:
         older = self.owned.get(partition)
         if older is not None:
             self._drop(older)
@@ -130,6 +130,7 @@ class Ownership:
             broker=self._broker,
             on_lost=self.lose,
         )
+        owned.stored_at_ms = stored_at_ms
         self.owned[partition] = owned
         owned.chain.start()
         _log.info("partition %s claimed, broker epoch %d", partition, claim.broker_epoch)

@@ -38,6 +38,8 @@ class OwnedPartition:
     """All below has outlived the queue's time to live."""
     look_at: float = 0.0
     """When that is looked at again, on the broker's clock."""
+    stored_at_ms: int = 0
+    """When its last message was stored, by Redis's clock as it was then."""
 
     @classmethod
     def from_claim(
@@ -111,6 +113,7 @@ class OwnedPartition:
                 )
                 self.on_lost(self, error)
                 return
+        self.stored_at_ms = entries[-1].at_ms
         for subscription in self.groups.values():
             if subscription.flow is not None:
                 subscription.flow.notice(subscription)

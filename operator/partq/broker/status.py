@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from partq.broker.broker import Broker
+from partq.core.clock_watch import ahead_ms
 from partq.core.lag import lag_of
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.store.assignments import Assignments
@@ -58,6 +59,8 @@ async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
     """
     partitions = broker.config.layout.partitions()
     records = await broker.partitions.read_many(partitions)
+    # A node of a cluster that is silent has no records here.
+    now_ms, _ = await broker.log.read_times(min(records), []) if records else (0, [])
     served = broker.claims.served()
     unavailable = [str(p) for p in partitions if p not in served or p not in records]
     groups = sorted(broker.config.groups)
@@ -93,6 +96,7 @@ async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
                 "first": record.trimmed,
                 "end": record.next,
                 "bytes": record.bytes,
+                "clock_ahead_ms": ahead_ms(record.at_ms, now_ms),
             }
             for partition, record in sorted(records.items())
         },

@@ -139,6 +139,13 @@ def _queue(answer: Mapping[str, Any], rates: Rates | None) -> Text:
         text.append(f"; {audit_bytes:,} bytes of the audit record wait for its archive")
     if rates is not None:
         text.append(f"; {rates.published:,.0f} messages/s published")
+    for name, record in answer["partitions"].items():
+        if ahead := record.get("clock_ahead_ms"):
+            text.append(
+                f"\npartition {name}: Redis's clock was {spell_age(ahead)} ahead when its last "
+                "message was stored; nothing of it ages until then",
+                style="yellow",
+            )
     return text
 
 

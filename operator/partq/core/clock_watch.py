@@ -1,6 +1,7 @@
 """Whether the store's clock can be trusted to judge the age of messages.
 
-Times of the store in milliseconds, of the observer's own steady clock in seconds.
+Times of the store in milliseconds, of the observer's own steady clock in seconds. The first look
+has nothing to compare with but the observer's wall clock, which serves for nothing else.
 """
 
 MAX_JUMP_S = 60.0
@@ -9,8 +10,22 @@ SUSPENDED_S = 3600.0
 """For so long nothing expires after a jump, unless somebody confirms the clock."""
 
 
+def ahead_ms(stored_ms: int, store_ms: int) -> int:
+    """Return by how much the last message of a partition is from the store's future; 0: not.
+
+    As much as a clock may be set right by is none. Times of stored messages never fall: until the
+    store's clock is there, nothing of the partition ages.
+    """
+    ahead = stored_ms - store_ms
+    return ahead if ahead > MAX_JUMP_S * 1000 else 0
+
+
 class ClockWatch:
-    """Compares what passed on the store's clock with what passed on one's own."""
+    """Compares what passed on the store's clock with what passed on one's own.
+
+    The first time it is compared with the observer's wall clock: both machines may have been
+    started with a wrong clock, and then nobody has seen a jump.
+    """
 
     __slots__ = ("_last", "_suspended_until")
 
@@ -18,12 +33,17 @@ class ClockWatch:
         self._last: tuple[int, float] | None = None
         self._suspended_until = float("-inf")
 
-    def observe(self, store_ms: int, now: float) -> float:
-        """Take note of the store's time; return by how many seconds it has jumped, or 0."""
+    def observe(self, store_ms: int, now: float, *, wall_s: float) -> float:
+        """Take note of the store's time; return by how many seconds it has jumped, or 0.
+
+        `wall_s`: the observer's wall clock, in unix seconds. A first look that finds the store's
+        elsewhere takes that for a jump.
+        """
         last, self._last = self._last, (store_ms, now)
         if last is None:
-            return 0.0
-        jump_s = (store_ms - last[0]) / 1000 - (now - last[1])
+            jump_s = store_ms / 1000 - wall_s
+        else:
+            jump_s = (store_ms - last[0]) / 1000 - (now - last[1])
         if abs(jump_s) <= MAX_JUMP_S:
             return 0.0
         self._suspended_until = now + SUSPENDED_S

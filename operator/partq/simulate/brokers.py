@@ -20,7 +20,7 @@ from partq.errors import BadRequestError, FencedError, NotStoredError, PartqErro
 from partq.settings import BrokerSettings
 from partq.simulate.loop import Process
 from partq.simulate.network import End
-from partq.simulate.stored import SimStore
+from partq.simulate.stored import EPOCH_S, SimStore
 from partq.simulate.watcher import GROUP, Watcher
 from partq.store.log import AppendResult
 from partq.wire import bodies, frames
@@ -96,7 +96,13 @@ class BrokerProcess:
             tokens_file=Path("/dev/null"),
             lease_ttl_s=LEASE_S,
         )
-        broker = Broker(settings, store, url=f"http://{self.name}", clock=self._clock)
+        broker = Broker(
+            settings,
+            store,
+            url=f"http://{self.name}",
+            clock=self._clock,
+            wall_clock=lambda: EPOCH_S + self._clock(),
+        )
         self.broker, self._pulls = broker, Pulls(broker)
         broker.start()
         stopping = asyncio.create_task(self._terminated.wait())

@@ -34,6 +34,8 @@ class Record:
     affirmed: int
     """Changes when an owner goes on whose lease had been over; 0: that has never been."""
     groups: frozenset[str]
+    at_ms: int
+    """When its last message was stored, by Redis's clock as it was then; it never falls."""
     audit: AuditState
 
 
@@ -102,6 +104,7 @@ def record_of(fields: Mapping[bytes, bytes]) -> Record:
         groups=frozenset(
             field.removeprefix(_MARK).decode() for field in fields if field.startswith(_MARK)
         ),
+        at_ms=int(fields[b"at_ms"]),
         audit=AuditState.of(fields),
     )
 

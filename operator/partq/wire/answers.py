@@ -81,6 +81,9 @@ class PartitionStatus(msgspec.Struct):
     first: int
     end: int
     bytes: int
+    clock_ahead_ms: int = 0
+    """By how much its last message is from the future of Redis's clock; 0: not. Until that time
+    nothing of it ages."""
 
 
 class MemberStatus(msgspec.Struct):
