@@ -22,9 +22,9 @@ class Member:
             queue="orders",
             group="workers",
             member="m",
-            on_assigned=lambda partition: self.told.append(("assigned", partition)),
-            on_revoked=lambda partition, cause: self.told.append((cause.name, partition)),
             **{
+                "on_assigned": lambda partition: self.told.append(("assigned", partition)),
+                "on_revoked": lambda partition, cause: self.told.append((cause.name, partition)),
                 "on_error": self.errors.append,
                 "handle_sigterm": False,
                 "leave_timeout_s": 0.05,

@@ -157,12 +157,6 @@ async def test_without_a_callback_iterating_raises_the_error_once(peer, stored_b
         assert (await member.next()).value == b"other"
 
 
-async def test_a_callback_that_fails_does_not_end_the_flow(peer, member, stored_batch):
-    member.told = None  # the callbacks raise AttributeError now
-    await bound(peer, stored_batch, b"a")
-    assert (await member.next()).value == b"a"
-
-
 async def test_a_group_that_ends_stops_the_consumer(peer, member):
     flow = await peer.flow()
     await flow.send(frames.Failed("unknown_group", "the group was deleted"))

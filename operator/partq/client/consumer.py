@@ -71,13 +71,16 @@ class Consumer(Acknowledger):
         handle_sigterm: SIGTERM means `leave`, unless the application handles the signal itself.
         leave_timeout_s: how long `leave` waits for the partitions to be taken over.
         connect_timeout_s: how long entering waits for a broker, the queue and the group to be
-            there; the log says what is missing.
+            there; the log says what is missing. Iterating raises `MemberInUseError` when another
+            process has had the member's name for so long.
         max_processing_s: for how long the event loop may stand still, as in a handler that blocks
             it, before the partitions go to other members; 0 to 86,400. A thread of the consumer
             gives the signs of life meanwhile. 0: there is no thread, and brokers wait for 3 s.
         clock: seconds that never go back, time asleep included.
 
-    Callbacks run in the event loop and must not block.
+    Callbacks are functions or coroutine functions. They run in the event loop and must not block;
+    coroutines are awaited, those of one partition one after the other. What one raises stops the
+    consumer: iterating raises it, or leaving the block.
     """
 
     def __init__(
@@ -187,7 +190,7 @@ class Consumer(Acknowledger):
         """Leave the group and close; raises as `close`, unless an exception leaves the block."""
         await self._close()
         if error is None:
-            self._acks.raise_error()
+            self._raise_untold()
 
     async def close(self) -> None:
         """Leave the group, wait for the handover (at most `leave_timeout_s`), and close.
@@ -196,8 +199,13 @@ class Consumer(Acknowledger):
 
         Raises:
             FencedError and others: an `ack` was refused and no call has told of it; it is closed.
+            Exception: what a callback has raised, if iterating has not told it.
         """
         await self._close()
+        self._raise_untold()
+
+    def _raise_untold(self) -> None:
+        self._membership.raise_failed_callback()
         self._acks.raise_error()
 
     async def _close(self) -> None:
@@ -215,6 +223,7 @@ class Consumer(Acknowledger):
             if self._heartbeat is not None:
                 await self._heartbeat.close()
             await self._flows.close()
+            await self._membership.callbacks.close(self._leave_timeout_s)
             await self._end()
 
     def leave(self) -> None:
@@ -349,6 +358,7 @@ class Consumer(Acknowledger):
             credit_bytes=self._credit_bytes,
             clock=self._clock,
             look_around=self._watch.hurry,
+            name_timeout_s=self._connect_timeout_s,
         )
 
     def _leave_timed_out(self) -> None:

@@ -13,7 +13,14 @@ from partq.client.liveness import Clock
 from partq.client.membership import Membership
 from partq.client.session import Session
 from partq.core.model import Cause, PartitionId
-from partq.errors import InternalError, PartqError, SettingsError, UndecodableError, from_code
+from partq.errors import (
+    InternalError,
+    MemberInUseError,
+    PartqError,
+    SettingsError,
+    UndecodableError,
+    from_code,
+)
 from partq.wire import frames
 from partq.wire.batch import MAX_STORED_BYTES
 from partq.wire.frames import Range
@@ -41,12 +48,14 @@ class Flow:
         credit_bytes: int,
         clock: Clock,
         look_around: Callable[[], None],
+        name_timeout_s: float,
     ) -> None:
         self.url = url
         self._membership = membership
         self._credit = credit
         self._credit_bytes = credit_bytes
         self._look_around = look_around
+        self._name_timeout_s = name_timeout_s
         self._room = self._room_bytes = 0
         """Messages and bytes that were not given back yet."""
         self._held_bytes = 0
@@ -67,7 +76,7 @@ class Flow:
     def next_window(self) -> Window | None:
         """Return the first window that has messages left, if the broker is proven to be alive."""
         ready = self._ready
-        while ready and (ready[0].is_done or ready[0].holding.open_nacks):
+        while ready and (ready[0].is_done or ready[0].holding.waits):
             window = ready.popleft()
             if not window.is_done:
                 window.holding.parked.append(window)
@@ -134,9 +143,9 @@ class Flow:
 
         They may come again before everything that is ready, and the broker decides that.
         """
-        holding.open_nacks += 1
+        holding.waits += 1
         future = self._acks.nack(holding, delivery, ranges, delay_ms, reason)
-        future.add_done_callback(lambda _: self._nack_answered(holding))
+        future.add_done_callback(lambda _: self.go_on(holding))
         return future
 
     # ---- what the broker says ----
@@ -202,6 +211,11 @@ class Flow:
         self._look_around()
         self._membership.wake()
 
+    def failing(self, error: PartqError, for_s: float) -> None:
+        """Stop the consumer when another process has its name, and does not end."""
+        if isinstance(error, MemberInUseError) and for_s >= self._name_timeout_s:
+            self._membership.stop(error)
+
     def refused(self, error: PartqError) -> None:
         """Stop the consumer: the broker does not take this member."""
         self._membership.stop(error)
@@ -245,9 +259,10 @@ class Flow:
         holding = self._holdings.get(partition)
         return holding if holding is not None and holding.token == token else None
 
-    def _nack_answered(self, holding: Holding) -> None:
-        holding.open_nacks -= 1
-        if not holding.open_nacks:
+    def go_on(self, holding: Holding) -> None:
+        """Note that a nack was answered, or that `on_assigned` is done."""
+        holding.waits -= 1
+        if not holding.waits:
             self._ready.extendleft(reversed(holding.parked))
             holding.parked.clear()
             self._membership.wake()

@@ -37,6 +37,9 @@ class Holder(Protocol):
     ) -> asyncio.Future[None]:
         """Give messages back that the application has begun."""
 
+    def go_on(self, holding: "Holding") -> None:
+        """Note that one of the holding's `waits` is over."""
+
     def give_up(self, holding: "Holding", cause: Cause) -> None:
         """End the holding: another flow has got the partition under a newer token."""
 
@@ -54,8 +57,8 @@ class Holding:
         self.delivery = 0
         """Highest delivery number seen."""
         self.is_ended = False
-        self.open_nacks = 0
-        """Nacks without an answer: until it comes, nothing is handed out."""
+        self.waits = 0
+        """Nacks without an answer, and an `on_assigned` under way: until then nothing goes out."""
         self.parked: list[Window] = []
         """Windows whose turn came meanwhile."""
         self._void_upto = -1

@@ -9,6 +9,7 @@ import aiohttp
 
 from partq.client import tasks
 from partq.client.liveness import Backoff, Clock, Lease
+from partq.client.outage import Outage
 from partq.client.session import CALL_TIMEOUT_S, NOT_REACHED, Session, is_final, why
 from partq.errors import (
     BadFrameError,
@@ -40,6 +41,9 @@ class Handler(Protocol):
     def lost(self, error: PartqError) -> None:
         """Forget what depends on the connection; it was welcomed before. Called once for each."""
 
+    def failing(self, error: PartqError, for_s: float) -> None:
+        """Learn that no connection comes about, for the same reason since `for_s` seconds."""
+
     def refused(self, error: PartqError) -> None:
         """Learn that the broker refuses for good; the link has ended."""
 
@@ -62,6 +66,7 @@ class Link:
         self._outbox: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._cut: asyncio.Future[None] | None = None
+        self._outage = Outage(url, clock)
         self._task = tasks.start(self._run(), f"the link to {url}", handler.refused)
 
     @property
@@ -115,11 +120,16 @@ class Link:
                     self._handler.refused(error)
                     return
                 advice_s = error.retry_after_s
-                log.info("%s%s: %s", self.url, self._path, error)
+                self._failed(error)
             except NOT_REACHED as error:
                 self.is_failing = True
-                log.info("%s%s: %s", self.url, self._path, why(self.url, error))
+                self._failed(UnavailableError(why(self.url, error)))
             await asyncio.sleep(backoff.next_s(advice_s))
+
+    def _failed(self, error: PartqError) -> None:
+        log.info("%s%s: %s", self.url, self._path, error)
+        if not self._is_retired:  # the end that was wanted is no failure
+            self._handler.failing(error, self._outage.note(error))
 
     async def _connect(self, backoff: Backoff) -> None:
         websocket = await self._session.connect(self.url, self._path)
@@ -145,14 +155,14 @@ class Link:
             asyncio.create_task(self._write(websocket)),
             asyncio.create_task(self._keep_alive(lease)),
         ]
-        reason: PartqError = UnavailableError(f"{self.url}: the connection was cut")
+        reason: PartqError = UnavailableError("the connection was cut")
         try:
             done, _ = await asyncio.wait([*parts, self._cut], return_when="FIRST_COMPLETED")
             ended = [future for future in (*parts, self._cut) if future in done]
             for failed in filter(None, (future.exception() for future in ended)):
                 if not isinstance(failed, (PartqError, *NOT_REACHED)):
                     raise failed
-                reason = failed if isinstance(failed, PartqError) else _unreached(self.url, failed)
+                reason = failed if isinstance(failed, PartqError) else _unreached(failed)
         finally:
             await tasks.stop(*parts)
             self._lease = None
@@ -167,6 +177,7 @@ class Link:
             frame, payload = await _receive(websocket)
             if isinstance(frame, frames.Pong):
                 lease.answered(frame.nonce)
+                self._outage.end()
             received(frame, payload)
 
     async def _write(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
@@ -181,9 +192,7 @@ class Link:
         while True:
             now = self._clock()
             if lease.is_over(now):
-                raise UnavailableError(
-                    f"{self.url}: no ping was answered for {lease.length_s:g} s; connecting anew"
-                )
+                raise UnavailableError(f"no ping was answered for {lease.length_s:g} s")
             # In front of what is queued: a long queue is no sign of a dead broker.
             self._outbox.appendleft(frames.encode(frames.Ping(lease.ping(now))))
             self._wake.set()
@@ -208,5 +217,5 @@ async def _receive(
     return frame, payload
 
 
-def _unreached(url: str, error: BaseException) -> UnavailableError:
-    return UnavailableError(f"{url}: the connection was lost: {str(error) or type(error).__name__}")
+def _unreached(error: BaseException) -> UnavailableError:
+    return UnavailableError(f"the connection was lost: {str(error) or type(error).__name__}")

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from partq.client.callbacks import Callbacks
 from partq.client.holding import Holder, Holding
 from partq.core.model import Cause, PartitionId
 from partq.errors import PartqError
@@ -17,8 +18,9 @@ OnError = Callable[[PartqError], object]
 class Membership:
     """The partitions of all flows of a member, each under its highest token.
 
-    Callbacks run in the event loop, at the moment of the change: a revocation is told before any
-    later assignment of the partition, an assignment before its first message.
+    Callbacks run in the event loop, at the moment of the change, and coroutines are awaited: a
+    revocation is told before any later assignment of the partition, an assignment before its first
+    message. One that raises stops the consumer.
     """
 
     def __init__(
@@ -34,8 +36,11 @@ class Membership:
         self.member = member
         self.incarnation = incarnation
         self.is_leaving = False
-        self.fatal: PartqError | None = None
+        self.fatal: Exception | None = None
         """Why the consumer has stopped."""
+        self._failed: Exception | None = None
+        """What a callback has raised, until the application is told."""
+        self.callbacks = Callbacks(self._callback_failed)
         self.wake = wake
         self._on_assigned = on_assigned
         self._on_revoked = on_revoked
@@ -71,7 +76,10 @@ class Membership:
         self._held[partition] = None
         log.info("%s: assigned from offset %d", holding, cursor)
         if self._on_assigned is not None:
-            self._call(self._on_assigned, partition)
+            holding.waits += 1
+            self.callbacks.call(
+                partition, self._on_assigned, partition, then=lambda: holder.go_on(holding)
+            )
         return holding
 
     def forget(self, partition: PartitionId) -> None:
@@ -86,7 +94,7 @@ class Membership:
         del self._holdings[holding.partition]
         log.info("%s: revoked (%s)", holding, cause.name.lower())
         if self._on_revoked is not None:
-            self._call(self._on_revoked, holding.partition, cause)
+            self.callbacks.call(holding.partition, self._on_revoked, holding.partition, cause)
         self.wake()
 
     def is_news(self, partition: PartitionId, token: tuple[int, int]) -> bool:
@@ -97,12 +105,12 @@ class Membership:
         """Tell an error that stops only a part: to the callback, else by raising it once."""
         log.error("%s", error)
         if self._on_error is not None:
-            self._call(self._on_error, error)
+            self.callbacks.call(None, self._on_error, error)
         else:
             self._untold.append(error)
             self.wake()
 
-    def stop(self, error: PartqError) -> None:
+    def stop(self, error: Exception) -> None:
         """Note that the consumer cannot go on."""
         self.fatal = self.fatal or error
         self.wake()
@@ -112,10 +120,15 @@ class Membership:
         if self._untold:
             raise self._untold.pop(0)
         if self.fatal is not None:
+            self._failed = None
             raise self.fatal
 
-    def _call(self, callback: Callable[..., object], *args: object) -> None:
-        try:
-            callback(*args)
-        except Exception:  # the application's; its bug must not end the flow
-            log.exception("the callback %r has failed", callback)
+    def raise_failed_callback(self) -> None:
+        """Raise what a callback has raised and no call has told."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def _callback_failed(self, error: Exception) -> None:
+        self._failed = self._failed or error
+        self.stop(error)

@@ -93,6 +93,9 @@ class PublishLink:
             pipeline.lost()
         self._publisher.link_lost()
 
+    def failing(self, error: PartqError, for_s: float) -> None:
+        """Go on: the messages have their own time-out."""
+
     def refused(self, error: PartqError) -> None:
         """Give up: the broker takes nothing from this producer."""
         self._publisher.fail(error)

@@ -55,7 +55,7 @@ class LayoutWatch:
             try:
                 self.view = await self._session.view(tuple(urls))
             except UnavailableError as error:
-                log.warning("layout not refreshed: %s", error)
+                log.info("layout not refreshed: %s", error)  # the links warn
             except PartqError as error:
                 self._on_error(error)
                 return
