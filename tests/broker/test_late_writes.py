@@ -192,3 +192,84 @@ async def test_no_dead_letter_is_moved_while_a_commit_or_a_reset_is_under_way(ru
     await eventually(lambda: not subscription(running).outbox.is_working, "the task has ended")
     assert not moved, "what was doomed before the reset is forgotten"
     assert not subscription(running).outbox.doomed
+
+
+# ---- dead letters and the book ------------------------------------------------------------------
+
+
+class Road:
+    """A way to other queues that takes every dead letter."""
+
+    def __init__(self):
+        self.sent = []
+
+    async def send(self, queue, slot, data, producer, number):
+        self.sent.append(number)
+        return True
+
+
+@pytest.fixture
+async def office(running, scene):
+    """The broker's dead-letter office; nobody consumes the partition of three messages."""
+    await scene.source.close()
+    await eventually(lambda: subscription(running).flow is None, "the flow is gone")
+    running.broker.dead_letters.connect(Road())
+    return running.broker.dead_letters
+
+
+async def test_a_letter_is_taken_out_only_once_the_stored_book_has_done_with_it(running, office):
+    """Else a broker that dies in between leaves the message to be delivered, and sent, again."""
+    partitions, outboxes, events = running.broker.partitions, office._outboxes, []
+    flush, remove = partitions.flush, outboxes.remove
+    opened = asyncio.Event()
+
+    async def held_flush(*args, **kwargs):
+        await opened.wait()
+        await flush(*args, **kwargs)
+        events.append("book")
+
+    async def told_remove(*args, **kwargs):
+        events.append("letter")
+        await remove(*args, **kwargs)
+
+    partitions.flush, outboxes.remove = held_flush, told_remove
+    office.doom(subscription(running), [0], Reason.EXPIRED)
+    await eventually(lambda: office.target.sent, "the letter is sent")
+    assert [letter.offset for letter in (await record(running)).outbox] == [0]
+    opened.set()
+    await eventually(lambda: not subscription(running).outbox.is_working, "it is taken out")
+    assert (events[0], events[-1], events.count("letter")) == ("book", "letter", 1)
+    assert ((await record(running)).cursor, (await record(running)).outbox) == (1, [])
+
+
+async def test_a_letter_that_a_reset_overtakes_is_done_in_the_book_after_it(running, office):
+    held = HeldAnswer(office._outboxes, "add")
+    office.doom(subscription(running), [1], Reason.EXPIRED)
+    await held.reached.wait()
+    await reset(running, to="earliest")
+    held.opened.set()
+    await eventually(lambda: not subscription(running).outbox.is_working, "it is sent")
+    assert subscription(running).book.acked.pairs() == [(1, 2)]
+    stored = await settled(running)
+    assert (stored.cursor, stored.acked, stored.outbox) == (0, [(1, 2)], [])
+    assert len(office.target.sent) == 1
+
+
+async def test_a_move_without_an_answer_is_asked_for_again_though_its_message_is_done(
+    running, office
+):
+    """Else the stored outbox holds the log until another broker claims the partition."""
+    add, held = office._outboxes.add, subscription(running)
+
+    async def lose_the_answer(*args, **kwargs):
+        office._outboxes.add = add
+        await add(*args, **kwargs)
+        held.book.discard([(0, 1)])  # an individual ack of an older delivery, meanwhile
+        running.broker.flusher.notice(held)
+        raise StoreUnavailableError("no answer")
+
+    office._outboxes.add = lose_the_answer
+    office.doom(held, [0], Reason.EXPIRED)
+    await eventually(lambda: office.target.sent, "the letter is found and sent")
+    await eventually(lambda: not held.outbox.is_working, "it is taken out")
+    assert (await record(running)).outbox == []
