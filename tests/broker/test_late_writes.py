@@ -103,31 +103,37 @@ async def reset(running, **body):
 # ---- what changes a book by itself, while something else moves it -------------------------------
 
 
-def expire_all(running):
-    """Have the front of the partition outlive its time to live, as a look at it does."""
-    subscribed = subscription(running)
-    running.broker.expiry._expire(subscribed, subscribed.book.position + 3)
+def expire(running, stop):
+    """Have what lies below an offset outlive its time to live, as a look at it does."""
+    running.broker.expiry._expire(subscription(running), stop)
 
 
-async def test_nothing_expires_while_a_reset_is_under_way(running, scene):
+@pytest.mark.parametrize(("to", "stop", "cursor"), [("latest", 2, 3), ("earliest", 3, 0)])
+async def test_nothing_expires_while_a_reset_is_under_way(running, scene, to, stop, cursor):
+    """Else the flush of what has expired writes the old book over the new one."""
+    await scene.source.close()
+    await eventually(lambda: subscription(running).flow is None, "the flow is gone")
+    held = HeldAnswer(running.broker.partitions, "reset")
+    moving = asyncio.create_task(reset(running, to=to))
+    await held.reached.wait()
+    expire(running, stop)
+    await settled(running)
+    held.opened.set()
+    assert (await moving)["to"] == cursor
+    assert (await settled(running)).cursor == cursor
+    assert subscription(running).book.cursor == cursor
+
+
+async def test_what_is_dirty_during_a_reset_is_flushed_after_it(running, scene):
     await scene.source.close()
     await eventually(lambda: subscription(running).flow is None, "the flow is gone")
     held = HeldAnswer(running.broker.partitions, "reset")
     moving = asyncio.create_task(reset(running, to="latest"))
     await held.reached.wait()
-    expire_all(running)
+    running.broker.flusher.notice(subscription(running))
     held.opened.set()
     assert (await moving)["to"] == 3
     assert (await settled(running)).cursor == 3
-    held = HeldAnswer(running.broker.partitions, "reset")
-    moving = asyncio.create_task(reset(running, to="earliest"))
-    await held.reached.wait()
-    expire_all(running)
-    subscription(running).is_dirty = True
-    running.broker.flusher.notice(subscription(running))
-    held.opened.set()
-    assert (await moving)["to"] == 0
-    assert (await settled(running)).cursor == 0
 
 
 async def test_nothing_expires_while_a_commit_is_under_way(running, scene):
@@ -137,12 +143,12 @@ async def test_nothing_expires_while_a_commit_is_under_way(running, scene):
     gate = Gate(running.broker.partitions, "commit")
     committing = asyncio.create_task(handoff.commit(cause="source_unbound"))
     await gate.reached.wait()
-    expire_all(running)
+    expire(running, 3)
     assert subscription(running).book.cursor == 0, "the commit stores the book as it is"
     gate.opened.set()
     assert (await committing)["code"] == ""
     assert subscription(running).book.cursor == 0
-    expire_all(running)
+    expire(running, 3)
     assert (await settled(running)).cursor == 3
 
 
