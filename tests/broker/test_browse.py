@@ -197,7 +197,8 @@ async def test_a_group_that_is_removed_frees_what_it_held(running, reader, peers
     for _ in range(3):
         await broker.trimmer.trim()  # finds nothing to free, however often
     for partition in layout:
-        await broker.partitions.remove_group(partition, "slow")
+        began = (await broker.partitions.read_cursor(partition, "slow")).born
+        await broker.partitions.remove_group(partition, "slow", born=began)
 
     async def is_freed():
         return (await broker.partitions.read(peers.partition_id(0))).trimmed == 3

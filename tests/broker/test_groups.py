@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from partq.coordinator.provision import provision as make_records
 from partq.core.model import MemberId
 from partq.store.members import Members
+from tests.broker.conftest import UID
 
 GROUPS = {"early": "Earliest", "late": "Latest"}
 
@@ -80,3 +82,67 @@ async def test_new_groups_begin_where_they_shall_while_messages_flow(running, pe
     late = await pulled(running, peers, "late", last)
     assert before <= late[0] <= after
     assert late == list(range(late[0], last + 1))
+
+
+async def make_again(running):
+    """Remove the group and make it again, with nothing in between."""
+    layouts = running.broker.layouts
+    config, spec = await layouts.read_config(), (await layouts.read_group_config("workers")).spec
+    for groups in ({}, {"workers": spec}):
+        await make_records(
+            layouts,
+            running.broker.partitions,
+            name="default/orders",
+            uid=UID,
+            partition_count=4,
+            spec={name: value for name, value in config.spec.items() if name != "groups"},
+            groups=groups,
+            keeps_others=False,
+            repairs=False,
+        )
+
+
+async def test_acks_of_a_group_do_not_count_for_one_that_was_made_again_unseen(
+    running, scene, peers
+):
+    """The broker looks at its settings before and after, and not in between."""
+    partition = peers.partition_id(0)
+    assert await scene.source.ack(scene.held, 2) == ""
+    look = peers.Gate(running.broker, "refresh")
+    await look.reached.wait()
+    await make_again(running)
+    assert await scene.source.ack(scene.held, 3) == "fenced"
+    assert (await running.broker.partitions.read_cursor(partition, "workers")).cursor == 0
+    look.opened.set()
+    await knows_the_new_one(running, peers)
+    await running.assign("m", [0])
+    frame, values = await scene.source.deliver()
+    assert (values, frame.epoch > scene.held.epoch) == (["a", "b", "c"], True)
+    assert await scene.source.ack(frame, 3) == ""
+    assert (await running.broker.partitions.read_cursor(partition, "workers")).cursor == 3
+
+
+async def test_a_group_at_the_end_that_was_made_again_unseen_begins_again(running, scene, peers):
+    """Nothing is written for it that the store could refuse."""
+    assert await scene.source.ack(scene.held, 3) == ""
+    look = peers.Gate(running.broker, "refresh")
+    await look.reached.wait()
+    await make_again(running)
+    look.opened.set()
+    await knows_the_new_one(running, peers)
+    assert running.broker.owned[peers.partition_id(0)].groups["workers"].book.cursor == 0
+    await running.assign("m", [0])
+    assert (await scene.source.deliver())[1] == ["a", "b", "c"]
+
+
+async def knows_the_new_one(running, peers):
+    """Wait until the broker serves the group as it is on record: at nobody, from the beginning."""
+
+    async def is_new():
+        for owned in running.broker.owned.values():
+            subscription = owned.groups.get("workers")
+            if subscription is None or subscription.member is not None:
+                return False
+        return True
+
+    await peers.eventually(is_new, "the broker serves the group that was made again")

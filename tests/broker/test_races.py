@@ -7,7 +7,7 @@ import pytest
 from partq.core.model import Cause, MemberId
 from partq.errors import StoreUnavailableError
 from partq.wire import frames
-from tests.store.record import NUMBERS
+from tests.store.record import born
 
 
 async def drained(scene, **changes):
@@ -114,11 +114,12 @@ async def test_the_lost_answer_of_a_commit_is_asked_for_again(scene):
 
 async def test_memory_that_the_record_contradicts_is_dropped(scene, peers):
     """A bind whose answer was lost leaves a higher epoch on record: the record wins."""
-    partitions, partition = scene.running.broker.partitions, peers.partition_id(0)
-    state = await scene.running.state()
+    broker, partition = scene.running.broker, peers.partition_id(0)
+    partitions, state = broker.partitions, await scene.running.state()
+    began, writes = await born(partitions, partition, "workers"), broker.owned[partition].writes
     await partitions.bind(
-        partition, "workers", number=next(NUMBERS), member=MemberId("m"), incarnation="x",
-        broker_epoch=state["broker_epoch"],
+        partition, "workers", number=next(writes), born=began, member=MemberId("m"),
+        incarnation="x", broker_epoch=state["broker_epoch"],
     )  # fmt: skip
     handoff = await drained(scene)
     assert (await handoff.commit())["code"] == "attempt_refused"
@@ -184,7 +185,8 @@ async def test_counts_are_stored_before_their_redelivery_is_sent(scene, peers):
 async def test_a_group_that_is_removed_ends_its_flows_and_nothing_else(scene, peers):
     """The flush learns it from the record; publishing goes on."""
     broker = scene.running.broker
-    await broker.partitions.remove_group(peers.partition_id(0), "workers")
+    began = await born(broker.partitions, peers.partition_id(0), "workers")
+    await broker.partitions.remove_group(peers.partition_id(0), "workers", born=began)
     assert await scene.source.ack(scene.held, 3) == "fenced"
     await scene.source.find(frames.Revoked)
     assert await scene.producer.publish("d") == 3

@@ -38,7 +38,9 @@ class FakeStore:
         self.ahead_s = 0.0
         """How far the store's clock is ahead of the coordinator's."""
         self.layout = SimpleNamespace(layout=Layout.first(4), tombstone=False)
-        self.queue = SimpleNamespace(spec={"brokers": {"replicas": 2}}, groups=(GROUP,))
+        self.queue = SimpleNamespace(
+            spec={"brokers": {"replicas": 2}}, groups=(GROUP,), resource_generation=1
+        )
         self.groups = {GROUP: SimpleNamespace(spec={}, groups=())}
         self.cursors = {}
         self.leases, self.owners = {}, {}
@@ -61,7 +63,7 @@ class FakeStore:
                 read_config=self._read_config,
                 read_group_config=self._read_group_config,
             ),
-            partitions=port("create", "read_many", "add_group", "remove_group"),
+            partitions=port("create", "read_many", "add_group", "births", "remove_group"),
             leases=SimpleNamespace(read=self._read_leases),
             members=SimpleNamespace(
                 **vars(port(*MEMBER_WRITES)),
@@ -103,7 +105,10 @@ class FakeStore:
     async def _add_group(self, partition, group, *, start):
         self.cursors[partition].add(group)
 
-    async def _remove_group(self, partition, group):
+    async def _births(self, wanted):
+        return dict.fromkeys(wanted, 1)
+
+    async def _remove_group(self, partition, group, *, born):
         self.cursors[partition].discard(group)
 
     async def _read_leases(self):

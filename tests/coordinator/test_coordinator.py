@@ -334,16 +334,16 @@ async def test_cursors_follow_the_groups(system, until):
     async with system.running():
         await until(lambda: set(map(frozenset, store.cursors.values())) == {frozenset(["workers"])})
         store.groups["audit"] = SimpleNamespace(spec={"start": "Latest"}, groups=())
-        store.queue = SimpleNamespace(spec={}, groups=("audit", "workers"))
+        store.queue = SimpleNamespace(spec={}, groups=("audit", "workers"), resource_generation=2)
         await until(lambda: all("audit" in groups for groups in store.cursors.values()))
         # A spec that cannot be read removes nothing.
         store.groups["workers"] = SimpleNamespace(spec={"type": "Shared"}, groups=())
-        store.queue = SimpleNamespace(spec={}, groups=("audit", "workers"))
+        store.queue = SimpleNamespace(spec={}, groups=("audit", "workers"), resource_generation=3)
         looks = store.looks
         await until(lambda: store.looks > looks + 2)
         assert all("workers" in groups for groups in store.cursors.values())
         del store.groups["workers"]
-        store.queue = SimpleNamespace(spec={}, groups=("audit",))
+        store.queue = SimpleNamespace(spec={}, groups=("audit",), resource_generation=4)
         await until(lambda: not any("workers" in groups for groups in store.cursors.values()))
 
 

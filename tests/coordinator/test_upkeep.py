@@ -8,7 +8,7 @@ from partq.core.layout import Layout
 from partq.store.keys import Keys
 from partq.store.layouts import Layouts
 from partq.store.partitions import Partitions
-from tests.store.record import NUMBERS
+from tests.store.record import born, write
 
 PARTITIONS = Layout.first(4).partitions()
 EARLIEST = {"start": "Earliest"}
@@ -33,15 +33,16 @@ def partitions(store, keys):
 def make(layouts, partitions):
     """Bring the queue's records in line with these groups."""
 
-    async def make(*groups, cursors=partitions, repairs=False):
+    async def make(*groups, cursors=partitions, repairs=False, store=layouts, **uids):
+        uids = {group: {"uid": uid} for group, uid in uids.items()}
         await provision(
-            layouts,
+            store,
             cursors,
             name="ns/orders",
             uid="0f3a9c1e",
             partition_count=4,
             spec={},
-            groups=dict.fromkeys(groups, EARLIEST),
+            groups={group: {**EARLIEST, **uids.get(group, {})} for group in groups},
             keeps_others=False,
             repairs=repairs,
         )
@@ -72,6 +73,10 @@ class SeenBy:
         await self._look()
 
 
+async def generation(layouts):
+    return (await layouts.read_config()).resource_generation
+
+
 async def having(partitions, group):
     records = await partitions.read_many(PARTITIONS)
     return [partition for partition, record in records.items() if group in record.groups]
@@ -83,7 +88,7 @@ async def test_a_group_that_is_being_made_keeps_its_cursors(layouts, partitions,
     await make("first")
 
     async def look():
-        await upkeep.sync(PARTITIONS, {"first": "Earliest"})
+        await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
         assert await having(partitions, "first") == list(PARTITIONS)
 
     await make("first", "second", cursors=SeenBy(partitions, look))
@@ -93,9 +98,11 @@ async def test_a_group_that_is_being_made_keeps_its_cursors(layouts, partitions,
 async def test_a_group_that_is_gone_loses_its_cursors(layouts, partitions, make):
     upkeep = Upkeep(partitions, layouts)
     await make("first", "second")
-    await upkeep.sync(PARTITIONS, {"first": "Earliest", "second": "Earliest"})
+    await upkeep.sync(
+        PARTITIONS, {"first": "Earliest", "second": "Earliest"}, await generation(layouts)
+    )
     await make("first")
-    await upkeep.sync(PARTITIONS, {"first": "Earliest"})
+    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     assert await having(partitions, "second") == []
     assert await having(partitions, "first") == list(PARTITIONS)
 
@@ -108,7 +115,7 @@ async def test_a_group_whose_making_was_cut_short_can_be_given_up(layouts, parti
     assert await having(partitions, "second") != []
     await make("first", repairs=True)
     upkeep = Upkeep(partitions, layouts)
-    await upkeep.sync(PARTITIONS, {"first": "Earliest"})
+    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     assert await having(partitions, "second") == []
     assert await layouts.read_group_config("second") is None
     assert await having(partitions, "first") == list(PARTITIONS)
@@ -130,7 +137,7 @@ async def test_a_group_made_again_begins_anew(partitions, make):
     await partitions.flush(
         first,
         "second",
-        number=next(NUMBERS),
+        **write(await born(partitions, first, "second")),
         broker_epoch=claim.broker_epoch,
         cursor=0,
         acked=[],
@@ -140,3 +147,121 @@ async def test_a_group_made_again_begins_anew(partitions, make):
     assert "second" in (await partitions.read(first)).groups
     await make("first", "second")
     assert (await partitions.read_cursor(first, "second")).redeliveries == {}
+
+
+async def births_of(partitions, group):
+    return await partitions.births((partition, group) for partition in PARTITIONS)
+
+
+async def test_a_group_that_was_made_again_unseen_is_looked_at_again(layouts, partitions, make):
+    """The names are as they were; of what was removed late, a cursor is missing."""
+    upkeep = Upkeep(partitions, layouts)
+    await make("first", "second")
+    starts = {"first": "Earliest", "second": "Earliest"}
+    await upkeep.sync(PARTITIONS, starts, await generation(layouts))
+    await make("first")
+    await make("first", "second")
+    births = await births_of(partitions, "second")
+    await partitions.remove_group(PARTITIONS[0], "second", born=births[PARTITIONS[0], "second"])
+    await upkeep.sync(PARTITIONS, starts, await generation(layouts))
+    assert await having(partitions, "second") == list(PARTITIONS)
+
+
+async def test_a_removal_that_was_decided_before_a_group_was_made_again_takes_nothing(
+    layouts, partitions, make
+):
+    """A coordinator stands still between its look at the specs and its calls."""
+    await make("first", "second")
+    await make("first")
+    made = []
+
+    class MadeAgainMeanwhile:
+        def __getattr__(self, name):
+            return getattr(partitions, name)
+
+        async def remove_group(self, partition, group, *, born):
+            if not made:
+                made.append(group)
+                await make("first", "second")
+            await partitions.remove_group(partition, group, born=born)
+
+    upkeep = Upkeep(MadeAgainMeanwhile(), layouts)
+    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    assert made == ["second"]
+    assert await having(partitions, "second") == list(PARTITIONS)
+
+
+async def test_another_resource_of_the_name_is_another_group(layouts, partitions, make):
+    """Deleted and created again, seen as one change."""
+    await make("first", "second", second="u1")
+    before = await births_of(partitions, "second")
+    number = await generation(layouts)
+    await make("first", "second", second="u1")
+    assert await births_of(partitions, "second") == before
+    assert await generation(layouts) == number
+    first = await births_of(partitions, "first")
+    await make("first", "second", second="u2")
+    after = await births_of(partitions, "second")
+    assert all(after[each] > before[each] for each in before)
+    assert await births_of(partitions, "first") == first
+    assert (await layouts.read_group_config("second")).spec["uid"] == "u2"
+    assert await generation(layouts) > number
+
+
+async def test_a_group_that_an_earlier_version_made_gets_its_uid_and_stays(
+    layouts, partitions, make
+):
+    await make("first")
+    before = await births_of(partitions, "first")
+    await make("first", first="u1")
+    assert await births_of(partitions, "first") == before
+    assert (await layouts.read_group_config("first")).spec["uid"] == "u1"
+
+
+WRITES = ("write_config", "write_group_config", "erase_group", "remove_group", "add_group")
+
+
+class DiesAt:
+    """A store's part whose process dies at one of its writes, before it or after it."""
+
+    def __init__(self, target, steps):
+        self._target, self._steps = target, steps
+
+    def __getattr__(self, name):
+        call = getattr(self._target, name)
+        if name not in WRITES:
+            return call
+
+        async def step(*args, **kwargs):
+            if next(self._steps) is None:
+                raise CutShortError
+            return await call(*args, **kwargs)
+
+        return step
+
+
+async def test_a_replacement_that_is_cut_short_anywhere_is_carried_out(layouts, partitions, make):
+    """Whichever write is the last one of the process, nothing of the older group is left."""
+    for number in range(100):
+        old, new = f"old{number}", f"new{number}"
+        await make("first", "second", second=old)
+        before = await births_of(partitions, "second")
+        steps = iter([*range(number), None])
+        try:
+            await make(
+                "first",
+                "second",
+                second=new,
+                store=DiesAt(layouts, steps),
+                cursors=DiesAt(partitions, steps),
+            )
+        except (CutShortError, RuntimeError):
+            await make("first", "second", second=new)
+        else:
+            break
+        after = await births_of(partitions, "second")
+        assert len(after) == len(PARTITIONS)
+        assert all(after[each] > before[each] for each in before), f"died at write {number}"
+        assert (await layouts.read_group_config("second")).spec["uid"] == new
+        assert set((await layouts.read_config()).groups) == {"first", "second"}
+    assert number > 10

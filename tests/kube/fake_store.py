@@ -57,6 +57,9 @@ class FakeStore:
     async def add_group(self, partition, group, *, start):
         self.writes.append("add_group")
 
+    async def births(self, wanted):
+        return dict.fromkeys(wanted, 0)
+
     async def read_many(self, partitions):
         return {}
 

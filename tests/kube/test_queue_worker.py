@@ -343,3 +343,23 @@ async def test_a_dead_letter_queue_that_may_not_be_made_is_told_and_stops_nothin
     stage.api.refused.clear()
     assert await worker.look()
     assert troubles(worker) == []
+
+
+async def test_a_group_deleted_and_created_between_two_looks_is_another_group(stage):
+    """What may not be changed on a group may well differ, and its place is that of a new one."""
+    stage.put_queue(partitions=4)
+    stage.put_group(start="Latest")
+    worker, _ = stage.operator()
+    await worker.look()
+    assert stage.store.groups["workers"].spec["start"] == "Latest"
+    body = deepcopy(stage.put_group(start="Earliest"))
+    body["metadata"] |= {"uid": "uid-of-another", "generation": 1}
+    stage.cluster.put_group(body)
+    stage.store.writes.clear()
+    await worker.look()
+    assert stage.store.groups["workers"].spec["start"] == "Earliest"
+    assert stage.store.writes.count("add_group") == 4
+    assert stage.store.writes.count("write_config") == 2, "without it, and with it"
+    stage.store.writes.clear()
+    await worker.look()
+    assert "add_group" not in stage.store.writes

@@ -15,7 +15,7 @@ from partq.store.log import AppendBatch, Log
 from partq.store.partitions import Partitions
 from partq.testing.redis_cluster import RedisCluster
 from partq.testing.redis_server import RedisServer
-from tests.store.record import commit
+from tests.store.record import BORN, commit
 
 PROGRAMS = {
     name: Path(program)
@@ -66,10 +66,13 @@ def log(store: Store, keys: Keys) -> Log:
 
 
 @pytest.fixture
-async def broker_epoch(partitions: Partitions, partition: PartitionId) -> BrokerEpoch:
+async def broker_epoch(
+    partitions: Partitions, partition: PartitionId, store: Store, keys: Keys
+) -> BrokerEpoch:
     """The partition is made, has the group `workers`, and is claimed under this epoch."""
     await partitions.create(partition)
     await partitions.add_group(partition, "workers", start="Earliest")
+    await store.run("write_fields", [keys.cursor(partition, "workers")], [1, "born", BORN])
     expected = (await partitions.read(partition)).broker_epoch
     claim = await partitions.claim(partition, BrokerId("b-0"), "i-0", expected=expected)
     return claim.broker_epoch

@@ -5,7 +5,19 @@ from itertools import count
 GROUP = "workers"
 NUMBERS = count()
 """Of the writes of books: each is later than all before."""
+BORN = 1
+"""When the group of these tests began, as its cursor says."""
 NOTHING = {"cursor": 0, "acked": [], "redeliveries": {}}
+
+
+def write(born=BORN):
+    """Return what every write of a book names: its number, later than all before, and its group."""
+    return {"number": next(NUMBERS), "born": born}
+
+
+async def born(partitions, partition, group):
+    """Return when a group began, as its cursor says."""
+    return (await partitions.read_cursor(partition, group)).born
 
 
 async def commit(partitions, partition, broker_epoch, **changes):
@@ -13,7 +25,6 @@ async def commit(partitions, partition, broker_epoch, **changes):
     return await partitions.commit(
         partition,
         GROUP,
-        number=next(NUMBERS),
         broker_epoch=broker_epoch,
-        **{**arguments, **changes},
+        **{**write(), **arguments, **changes},
     )

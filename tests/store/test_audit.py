@@ -11,7 +11,7 @@ from partq.store.erase import erase_queue
 from partq.store.log import AppendBatch
 from partq.wire import audit
 from partq.wire.batch import Message, encode, encode_message
-from tests.store.record import GROUP, NUMBERS, commit
+from tests.store.record import BORN, GROUP, born, commit, write
 
 SLOTS = [7, 0x0A0A, 65535]
 BROKER = BrokerId("b 0%\t")
@@ -24,10 +24,11 @@ def audits(store, keys):
 
 
 @pytest.fixture
-async def audited(partitions, partition):
+async def audited(partitions, partition, store, keys):
     """The partition keeps a record from its first claim on; returns the broker epoch."""
     await partitions.create(partition)
     await partitions.add_group(partition, GROUP, start="Earliest")
+    await store.run("write_fields", [keys.cursor(partition, GROUP)], [1, "born", BORN])
     claim = await partitions.claim(partition, BROKER, "i-0", expected=0, wants_audit=True)
     assert claim.is_audited
     return claim.broker_epoch
@@ -102,26 +103,22 @@ async def test_what_scripts_change_is_told(
     first = await commit(partitions, partition, audited, why="unassigned")
     assert await commit(partitions, partition, audited, why="unassigned") == first
     bound = await partitions.bind(
-        partition, GROUP, number=next(NUMBERS), member="m-0", incarnation="x%", broker_epoch=audited
+        partition, GROUP, **write(), member="m-0", incarnation="x%", broker_epoch=audited
     )
     outboxes = Outboxes(store, keys)
     letters = [(1, Reason.EXPIRED, 0)]
     place = {"broker_epoch": audited}
-    (letter,) = await outboxes.add(partition, GROUP, number=next(NUMBERS), letters=letters, **place)
-    assert await outboxes.add(partition, GROUP, number=next(NUMBERS), letters=letters, **place) == [
-        letter
-    ]
+    (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
+    assert await outboxes.add(partition, GROUP, **write(), letters=letters, **place) == [letter]
     for _ in range(2):
-        await outboxes.remove(partition, GROUP, number=next(NUMBERS), letter=letter.number, **place)
+        await outboxes.remove(partition, GROUP, **write(), letter=letter.number, **place)
     epoch = (
-        await partitions.reset(
-            partition, GROUP, number=next(NUMBERS), epoch=bound, offset=9, **place
-        )
+        await partitions.reset(partition, GROUP, **write(), epoch=bound, offset=9, **place)
     ).epoch
     await partitions.flush(
         partition,
         GROUP,
-        number=next(NUMBERS),
+        **write(),
         cursor=3,
         acked=[],
         redeliveries={},
@@ -131,8 +128,9 @@ async def test_what_scripts_change_is_told(
     await partitions.add_group(partition, "late", start="Latest")
     await log.trim(partition, **place)
     await log.trim(partition, **place)
+    began = await born(partitions, partition, "late")
     for _ in range(2):
-        await partitions.remove_group(partition, "late")
+        await partitions.remove_group(partition, "late", born=began)
     await partitions.yield_(partition, successor=BrokerId("b-1"), **place)
     told = (await records_of(audits, partition))[4:]
     seen = [(each.kind, each.group, each.first, each.stop) for each in told]
@@ -169,22 +167,18 @@ async def test_a_brokers_records_are_written_once_however_often_they_are_sent(
     await append(log, partition, audited)
     flush = {"cursor": 0, "acked": [], "redeliveries": {}, "broker_epoch": audited}
     for records in ([ONE], [ONE, TWO], [ONE, TWO]):
-        await partitions.flush(
-            partition, GROUP, number=next(NUMBERS), audit=Numbered(0, records), **flush
-        )
-    write = {"broker_epoch": audited}
+        await partitions.flush(partition, GROUP, **write(), audit=Numbered(0, records), **flush)
+    place = {"broker_epoch": audited}
     for first, records in ((0, [ONE]), (0, [ONE, TWO]), (1, [TWO, THREE]), (3, [])):
-        await audits.write(partition, audit=Numbered(first, records), **write)
+        await audits.write(partition, audit=Numbered(first, records), **place)
     told = [each.first for each in (await records_of(audits, partition))[4:]]
     assert told == [0, 1, 0, 1, 2]
     claim = await partitions.claim(partition, BROKER, "i", expected=audited)
     assert claim.is_audited, "it goes on, whoever claims"
     with pytest.raises(FencedError):
-        await audits.write(partition, audit=Numbered(9, [ONE]), **write)
+        await audits.write(partition, audit=Numbered(9, [ONE]), **place)
     with pytest.raises(FencedError):
-        await partitions.flush(
-            partition, GROUP, number=next(NUMBERS), audit=Numbered(9, [ONE]), **flush
-        )
+        await partitions.flush(partition, GROUP, **write(), audit=Numbered(9, [ONE]), **flush)
     await audits.write(
         partition, broker_epoch=claim.broker_epoch, audit=Numbered(0, [THREE])
     )  # numbers begin anew
@@ -197,9 +191,7 @@ async def test_without_an_audit_nothing_is_written(
 ):
     await audits.write(partition, broker_epoch=broker_epoch, audit=Numbered(0, [ONE]))
     flush = {"cursor": 1, "acked": [], "redeliveries": {}, "audit": Numbered(0, [ONE])}
-    await partitions.flush(
-        partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, **flush
-    )
+    await partitions.flush(partition, GROUP, **write(), broker_epoch=broker_epoch, **flush)
     await commit(partitions, partition, broker_epoch)
     assert await store.read("EXISTS", keys.audit(partition)) == 0
     fields = await store.read("HKEYS", keys.meta(partition))
@@ -212,12 +204,10 @@ async def test_a_record_that_begins_late_says_what_was_done_before(
     audits, partitions, store, keys, partition, broker_epoch, ten_messages
 ):
     flush = {"cursor": 2, "acked": [(4, 6), (8, 9)], "redeliveries": {}}
-    await partitions.flush(
-        partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, **flush
-    )
+    await partitions.flush(partition, GROUP, **write(), broker_epoch=broker_epoch, **flush)
     letters = [(3, Reason.MAX_REDELIVERIES, 1)]
     await Outboxes(store, keys).add(
-        partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, letters=letters
+        partition, GROUP, **write(), broker_epoch=broker_epoch, letters=letters
     )
     for _ in range(2):
         await audits.switch(partition, BROKER, broker_epoch=broker_epoch, is_on=True)

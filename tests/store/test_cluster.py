@@ -17,7 +17,7 @@ from partq.store.log import AppendBatch, Log
 from partq.store.partitions import Partitions
 from partq.store.slots import slot_of
 from partq.testing.redis_cluster import RedisCluster, command
-from tests.store.record import NUMBERS
+from tests.store.record import BORN, write
 
 P = PartitionId(1, 0)
 GROUP = "workers"
@@ -65,6 +65,7 @@ class Owned:
         owned = cls(store, keys)
         await owned.partitions.create(P)
         await owned.partitions.add_group(P, GROUP, start="Earliest")
+        await store.run("write_fields", [keys.cursor(P, GROUP)], [1, "born", BORN])
         await owned.claim()
         return owned
 
@@ -98,7 +99,7 @@ class Owned:
         await self.partitions.flush(
             P,
             GROUP,
-            number=next(NUMBERS),
+            **write(),
             broker_epoch=self.epoch,
             cursor=cursor,
             acked=[],

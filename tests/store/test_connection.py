@@ -21,7 +21,7 @@ from partq.store.members import Members
 from partq.store.node import Lane
 from partq.store.partitions import Partitions
 from partq.testing.redis_server import RedisServer
-from tests.store.record import NUMBERS
+from tests.store.record import born, write
 
 SCRIPTS = Path(load_scripts.__code__.co_filename).parent / "scripts"
 
@@ -317,26 +317,23 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     attempt = await handoffs.draw_attempt("g")
     await handoffs.record("g", partition, HandoffRecord(None, "m", attempt, "Committing", 0))
     state = {"acked": [], "redeliveries": {}}
+    began = await born(partitions, partition, "g")
     await partitions.commit(
-        partition, "g", number=next(NUMBERS), broker_epoch=epoch, source=None, epoch=0,
+        partition, "g", **write(began), broker_epoch=epoch, source=None, epoch=0,
         attempt=attempt, target="m", cause=0, cursor=0, **state,
     )  # fmt: skip
     await partitions.bind(
-        partition, "g", number=next(NUMBERS), member="m", incarnation="x", broker_epoch=epoch
+        partition, "g", **write(began), member="m", incarnation="x", broker_epoch=epoch
     )
     held = (await partitions.read_cursor(partition, "g")).epoch
-    await partitions.reset(
-        partition, "g", number=next(NUMBERS), broker_epoch=epoch, epoch=held, offset=5
-    )
+    await partitions.reset(partition, "g", **write(began), broker_epoch=epoch, epoch=held, offset=5)
     assert await log.set_pin(partition, "reader", 7, broker_epoch=epoch) == 7
     assert (await log.find_time(partition, 0), (await log.read_times(partition, [10]))[1]) == (
         0,
         [None],
     )
     await log.remove_pin(partition, "reader", broker_epoch=epoch)
-    await partitions.flush(
-        partition, "g", number=next(NUMBERS), broker_epoch=epoch, cursor=10, **state
-    )
+    await partitions.flush(partition, "g", **write(began), broker_epoch=epoch, cursor=10, **state)
     assert (await log.trim(partition, broker_epoch=epoch)).first == 10
     await leases.renew("b", "i", 3.0, "u")
     await leases.record_owner(partition, BrokerId("b"))
@@ -346,4 +343,4 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     await partitions.yield_(partition, broker_epoch=epoch, successor=None)
     expected = (await partitions.read(partition)).broker_epoch
     await partitions.claim(partition, BrokerId("b"), "i", expected=expected)
-    await partitions.remove_group(partition, "g")
+    await partitions.remove_group(partition, "g", born=began)

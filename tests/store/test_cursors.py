@@ -12,7 +12,7 @@ from partq.errors import (
     UnknownGroupError,
 )
 from partq.store.log import AppendBatch
-from tests.store.record import GROUP, NOTHING, NUMBERS, commit
+from tests.store.record import GROUP, NOTHING, NUMBERS, commit, write
 
 # ---- bind ---------------------------------------------------------------------------------------
 
@@ -24,7 +24,7 @@ async def test_every_bind_raises_the_epoch(partitions, partition, broker_epoch, 
             await partitions.bind(
                 partition,
                 GROUP,
-                number=next(NUMBERS),
+                **write(),
                 member=member,
                 incarnation=incarnation,
                 broker_epoch=broker_epoch,
@@ -45,7 +45,7 @@ async def test_only_the_member_on_record_binds(
         await partitions.bind(
             partition,
             GROUP,
-            number=next(NUMBERS),
+            **write(),
             member=stranger,
             incarnation="x",
             broker_epoch=broker_epoch,
@@ -61,7 +61,7 @@ async def test_flush_writes_the_whole_state(partitions, partition, broker_epoch,
         await partitions.flush(
             partition,
             GROUP,
-            number=next(NUMBERS),
+            **write(),
             broker_epoch=broker_epoch,
             cursor=cursor,
             acked=acked,
@@ -84,7 +84,7 @@ async def test_acks_of_messages_that_the_log_has_lost_count_for_nothing(
         await partitions.flush(
             partition,
             GROUP,
-            number=next(NUMBERS),
+            **write(),
             broker_epoch=broker_epoch,
             redeliveries={},
             **beyond,
@@ -117,7 +117,7 @@ async def test_a_write_that_comes_after_a_later_one_writes_nothing(
         "bind": {"member": member, "incarnation": "x"},
     }  # fmt: skip
     newer = {**NOTHING, "cursor": 7}
-    await partitions.flush(partition, GROUP, number=next(NUMBERS), **place, **newer)
+    await partitions.flush(partition, GROUP, **write(), **place, **newer)
     before = await partitions.read_cursor(partition, GROUP)
     call = getattr(partitions, script)
     with pytest.raises(SupersededError):
@@ -165,7 +165,7 @@ async def test_commit_hands_over_with_the_acks(
     epoch = await partitions.bind(
         partition,
         GROUP,
-        number=next(NUMBERS),
+        **write(),
         member=member,
         incarnation="x",
         broker_epoch=broker_epoch,
@@ -207,7 +207,7 @@ async def test_a_repeated_commit_gets_the_same_answer(
     await partitions.bind(
         partition,
         GROUP,
-        number=next(NUMBERS),
+        **write(),
         member="m-1",
         incarnation="x",
         broker_epoch=broker_epoch,
@@ -257,7 +257,7 @@ async def test_epochs_never_repeat_whatever_the_store_forgets(
             await partitions.bind(
                 partition,
                 GROUP,
-                number=next(NUMBERS),
+                **write(),
                 member=member,
                 incarnation="x",
                 broker_epoch=claim.broker_epoch,
@@ -293,7 +293,7 @@ async def test_epochs_grow_when_the_clock_stands_behind_them(
     epoch = await partitions.bind(
         partition,
         GROUP,
-        number=next(NUMBERS),
+        **write(),
         member=member,
         incarnation="x",
         broker_epoch=high + 1,
@@ -327,17 +327,17 @@ async def test_a_reset_moves_the_cursor_and_ends_every_token(
             batches=[AppendBatch("", 0, 5, b"five")], room_bytes=None,
         )  # fmt: skip
     book = {"broker_epoch": broker_epoch, "cursor": 8, "acked": [(9, 10)], "redeliveries": {8: 2}}
-    await partitions.flush(partition, GROUP, number=next(NUMBERS), **book)
+    await partitions.flush(partition, GROUP, **write(), **book)
     await log.trim(partition, broker_epoch=broker_epoch)
     before = await partitions.read_cursor(partition, GROUP)
     token = {"broker_epoch": broker_epoch, "epoch": before.epoch, "offset": offset}
-    moved = await partitions.reset(partition, GROUP, number=next(NUMBERS), **token)
+    moved = await partitions.reset(partition, GROUP, **write(), **token)
     after = await partitions.read_cursor(partition, GROUP)
     assert (moved.cursor, after.cursor, after.acked, after.redeliveries) == (cursor, cursor, [], {})
     assert after.epoch == moved.epoch > before.epoch
     assert (after.member, after.attempt) == (before.member, before.attempt)
     with pytest.raises(ConflictError, match="look again"):
-        await partitions.reset(partition, GROUP, number=next(NUMBERS), **token)
+        await partitions.reset(partition, GROUP, **write(), **token)
     await log.trim(partition, broker_epoch=broker_epoch)
     assert (await partitions.read(partition)).trimmed == min(10, cursor // 5 * 5)
 
@@ -348,11 +348,9 @@ async def test_a_reset_under_an_ended_broker_epoch_or_of_no_group_writes_nothing
     before = await partitions.read_cursor(partition, GROUP)
     place = {"epoch": before.epoch, "offset": 5}
     with pytest.raises(FencedError):
-        await partitions.reset(
-            partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch - 1, **place
-        )
+        await partitions.reset(partition, GROUP, **write(), broker_epoch=broker_epoch - 1, **place)
     with pytest.raises(UnknownGroupError):
         await partitions.reset(
-            partition, "strangers", number=next(NUMBERS), broker_epoch=broker_epoch, **place
+            partition, "strangers", **write(), broker_epoch=broker_epoch, **place
         )
     assert await partitions.read_cursor(partition, GROUP) == before

@@ -7,7 +7,7 @@ from partq.core.model import BrokerId, MemberId, Offset
 from partq.errors import FencedError, SupersededError, UnknownGroupError
 from partq.store.dead_letters import Outboxes
 from partq.store.log import AppendBatch
-from tests.store.record import GROUP, NOTHING, NUMBERS, commit
+from tests.store.record import BORN, GROUP, NOTHING, NUMBERS, commit, write
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def add(outboxes, partition, broker_epoch, ten_messages):
     async def add(*offsets):
         letters = [(offset, Reason.MAX_REDELIVERIES, 3) for offset in offsets]
         return await outboxes.add(
-            partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, letters=letters
+            partition, GROUP, **write(), broker_epoch=broker_epoch, letters=letters
         )
 
     return add
@@ -38,7 +38,7 @@ async def flush(partitions, partition, broker_epoch, cursor):
     await partitions.flush(
         partition,
         GROUP,
-        number=next(NUMBERS),
+        **write(),
         broker_epoch=broker_epoch,
         **{**NOTHING, "cursor": Offset(cursor)},
     )
@@ -66,7 +66,7 @@ async def test_the_outbox_holds_the_log_until_it_is_empty(
             await outboxes.remove(
                 partition,
                 GROUP,
-                number=next(NUMBERS),
+                **write(),
                 broker_epoch=broker_epoch,
                 letter=letter.number,
             )
@@ -94,7 +94,7 @@ async def test_a_reset_keeps_the_outbox_and_its_hold(
         await partitions.reset(
             partition,
             GROUP,
-            number=next(NUMBERS),
+            **write(),
             broker_epoch=broker_epoch,
             epoch=epoch,
             offset=offset,
@@ -108,7 +108,7 @@ async def test_a_number_is_not_used_again_when_redis_forgot_it(
 ):
     (letter,) = await add(1)
     await outboxes.remove(
-        partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, letter=letter.number
+        partition, GROUP, **write(), broker_epoch=broker_epoch, letter=letter.number
     )
     await clock_passes(letter.number)
     fields = ("outbox", "outbox_number", "outbox_lowest")
@@ -126,16 +126,14 @@ async def test_who_may_not_change_an_outbox(add, outboxes, partitions, partition
         await add(2)
     with pytest.raises(FencedError):
         await outboxes.remove(
-            partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, letter=letter.number
+            partition, GROUP, **write(), broker_epoch=broker_epoch, letter=letter.number
         )
     record = await partitions.read_cursor(partition, GROUP)
     assert record.outbox == [letter]
-    await partitions.remove_group(partition, GROUP)
+    await partitions.remove_group(partition, GROUP, born=BORN)
     now = (await partitions.read(partition)).broker_epoch
     with pytest.raises(UnknownGroupError):
-        await outboxes.remove(
-            partition, GROUP, number=next(NUMBERS), broker_epoch=now, letter=letter.number
-        )
+        await outboxes.remove(partition, GROUP, **write(), broker_epoch=now, letter=letter.number)
 
 
 async def test_a_late_first_try_makes_no_message_a_dead_letter_twice(
@@ -143,8 +141,8 @@ async def test_a_late_first_try_makes_no_message_a_dead_letter_twice(
 ):
     place = {"broker_epoch": broker_epoch}
     early, letters = next(NUMBERS), [(4, Reason.EXPIRED, 0)]
-    (letter,) = await outboxes.add(partition, GROUP, number=next(NUMBERS), letters=letters, **place)
-    await outboxes.remove(partition, GROUP, number=next(NUMBERS), letter=letter.number, **place)
+    (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
+    await outboxes.remove(partition, GROUP, **write(), letter=letter.number, **place)
     with pytest.raises(SupersededError):
         await outboxes.add(partition, GROUP, number=early, letters=letters, **place)
     record = await partitions.read_cursor(partition, GROUP)
@@ -157,9 +155,9 @@ async def test_what_the_stored_book_has_done_with_is_no_dead_letter(
 ):
     book = {"cursor": cursor, "acked": acked, "redeliveries": {}}
     place = {"broker_epoch": broker_epoch}
-    await partitions.flush(partition, GROUP, number=next(NUMBERS), **place, **book)
+    await partitions.flush(partition, GROUP, **write(), **place, **book)
     letters = [(4, Reason.EXPIRED, 0), (8, Reason.EXPIRED, 0)]
-    (letter,) = await outboxes.add(partition, GROUP, number=next(NUMBERS), letters=letters, **place)
+    (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
     assert letter.offset == 8
     assert await mark() == cursor
 

@@ -48,6 +48,9 @@ EPOCH = 2**52
 from them is known beforehand."""
 
 
+BORN = 1
+"""When the group began."""
+
 RECORDS = [encode_record("ack", group=GROUP, first=0, stop=5), encode_record("lapse")]
 
 
@@ -78,6 +81,7 @@ class Stores:
         await self.layouts.write_group_config(GROUP, {}, resource_generation=1)
         await self.partitions.create(P)
         await self.partitions.add_group(P, GROUP, start="Earliest")
+        await self.store.run("write_fields", [self.keys.cursor(P, GROUP)], [1, "born", BORN])
         await self.store.read("HSET", self.keys.meta(P), "broker_epoch", EPOCH, "owner", "b-0")
         await self.switch_audit(is_on=True)
         for number in range(2):
@@ -103,6 +107,7 @@ class Stores:
             P,
             GROUP,
             number=next_number(),
+            born=BORN,
             broker_epoch=EPOCH,
             cursor=cursor,
             acked=[],
@@ -118,6 +123,7 @@ class Stores:
             P,
             GROUP,
             number=next_number(),
+            born=BORN,
             broker_epoch=EPOCH,
             source="m-0",
             epoch=EPOCH,
@@ -133,7 +139,7 @@ class Stores:
         """What a broker does whose reset has no answer: it reads the record, and moves it again."""
         epoch = (await self.partitions.read_cursor(P, GROUP)).epoch
         await self.partitions.reset(
-            P, GROUP, number=next_number(), broker_epoch=EPOCH, epoch=epoch, offset=3
+            P, GROUP, number=next_number(), born=BORN, broker_epoch=EPOCH, epoch=epoch, offset=3
         )
 
     async def pin_and_remove(self):
@@ -163,6 +169,7 @@ class Stores:
             P,
             GROUP,
             number=next_number(),
+            born=BORN,
             broker_epoch=EPOCH,
             letters=[(8, Reason.MAX_REDELIVERIES, 3)],
         )
@@ -171,7 +178,7 @@ class Stores:
         """What is taken out is what was put in."""
         (letter,) = await self.add_dead_letter()
         await self.outboxes.remove(
-            P, GROUP, number=next_number(), broker_epoch=EPOCH, letter=letter.number
+            P, GROUP, number=next_number(), born=BORN, broker_epoch=EPOCH, letter=letter.number
         )
 
     async def register_and_release(self):
@@ -223,7 +230,13 @@ CASES = {
     "append_batches": Case(lambda to: to.append(2)),
     "bind_member": Case(
         lambda to: to.partitions.bind(
-            P, GROUP, number=next_number(), member="m-0", incarnation="x", broker_epoch=EPOCH
+            P,
+            GROUP,
+            number=next_number(),
+            born=BORN,
+            member="m-0",
+            incarnation="x",
+            broker_epoch=EPOCH,
         ),
         draws_again=True,
     ),
@@ -251,7 +264,7 @@ CASES = {
         lambda to: to.pin_and_remove(),
         first=lambda to: to.log.set_pin(P, "reader", 3, broker_epoch=EPOCH),
     ),
-    "remove_group": Case(lambda to: to.partitions.remove_group(P, GROUP)),
+    "remove_group": Case(lambda to: to.partitions.remove_group(P, GROUP, born=BORN)),
     "renew_lease": Case(lambda to: to.renew()),
     "reset_cursor": Case(lambda to: to.reset(), draws_again=True),
     "set_pin": Case(lambda to: to.log.set_pin(P, "reader", 3, broker_epoch=EPOCH)),

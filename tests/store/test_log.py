@@ -5,7 +5,7 @@ import pytest
 from partq.core.model import BrokerId
 from partq.errors import FencedError, QuotaExceededError
 from partq.store.log import MAX_PIN_MS, MAX_PINS, AppendBatch
-from tests.store.record import NUMBERS
+from tests.store.record import BORN, born, write
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ async def flush(partitions, partition, broker_epoch, group, cursor):
     await partitions.flush(
         partition,
         group,
-        number=next(NUMBERS),
+        **write(await born(partitions, partition, group)),
         broker_epoch=broker_epoch,
         cursor=cursor,
         acked=[],
@@ -224,13 +224,13 @@ async def test_the_slowest_group_holds_the_log(partitions, log, partition, broke
     assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 0
     await flush(partitions, partition, broker_epoch, "slow", 5)
     assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 5
-    await partitions.remove_group(partition, "slow")
+    await partitions.remove_group(partition, "slow", born=await born(partitions, partition, "slow"))
     assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 9
 
 
 async def test_without_a_group_nothing_is_trimmed(partitions, log, partition, broker_epoch, fill):
     await fill(3, 2, 4)
-    await partitions.remove_group(partition, "workers")
+    await partitions.remove_group(partition, "workers", born=BORN)
     assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 0
     assert len(await log.read(partition, 0, max_bytes=1000, max_entries=100)) == 3
 
@@ -263,7 +263,7 @@ async def test_one_trim_frees_a_bounded_number_of_entries(
 async def test_a_commit_moves_the_mark_too(partitions, log, partition, broker_epoch, fill):
     await fill(3, 2, 4)
     await partitions.commit(
-        partition, "workers", number=next(NUMBERS), broker_epoch=broker_epoch, source=None,
+        partition, "workers", **write(), broker_epoch=broker_epoch, source=None,
         epoch=0, attempt=1, target="m", cause=0, cursor=5, acked=[], redeliveries={},
     )  # fmt: skip
     assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 5
@@ -354,7 +354,7 @@ async def test_pins_are_few_and_fenced(
 async def test_without_a_group_what_has_expired_is_freed_and_no_more(
     partitions, log, partition, broker_epoch, ten_messages
 ):
-    await partitions.remove_group(partition, "workers")
+    await partitions.remove_group(partition, "workers", born=BORN)
     assert (await log.trim(partition, broker_epoch=broker_epoch)).first == 0
     assert (await log.trim(partition, broker_epoch=broker_epoch, expired=10)).first == 10
 

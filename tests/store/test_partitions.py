@@ -12,7 +12,7 @@ from partq.errors import (
     UnknownGroupError,
     UnknownPartitionError,
 )
-from tests.store.record import GROUP, NOTHING, NUMBERS, commit
+from tests.store.record import BORN, GROUP, NOTHING, commit, write
 
 # ---- create, groups -----------------------------------------------------------------------------
 
@@ -59,8 +59,8 @@ async def test_add_group_again_keeps_its_cursor(partitions, partition, broker_ep
 
 
 async def test_remove_group(partitions, partition, broker_epoch):
-    await partitions.remove_group(partition, GROUP)
-    await partitions.remove_group(partition, GROUP)
+    await partitions.remove_group(partition, GROUP, born=BORN)
+    await partitions.remove_group(partition, GROUP, born=BORN)
     assert (await partitions.read(partition)).groups == frozenset()
     with pytest.raises(UnknownGroupError):
         await partitions.read_cursor(partition, GROUP)
@@ -68,15 +68,13 @@ async def test_remove_group(partitions, partition, broker_epoch):
         await partitions.bind(
             partition,
             GROUP,
-            number=next(NUMBERS),
+            **write(),
             member="m",
             incarnation="x",
             broker_epoch=broker_epoch,
         )
     with pytest.raises(UnknownGroupError):
-        await partitions.flush(
-            partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, **NOTHING
-        )
+        await partitions.flush(partition, GROUP, **write(), broker_epoch=broker_epoch, **NOTHING)
     with pytest.raises(UnknownGroupError):
         await commit(partitions, partition, broker_epoch)
 
@@ -88,7 +86,7 @@ async def test_claim_returns_a_snapshot(partitions, partition, broker_epoch, ten
     await partitions.flush(
         partition,
         GROUP,
-        number=next(NUMBERS),
+        **write(),
         broker_epoch=broker_epoch,
         cursor=2,
         acked=[(4, 6)],
@@ -138,11 +136,9 @@ async def test_claim_fences_every_older_epoch(
     with pytest.raises(FencedError):
         await partitions.yield_(partition, successor=None, **old)
     with pytest.raises(FencedError):
-        await partitions.bind(
-            partition, GROUP, number=next(NUMBERS), member=member, incarnation="x", **old
-        )
+        await partitions.bind(partition, GROUP, **write(), member=member, incarnation="x", **old)
     with pytest.raises(FencedError):
-        await partitions.flush(partition, GROUP, number=next(NUMBERS), **old, **NOTHING)
+        await partitions.flush(partition, GROUP, **write(), **old, **NOTHING)
     with pytest.raises(FencedError):
         await commit(partitions, partition, broker_epoch, attempt=2)
     with pytest.raises(FencedError):
@@ -202,9 +198,7 @@ async def test_yield_frees_the_partition_and_ends_its_epoch(partitions, partitio
     assert (record.owner, record.successor) == (None, "b-1")
     assert record.broker_epoch > broker_epoch
     with pytest.raises(FencedError):
-        await partitions.flush(
-            partition, GROUP, number=next(NUMBERS), broker_epoch=broker_epoch, **NOTHING
-        )
+        await partitions.flush(partition, GROUP, **write(), broker_epoch=broker_epoch, **NOTHING)
     await partitions.claim(partition, BrokerId("b-1"), "i", expected=record.broker_epoch)
     assert (await partitions.read(partition)).successor is None
 

@@ -211,6 +211,7 @@ class Binder:
                     incarnation=flow.incarnation,
                     broker_epoch=subscription.broker_epoch,
                     number=next(subscription.writes),
+                    born=subscription.born,
                 )
             except SupersededError:
                 continue  # a flush was faster: nothing was written

@@ -32,6 +32,8 @@ class QueueConfig:
     """The effective settings of the queue, as the operator wrote them."""
 
     layout: Layout
+    generation: int
+    """Grows with each change, so when a group is removed and made again."""
     groups: frozenset[str]
     redelivery: Mapping[str, Redelivery]
     """The rules of each group."""
@@ -80,6 +82,7 @@ async def read_config(layouts: Layouts) -> QueueConfig:
     }
     return QueueConfig(
         layout=known.layout,
+        generation=config.resource_generation,
         groups=frozenset(groups),
         redelivery={group: _redelivery(spec) for group, spec in specs.items()},
         dead_letters={

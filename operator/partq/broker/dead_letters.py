@@ -188,6 +188,7 @@ class DeadLetterOffice:
             subscription.group,
             broker_epoch=subscription.broker_epoch,
             number=next(subscription.writes),
+            born=subscription.born,
             letters=[(offset, reason, counts.get(offset, 0)) for offset, reason in chosen],
         )
 
@@ -214,6 +215,7 @@ class DeadLetterOffice:
             subscription.group,
             broker_epoch=subscription.broker_epoch,
             number=next(subscription.writes),
+            born=subscription.born,
             letter=letter.number,
         )
 

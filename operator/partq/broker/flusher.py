@@ -106,6 +106,7 @@ class Flusher:
                         subscription.group,
                         broker_epoch=subscription.broker_epoch,
                         number=next(subscription.writes),
+                        born=subscription.born,
                         cursor=Offset(book.cursor),
                         acked=book.acked.pairs(),
                         redeliveries=book.redeliveries,

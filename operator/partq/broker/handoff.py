@@ -261,6 +261,7 @@ class Handoffs:
                     subscription.group,
                     broker_epoch=subscription.broker_epoch,
                     number=next(subscription.writes),
+                    born=subscription.born,
                     source=subscription.member,
                     epoch=subscription.epoch,
                     attempt=attempt,

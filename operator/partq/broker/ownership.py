@@ -182,7 +182,8 @@ class Ownership:
         if owned is None or owned.broker_epoch != subscription.broker_epoch:
             return
         if isinstance(error, UnknownGroupError):
-            owned.groups.pop(subscription.group, None)
+            if owned.groups.get(subscription.group) is subscription:
+                del owned.groups[subscription.group]  # else another one has its name by now
             subscription.drop(Cause.NONE)
         else:
             self.lose(owned, error)

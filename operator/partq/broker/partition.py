@@ -98,6 +98,7 @@ class OwnedPartition:
                     book=Delivery(record.cursor, record.acked, record.redeliveries),
                     outbox=Outbox(list(record.outbox)),
                     audit=self.audit,
+                    born=record.born,
                     writes=self.writes,
                 )
                 subscription.book.discard(

@@ -35,6 +35,7 @@ async def refresh(broker: "Broker") -> None:
             broker.ownership.lose_subscription(
                 owned.groups[group], UnknownGroupError(f"group {group}: removed")
             )
+    await _verify(broker, config.generation)
     for owned in list(broker.owned.values()):
         for group in config.groups - owned.groups.keys():
             try:
@@ -51,6 +52,26 @@ async def refresh(broker: "Broker") -> None:
             broker.ownership.lose(owned, error)
         except ConflictError as error:
             _log.warning("%s", error)  # the next refresh tries again
+
+
+async def _verify(broker: "Broker", generation: int) -> None:
+    """Drop the books of groups that were removed and made again since they were read."""
+    unverified = [
+        subscription
+        for owned in broker.owned.values()
+        for subscription in owned.groups.values()
+        if subscription.verified != generation
+    ]
+    births = await broker.partitions.births(
+        (subscription.partition, subscription.group) for subscription in unverified
+    )
+    for subscription in unverified:
+        if births.get((subscription.partition, subscription.group)) == subscription.born:
+            subscription.verified = generation
+        else:
+            broker.ownership.lose_subscription(
+                subscription, UnknownGroupError(f"group {subscription.group}: made again")
+            )
 
 
 async def refresh_forever(broker: "Broker") -> None:

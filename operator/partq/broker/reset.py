@@ -146,6 +146,7 @@ async def _move(broker: Broker, subscription: Subscription, wanted: int) -> None
             subscription.group,
             broker_epoch=subscription.broker_epoch,
             number=next(subscription.writes),
+            born=subscription.born,
             epoch=subscription.epoch,
             offset=wanted,
         )

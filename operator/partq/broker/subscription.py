@@ -68,6 +68,10 @@ class Subscription:
     closed_attempt: int
     """Attempts up to this one are over, by commit, cancel or lapse."""
     book: Delivery
+    born: int = 0
+    """When the group began in the partition: a group that is made again is another one."""
+    verified: int = -1
+    """The generation of the queue's config under which the store was found to know this group."""
     writes: Iterator[int] = field(default_factory=count)
     """Numbers the writes of the stored book under the broker epoch: each try takes the next."""
     outbox: Outbox = field(default_factory=Outbox)

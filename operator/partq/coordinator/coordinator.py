@@ -45,6 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Group:
+    uid: str
     worker: GroupWorker
     task: asyncio.Task[None]
 
@@ -52,6 +53,8 @@ class _Group:
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     layout: Layout
+    generation: int
+    """Of the queue's config."""
     queue: Mapping[str, Any]
     names: Sequence[str]
     """Of all groups."""
@@ -152,14 +155,16 @@ class Coordinator:
         rules, starts = self._read_rules(loaded)
         if set(loaded.names) == starts.keys():
             # Else some spec is missing or broken: no cursor is removed on a guess.
-            await self._upkeep.sync(partitions, starts)
+            await self._upkeep.sync(partitions, starts, loaded.generation)
         index = await self._store.leases.read()
         living = self._balancer.observe(index)
         states = await self._states.read(living)
         seen_at = self._clock()
         is_complete = bool(living) and states.keys() == living.keys()
         world = World(partitions=partitions, states=states, is_complete=is_complete)
-        await self._keep_groups(rules)
+        await self._keep_groups(
+            {name: str(loaded.groups.get(name, {}).get("uid", "")) for name in rules}
+        )
         # No plan before every living broker was seen once: a failed list is not an empty list.
         self._has_seen_all = self._has_seen_all or is_complete
         if self._has_seen_all:
@@ -228,7 +233,9 @@ class Coordinator:
             for group, spec in zip(config.groups, specs, strict=True)
             if spec is not None
         }
-        return _Loaded(stored.layout, config.spec, config.groups, groups)
+        return _Loaded(
+            stored.layout, config.resource_generation, config.spec, config.groups, groups
+        )
 
     def _read_rules(self, loaded: _Loaded) -> tuple[dict[str, GroupRules], dict[str, Start]]:
         """Read what the specs say; a group whose spec is broken goes on under its last rules."""
@@ -242,14 +249,14 @@ class Coordinator:
         self._rules = {name: self._rules[name] for name in loaded.names if name in self._rules}
         return self._rules, starts
 
-    async def _keep_groups(self, wanted: Mapping[str, GroupRules]) -> None:
-        """Have a worker for each group that there is, and none for others."""
+    async def _keep_groups(self, wanted: Mapping[str, str]) -> None:
+        """Have a worker for each group that there is, by name and uid, and none for others."""
         for name in [*self._groups]:
-            if name not in wanted:
+            if wanted.get(name) != self._groups[name].uid:
                 group = self._groups.pop(name)
                 group.task.cancel()
                 await asyncio.gather(group.task, return_exceptions=True)
-        for name in wanted:
+        for name, uid in wanted.items():
             if name not in self._groups:
                 worker = GroupWorker(
                     name,
@@ -263,7 +270,7 @@ class Coordinator:
                     planner=self._planner,
                 )
                 task = asyncio.create_task(worker.run(), name=f"handoffs {name}")
-                self._groups[name] = _Group(worker, task)
+                self._groups[name] = _Group(uid, worker, task)
 
     async def _step_groups(self, world: World, rules: Mapping[str, GroupRules]) -> None:
         """Step all groups; the trouble of one is not the others'."""

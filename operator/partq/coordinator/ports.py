@@ -1,7 +1,7 @@
 """What the coordinator needs of the store, the brokers and whoever runs the consumers."""
 # ruff: noqa: D102 - what a method of the store does stands at the store; here is only its shape
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -37,6 +37,8 @@ class StoredConfig(Protocol):
     """The effective spec of a queue or a group, as the operator wrote it."""
 
     @property
+    def resource_generation(self) -> int: ...
+    @property
     def spec(self) -> Mapping[str, Any]: ...
     @property
     def groups(self) -> Sequence[str]: ...
@@ -67,7 +69,10 @@ class Partitions(Protocol):
     async def add_group(
         self, partition: PartitionId, group: str, *, start: Literal["Earliest", "Latest"]
     ) -> None: ...
-    async def remove_group(self, partition: PartitionId, group: str) -> None: ...
+    async def births(
+        self, wanted: Iterable[tuple[PartitionId, str]]
+    ) -> Mapping[tuple[PartitionId, str], int]: ...
+    async def remove_group(self, partition: PartitionId, group: str, *, born: int) -> None: ...
 
 
 class Lease(Protocol):

@@ -1,7 +1,7 @@
 """Makes and updates a queue's records in the store, before its brokers serve it."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 from partq.coordinator.ports import Partitions, StoredConfig, StoredLayout
@@ -85,7 +85,7 @@ async def provision(
         uid: of this life of the queue.
         partition_count: what the spec says.
         spec: the queue's effective spec; `groups` is filled in here.
-        groups: every group's effective spec.
+        groups: every group's effective spec; with the `uid` of its resource, where it has one.
         keeps_others: whether groups stay that are not in `groups`.
         repairs: whether an earlier call may have been cut short. A group that it had begun, and
             that nobody wants any more, counts as on record: it has cursors, which hold messages
@@ -114,16 +114,29 @@ async def provision(
             strict=True,
         )
     )
-    new = [group for group in groups if known is None or group not in known.groups]
     if known is None:
         await _in_chunks(map(partitions.create, ids))
+    # A resource with another uid is another group: the one on record is removed first, as if each
+    # had been seen alone, and by the same steps.
+    replaced = {group for group, spec in groups.items() if _is_another(stored[group], spec)}
+    if replaced and known is not None:
+        known = await _without(layouts, known, replaced)
+    for group in replaced:
+        await layouts.erase_group(group)
+        stored[group] = None
+    new = [group for group in groups if known is None or group not in known.groups]
     # A group without a spec is new. Cursors that it has all the same are those of one that had its
     # name, whose removal was cut short.
     unspecified = {group for group in new if stored[group] is None}
-    looks = repairs or (unspecified and known is not None)
+    looks = repairs or replaced or (unspecified and known is not None)
     records = await partitions.read_many(ids) if looks else {}
+    births = await partitions.births(
+        (partition, group)
+        for partition, record in records.items()
+        for group in unspecified.intersection(record.groups)
+    )
     await _in_chunks(
-        partitions.remove_group(partition, group)
+        partitions.remove_group(partition, group, born=births.get((partition, group), 0))
         for partition, record in records.items()
         for group in unspecified.intersection(record.groups)
     )
@@ -151,6 +164,23 @@ async def provision(
     if known is None or known.spec != full:
         await layouts.write_config(full, resource_generation=_next_generation(known))
     return left_out
+
+
+def _is_another(stored: VersionedConfig | None, spec: Mapping[str, Any]) -> bool:
+    """Say whether a group on record belongs to another resource; one without a uid to any."""
+    uids = (stored.spec.get("uid") if stored is not None else None), spec.get("uid")
+    return None not in uids and uids[0] != uids[1]
+
+
+async def _without(
+    layouts: Layouts, known: VersionedConfig, groups: Collection[str]
+) -> VersionedConfig:
+    """Take groups out of the queue's config, and return it as it is then."""
+    named = [group for group in known.groups if group not in groups]
+    if len(named) < len(known.groups):
+        spec, number = {**known.spec, "groups": named}, _next_generation(known)
+        await layouts.write_config(spec, resource_generation=number)
+    return await layouts.read_config() or known
 
 
 def _next_generation(stored: VersionedConfig | None) -> int:

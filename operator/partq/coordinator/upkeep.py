@@ -18,23 +18,26 @@ class Upkeep:
     def __init__(self, partitions: Partitions, layouts: Layouts) -> None:
         self._partitions = partitions
         self._layouts = layouts
-        self._done: tuple[Sequence[PartitionId], Mapping[str, str]] | None = None
+        self._done: tuple[Sequence[PartitionId], Mapping[str, str], int] | None = None
 
     async def sync(
         self,
         partitions: Sequence[PartitionId],
         starts: Mapping[str, Start],
+        generation: int,
     ) -> None:
         """Create missing partitions and cursors, and remove those of groups that are gone.
 
         Args:
             partitions: all of the layout.
             starts: every group, with the place where it begins when it is new.
+            generation: of the queue's config that names them. It grows when a group is removed and
+                made again, of which the names tell nothing.
 
         Raises:
             StoreUnavailableError: some of it may be done; a repeat does the rest.
         """
-        if self._done == (partitions, starts):
+        if self._done == (partitions, starts, generation):
             return
         store = self._partitions
         await _in_chunks(store.create(partition) for partition in partitions)
@@ -46,17 +49,23 @@ class Upkeep:
             if group not in record.groups
         )
         others = {group for record in records.values() for group in record.groups} - starts.keys()
+        # Before the specs are read: one that is made again from here on began later.
+        births = await store.births(
+            (partition, group)
+            for partition, record in records.items()
+            for group in others.intersection(record.groups)
+        )
         # A group that is being made has its spec on record before its first cursor, and its name
         # after the last: `starts` may not know it yet. One that is gone has no spec any more.
         specs = await asyncio.gather(*map(self._layouts.read_group_config, others))
         gone = {group for group, spec in zip(others, specs, strict=True) if spec is None}
         await _in_chunks(
-            store.remove_group(partition, group)
+            store.remove_group(partition, group, born=births.get((partition, group), 0))
             for partition, record in records.items()
             for group in gone.intersection(record.groups)
         )
         if gone == others:
-            self._done = (partitions, dict(starts))
+            self._done = (partitions, dict(starts), generation)
 
 
 async def _in_chunks(calls: Iterable[Coroutine[Any, Any, None]]) -> None:

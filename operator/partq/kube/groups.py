@@ -87,11 +87,13 @@ class Groups:
         models, _ = group_models(bodies)
         specs: dict[str, Spec] = {}
         for name, body in bodies.items():
-            spec = await self._spec(store, queue, name, models.get(name))
+            spec = await self._spec(
+                store, queue, name, str(body["metadata"]["uid"]), models.get(name)
+            )
             if spec is not None:
                 paused = is_paused or parse.is_on(body, names.PAUSE_REBALANCE)
                 rebalance = {**spec["rebalance"], "paused": paused}
-                specs[name] = {**spec, "rebalance": rebalance}
+                specs[name] = {**spec, "uid": str(body["metadata"]["uid"]), "rebalance": rebalance}
         self._specs = specs
         self.lag = {name: lag for name, lag in self.lag.items() if name in specs}
         partition_count = await _partition_count(store, queue)
@@ -111,11 +113,18 @@ class Groups:
         return partition_count
 
     async def _spec(
-        self, store: QueueStore, queue: PartitionedQueue, name: str, model: ConsumerGroup | None
+        self,
+        store: QueueStore,
+        queue: PartitionedQueue,
+        name: str,
+        uid: str,
+        model: ConsumerGroup | None,
     ) -> Spec | None:
         """Return the spec that holds for a group; None: it never had one."""
         stored = await store.layouts.read_group_config(name)
         before = dict(stored.spec) if stored is not None else None
+        if before is not None and before.get("uid", uid) != uid:
+            before = None  # of a resource that had the name, and is gone
         if model is None or model.spec.queue != self._key.name:
             return before
         spec = effective_group(model, queue)

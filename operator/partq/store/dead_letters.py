@@ -47,14 +47,15 @@ class Outboxes:
         *,
         broker_epoch: BrokerEpoch,
         number: int,
+        born: int,
         letters: Iterable[tuple[int, Reason, int]],
     ) -> list[DeadLetter]:
         """Put messages (offset, reason, redeliveries) into the outbox, and return what is in it.
 
         From then on they count as done for the group, and hold the log. A message that is in it
         already keeps its number, and one that the stored book has done with stays out: an unknown
-        outcome is simply asked for again, without messages if none is left. `number` as in
-        `Partitions.flush`, each try its own.
+        outcome is simply asked for again, without messages if none is left. `number` and `born`
+        as in `Partitions.flush`.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost such a
@@ -63,7 +64,9 @@ class Outboxes:
             UnknownGroupError: the partition has no such group any more.
         """
         flat = [part for letter in letters for part in map(int, letter)]
-        answer = await self._run("add_dead_letters", partition, group, broker_epoch, number, *flat)
+        answer = await self._run(
+            "add_dead_letters", partition, group, broker_epoch, number, born, *flat
+        )
         return decode_outbox(answer)
 
     async def remove(
@@ -73,6 +76,7 @@ class Outboxes:
         *,
         broker_epoch: BrokerEpoch,
         number: int,
+        born: int,
         letter: int,
     ) -> None:
         """Take a message out by its own number, `letter`, once the target has stored it.
@@ -83,7 +87,7 @@ class Outboxes:
         Raises:
             FencedError, SupersededError, UnknownGroupError: as in `add`.
         """
-        await self._run("remove_dead_letter", partition, group, broker_epoch, letter, number)
+        await self._run("remove_dead_letter", partition, group, broker_epoch, letter, number, born)
 
     async def _run(
         self, script: str, partition: PartitionId, group: str, broker_epoch: BrokerEpoch, *rest: int

@@ -60,6 +60,8 @@ class CursorRecord:
     """Of the last change of member."""
     outbox: list[DeadLetter]
     """Dead letters on their way, by rising numbers: done for the group, and they hold the log."""
+    born: int
+    """When the group began in the partition, in ms; 0: an earlier version made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +123,5 @@ def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
         redeliveries=decode_counts(fields[b"redeliveries"]),
         cause=int(fields[b"cause"]),
         outbox=decode_outbox(fields.get(b"outbox", b"")),
+        born=int(fields.get(b"born", b"0")),
     )

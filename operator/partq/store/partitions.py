@@ -182,10 +182,25 @@ class Partitions:
         if await self._store.run("add_group", keys, [group, start]) == -2:
             raise _unknown(partition)
 
-    async def remove_group(self, partition: PartitionId, group: str) -> None:
-        """Remove a group's cursor and its hold on the log; a repeat changes nothing."""
+    async def births(
+        self, wanted: Iterable[tuple[PartitionId, str]]
+    ) -> dict[tuple[PartitionId, str], int]:
+        """Return when groups began in partitions, without those that have no cursor there.
+
+        Each is above all before it in its partition; 0: an earlier version made the group.
+        """
+        names = list(wanted)
+        commands = [("HMGET", self._keys.cursor(*each), "member", "born") for each in names]
+        found = zip(names, await self._store.read_each(commands), strict=True)
+        return {name: int(born or 0) for name, (member, born) in found if member is not None}
+
+    async def remove_group(self, partition: PartitionId, group: str, *, born: int) -> None:
+        """Remove a group's cursor and its hold on the log; a repeat changes nothing.
+
+        `born` is when it began; 0 where it has no cursor. One that was made again meanwhile stays.
+        """
         keys = self._keys.of_cursor(partition, group)
-        await self._store.run("remove_group", keys, [group])
+        await self._store.run("remove_group", keys, [group, born])
 
     async def bind(
         self,
@@ -196,10 +211,12 @@ class Partitions:
         incarnation: str,
         broker_epoch: BrokerEpoch,
         number: int,
+        born: int,
     ) -> Epoch:
         """Let `member` consume the partition and return the epoch that its flow holds.
 
-        `number` is the caller's next one for writes of the group's book; see `flush`.
+        `number` is the caller's next one for writes of the group's book, `born` when the group
+        began; see `flush`.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
@@ -211,7 +228,7 @@ class Partitions:
         answer = await self._store.run(
             "bind_member",
             self._keys.of_cursor(partition, group),
-            [broker_epoch, group, member, incarnation, number],
+            [broker_epoch, group, member, incarnation, number, born],
         )
         if answer == -1:
             raise NotOwnerError(
@@ -227,6 +244,7 @@ class Partitions:
         *,
         broker_epoch: BrokerEpoch,
         number: int,
+        born: int,
         cursor: Offset,
         acked: Sequence[Range],
         redeliveries: Mapping[int, int],
@@ -236,7 +254,8 @@ class Partitions:
 
         The owner numbers every write of a group's book under its broker epoch, each try on its
         own. A call that was given up may still be carried out: it writes nothing once one with a
-        higher number has.
+        higher number has. `born` is of the group's record as the owner read it: a group that was
+        removed and made again is another one.
 
         `audit` is written with it, where the partition keeps a record: what has happened since
         the last flush that went through. Repeat it with the same numbers: those that are stored
@@ -246,7 +265,7 @@ class Partitions:
             FencedError: another broker has claimed the partition, or the log has lost messages
                 that `cursor` speaks of; nothing is written.
             SupersededError: a later write is stored; nothing is written.
-            UnknownGroupError: the partition has no such group any more.
+            UnknownGroupError: the partition has no such group any more, or another one of its name.
         """
         records: list[str | bytes | int] = [audit.first, *audit.records] if audit.records else []
         answer = await self._store.run(
@@ -254,7 +273,7 @@ class Partitions:
             self._keys.of_cursor(partition, group),
             [
                 *(broker_epoch, group, cursor, encode_ranges(acked), encode_counts(redeliveries)),
-                *(number, *records),
+                *(number, born, *records),
             ],
             # With the appends: on a lane of its own it would cost Redis an fsync of its own, for
             # which every append would have to wait.
@@ -269,10 +288,11 @@ class Partitions:
         *,
         broker_epoch: BrokerEpoch,
         number: int,
+        born: int,
         epoch: Epoch,
         offset: int,
     ) -> Moved:
-        """Move the group's cursor to `offset`; `number` as in `flush`.
+        """Move the group's cursor to `offset`; `number` and `born` as in `flush`.
 
         An offset that the log does not hold becomes the nearest one that it does: its first, or
         its end. All acks are forgotten, those of older tokens no longer count. A repeat under the
@@ -288,7 +308,7 @@ class Partitions:
         answer = await self._store.run(
             "reset_cursor",
             self._keys.of_cursor(partition, group),
-            [broker_epoch, group, epoch, offset, number],
+            [broker_epoch, group, epoch, offset, number, born],
             lane=Lane.APPEND,  # behind the flushes
         )
         if answer == -1:
@@ -308,6 +328,7 @@ class Partitions:
         *,
         broker_epoch: BrokerEpoch,
         number: int,
+        born: int,
         source: MemberId | None,
         epoch: Epoch,
         attempt: int,
@@ -321,8 +342,8 @@ class Partitions:
         """Hand the partition from `source` to `target`, with the acks accepted so far.
 
         `epoch` is the one on record for `source`; `why` it was forced is for the audit record
-        alone; `number` as in `flush`. Returns the new epoch; a repeat of the last attempt that went
-        through, with the same target, returns the same and writes nothing, whatever its number.
+        alone; `number` and `born` as in `flush`. Returns the new epoch; a repeat of the last
+        attempt that went through, with the same target, returns the same and writes nothing.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
@@ -338,7 +359,8 @@ class Partitions:
             self._keys.of_cursor(partition, group),
             [
                 *(broker_epoch, group, source or "", epoch, attempt, target or "", int(cause)),
-                *(cursor, encode_ranges(acked), encode_counts(redeliveries), why, number),
+                *(cursor, encode_ranges(acked), encode_counts(redeliveries), why),
+                *(number, born),
             ],
         )
         if answer == -1:

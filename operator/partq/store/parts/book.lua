@@ -4,8 +4,15 @@
 --
 -- cursor of the group, field "flushed": "<broker epoch>:<number>" of the last write
 
--- Return 1: the write is new; 0: it is the last one again; -3: a later one is stored.
-local function judge_write(flushed, broker_epoch, number)
+-- cursor of the group, field "born": when the group began in this partition, as add_group draws
+-- it; none: an earlier version made it, which counts as 0
+
+-- Return 1: the write is new; 0: it is the last one again; -2: it speaks of another group that had
+-- the name; -3: a later one is stored.
+local function judge_write(flushed, stored_born, broker_epoch, number, born)
+  if (stored_born or "0") ~= born then
+    return -2
+  end
   local epoch, last = string.match(flushed or "", "^(%d+):(%d+)$")
   if epoch ~= broker_epoch or tonumber(number) > tonumber(last) then
     return 1

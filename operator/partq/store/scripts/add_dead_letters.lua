@@ -6,8 +6,8 @@
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
--- ARGV[3]  number of this write under this epoch
--- ARGV[4...]  of each message: offset, reason (number), how often it was delivered again
+-- ARGV[3]  number of this write under this epoch    ARGV[4]  when the group began
+-- ARGV[5...]  of each message: offset, reason (number), how often it was delivered again
 -- returns  the outbox afterwards, "<number>:<offset>:<reason>:<count>,..." by rising numbers; an
 --          offset that was in it already keeps its number, and one that the stored book has done
 --          with is left out, so a repeat changes nothing
@@ -23,8 +23,8 @@ if not meta[3] then
   return -2
 end
 local cursor = redis.call("HMGET", KEYS[2], "outbox", "outbox_number", "outbox_lowest", "flushed",
-  "cursor", "acked")
-local verdict = judge_write(cursor[4], ARGV[1], ARGV[3])
+  "cursor", "acked", "born")
+local verdict = judge_write(cursor[4], cursor[7], ARGV[1], ARGV[3], ARGV[4])
 if verdict < 1 then
   return verdict == 0 and (cursor[1] or "") or verdict
 end
@@ -40,7 +40,7 @@ local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local number = math.max(tonumber(cursor[2] or "0") + 1, now_ms)
 local lowest = tonumber(cursor[3] or "") or math.huge
-for i = 4, #ARGV, 3 do
+for i = 5, #ARGV, 3 do
   if tonumber(ARGV[i]) >= tonumber(meta[2]) then
     return 0
   end

@@ -1,12 +1,14 @@
 -- Give a group its cursor in a partition. A repeat changes nothing, whatever its start.
 --
+-- When it began is drawn like an epoch: what speaks of an earlier group of the name is refused.
+--
 -- with: audit
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  group     ARGV[2]  Earliest: from the first message in the log; Latest: from its end
 -- returns  1: added; 0: it was there; -2: no such partition
 local record = redis.call("HMGET", KEYS[1], "next", "trimmed", "mark:" .. ARGV[1], "audit",
-  "broker_epoch")
+  "broker_epoch", "born")
 if not record[1] then
   return -2
 end
@@ -17,11 +19,14 @@ local start = record[1]
 if ARGV[2] == "Earliest" then
   start = record[2]
 end
+local time = redis.call("TIME")
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local born = string.format("%.0f", math.max(tonumber(record[6] or "0") + 1, now_ms))
 redis.call("DEL", KEYS[2])
-redis.call("HSET", KEYS[2],
+redis.call("HSET", KEYS[2], "born", born,
   "member", "", "incarnation", "", "epoch", "0", "cursor", start, "acked", "", "redeliveries", "",
   "attempt", "0", "attempt_target", "", "attempt_epoch", "0", "cause", "0")
-redis.call("HSET", KEYS[1], "mark:" .. ARGV[1], start)
+redis.call("HSET", KEYS[1], "mark:" .. ARGV[1], start, "born", born)
 if record[4] then
   write_audit(KEYS[1], KEYS[3], record[4], record[5],
     {audit_line({kind = "begin", group = ARGV[1], epoch = "0", first = "0", stop = start})})

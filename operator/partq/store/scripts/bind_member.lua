@@ -10,7 +10,7 @@
 -- KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  member that binds                     ARGV[4]  its incarnation
--- ARGV[5]  number of this write under this epoch
+-- ARGV[5]  number of this write under this epoch    ARGV[6]  when the group began
 -- returns  the new epoch; 0: the caller's broker epoch is over; -1: another member, or none, is on
 --          record; -2: no such group; -3: a later write is stored
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2], "audit")
@@ -20,8 +20,8 @@ end
 if not meta[2] then
   return -2
 end
-local cursor = redis.call("HMGET", KEYS[2], "member", "epoch", "flushed")
-local verdict = judge_write(cursor[3], ARGV[1], ARGV[5])
+local cursor = redis.call("HMGET", KEYS[2], "member", "epoch", "flushed", "born")
+local verdict = judge_write(cursor[3], cursor[4], ARGV[1], ARGV[5], ARGV[6])
 if verdict < 1 then
   return verdict == 0 and tonumber(cursor[2]) or verdict
 end

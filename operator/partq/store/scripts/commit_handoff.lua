@@ -11,7 +11,7 @@
 -- ARGV[7]  cause (number)                        ARGV[8]  cursor (offset)
 -- ARGV[9]  acknowledged ranges above it          ARGV[10]  redelivery counts
 -- ARGV[11]  why it was forced, for the audit record; empty: it was not
--- ARGV[12]  number of this write under this epoch
+-- ARGV[12]  number of this write under this epoch    ARGV[13]  when the group began
 -- returns  the new epoch, and the same again for a repeat of a commit that went through
 --          0: the caller's broker epoch is over, or the log has lost messages that the caller
 --          speaks of; -1: another member or epoch is on record, or the attempt is closed;
@@ -28,7 +28,12 @@ if not meta[3] then
   return -2
 end
 local cursor = redis.call("HMGET", KEYS[2],
-  "member", "epoch", "attempt", "attempt_target", "attempt_epoch", "outbox_lowest", "flushed")
+  "member", "epoch", "attempt", "attempt_target", "attempt_epoch", "outbox_lowest", "flushed",
+  "born")
+local verdict = judge_write(cursor[7], cursor[8], ARGV[1], ARGV[12], ARGV[13])
+if verdict == -2 then
+  return -2
+end
 if cursor[3] == ARGV[5] and cursor[4] == ARGV[6] then
   return tonumber(cursor[5])
 end
@@ -38,7 +43,7 @@ end
 if highest > tonumber(meta[2]) then
   return 0
 end
-if judge_write(cursor[7], ARGV[1], ARGV[12]) < 1 then
+if verdict < 1 then
   return -3
 end
 local time = redis.call("TIME")

@@ -7,8 +7,8 @@
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group    ARGV[3]  cursor (offset)
 -- ARGV[4]  acknowledged ranges above it          ARGV[5]  redelivery counts
--- ARGV[6]  number of this write under this epoch
--- ARGV[7]  number of the first audit record under this epoch    ARGV[8...]  audit records
+-- ARGV[6]  number of this write under this epoch    ARGV[7]  when the group began
+-- ARGV[8]  number of the first audit record under this epoch    ARGV[9...]  audit records
 -- returns  1; 0: the caller's broker epoch is over, or the log has lost messages that the caller
 --          speaks of; -2: no such group; -3: a later write is stored
 
@@ -22,8 +22,8 @@ end
 if not meta[3] then
   return -2
 end
-local cursor = redis.call("HMGET", KEYS[2], "outbox_lowest", "audit_written", "flushed")
-local verdict = judge_write(cursor[3], ARGV[1], ARGV[6])
+local cursor = redis.call("HMGET", KEYS[2], "outbox_lowest", "audit_written", "flushed", "born")
+local verdict = judge_write(cursor[3], cursor[4], ARGV[1], ARGV[6], ARGV[7])
 if verdict < 1 then
   return verdict == 0 and 1 or verdict
 end
@@ -33,8 +33,8 @@ redis.call("HSET", KEYS[2], "cursor", ARGV[3], "acked", ARGV[4], "redeliveries",
 local lowest = tonumber(cursor[1] or "") or math.huge
 redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
   string.format("%.0f", math.min(tonumber(ARGV[3]), lowest)))
-if meta[4] and ARGV[8] then
-  local records, written = new_records(cursor[2], ARGV[1], ARGV, 7)
+if meta[4] and ARGV[9] then
+  local records, written = new_records(cursor[2], ARGV[1], ARGV, 8)
   if #records > 0 then
     write_audit(KEYS[1], KEYS[3], meta[4], ARGV[1], records)
     redis.call("HSET", KEYS[2], "audit_written", written)

@@ -7,7 +7,7 @@
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  number of the message. What is stored of the group's acknowledgements covers it.
--- ARGV[4]  number of this write under this epoch
+-- ARGV[4]  number of this write under this epoch    ARGV[5]  when the group began
 -- returns  1; 0: the caller's broker epoch is over; -2: no such group; -3: a later write is stored
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2], "audit")
 if meta[1] ~= ARGV[1] then
@@ -16,8 +16,8 @@ end
 if not meta[2] then
   return -2
 end
-local cursor = redis.call("HMGET", KEYS[2], "cursor", "outbox", "flushed")
-local verdict = judge_write(cursor[3], ARGV[1], ARGV[4])
+local cursor = redis.call("HMGET", KEYS[2], "cursor", "outbox", "flushed", "born")
+local verdict = judge_write(cursor[3], cursor[4], ARGV[1], ARGV[4], ARGV[5])
 if verdict < 1 then
   return verdict == 0 and 1 or verdict
 end

@@ -7,7 +7,7 @@
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  epoch that the caller knows           ARGV[4]  offset that the group shall begin at
--- ARGV[5]  number of this write under this epoch
+-- ARGV[5]  number of this write under this epoch    ARGV[6]  when the group began
 -- returns  {new epoch, cursor, outbox}: the offset, or the nearest one that the log has, and the
 --          dead letters that wait, which stay
 --          0: the caller's broker epoch is over; -1: another epoch is on record; -2: no such group
@@ -20,9 +20,9 @@ end
 if not meta[4] then
   return -2
 end
-local known, lowest, before, flushed, outbox =
-  unpack(redis.call("HMGET", KEYS[2], "epoch", "outbox_lowest", "cursor", "flushed", "outbox"))
-local verdict = judge_write(flushed, ARGV[1], ARGV[5])
+local known, lowest, before, flushed, outbox, born = unpack(redis.call("HMGET", KEYS[2],
+  "epoch", "outbox_lowest", "cursor", "flushed", "outbox", "born"))
+local verdict = judge_write(flushed, born, ARGV[1], ARGV[5], ARGV[6])
 if verdict < 1 then
   return verdict == 0 and {tonumber(known), tonumber(before), outbox or ""} or verdict
 end

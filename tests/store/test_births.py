@@ -1,0 +1,88 @@
+"""A group that is removed and made again is another one: nothing of the first counts for it."""
+
+import pytest
+
+from partq.core.dead_letters import Reason
+from partq.errors import UnknownGroupError
+from partq.store.dead_letters import Outboxes
+from tests.store.record import GROUP, NOTHING, born, commit, write
+
+LETTERS = [(4, Reason.EXPIRED, 0)]
+
+
+async def make_again(partitions, partition):
+    """Remove the group and make it again; return when the first one began, and the second."""
+    before = await born(partitions, partition, GROUP)
+    await partitions.remove_group(partition, GROUP, born=before)
+    await partitions.add_group(partition, GROUP, start="Earliest")
+    return before, await born(partitions, partition, GROUP)
+
+
+async def test_each_begins_later_than_those_before_it(
+    partitions, partition, broker_epoch, store, keys
+):
+    births = [await born(partitions, partition, GROUP)]
+    for _ in range(3):
+        births.append((await make_again(partitions, partition))[1])
+    ahead = 2**53 - 10  # above every clock, as after it was set back
+    await store.run("write_fields", [keys.meta(partition)], [1, "born", ahead])
+    births.append((await make_again(partitions, partition))[1])
+    assert births == sorted(set(births))
+    assert births[-1] == ahead + 1
+
+
+CALLS = {
+    "bind": {"member": "m-0", "incarnation": "x"},
+    "flush": {**NOTHING, "cursor": 7},
+    "reset": {"epoch": 0, "offset": 7},
+    "commit": {
+        "source": None, "epoch": 0, "attempt": 1, "target": "m-0", "cause": 0,
+        **NOTHING, "cursor": 7,
+    },
+    "add": {"letters": LETTERS},
+    "remove": {"letter": 5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_what_speaks_of_the_one_before_it_writes_nothing(
+    partitions, partition, broker_epoch, ten_messages, store, keys, name
+):
+    before, _ = await make_again(partitions, partition)
+    record = await store.read("HGETALL", keys.cursor(partition, GROUP))
+    meta = await store.read("HGETALL", keys.meta(partition))
+    call = getattr(Outboxes(store, keys) if name in ("add", "remove") else partitions, name)
+    with pytest.raises(UnknownGroupError):
+        await call(partition, GROUP, **write(before), broker_epoch=broker_epoch, **CALLS[name])
+    assert await store.read("HGETALL", keys.cursor(partition, GROUP)) == record
+    assert await store.read("HGETALL", keys.meta(partition)) == meta
+
+
+async def test_a_late_removal_takes_nothing_of_it(partitions, partition, broker_epoch):
+    before, began = await make_again(partitions, partition)
+    await partitions.remove_group(partition, GROUP, born=before)
+    assert await born(partitions, partition, GROUP) == began
+    assert GROUP in (await partitions.read(partition)).groups
+
+
+async def test_a_group_that_an_earlier_version_made_goes_on(
+    partitions, partition, broker_epoch, ten_messages, store, keys
+):
+    """Its cursor does not say when it began: that counts as 0."""
+    await store.run("write_fields", [keys.cursor(partition, GROUP)], [0, "born", "flushed"])
+    await store.run("write_fields", [keys.meta(partition)], [0, "born"])
+    place = {"broker_epoch": broker_epoch}
+    assert await partitions.births([(partition, GROUP)]) == {(partition, GROUP): 0}
+    await commit(partitions, partition, broker_epoch, target="m-0", born=0)
+    await partitions.bind(partition, GROUP, **write(0), member="m-0", incarnation="x", **place)
+    await partitions.flush(partition, GROUP, **write(0), **place, **{**NOTHING, "cursor": 3})
+    assert (await partitions.read_cursor(partition, GROUP)).cursor == 3
+    outboxes = Outboxes(store, keys)
+    (letter,) = await outboxes.add(partition, GROUP, **write(0), letters=LETTERS, **place)
+    await outboxes.remove(partition, GROUP, **write(0), letter=letter.number, **place)
+    before, began = await make_again(partitions, partition)
+    assert (before, began > 0) == (0, True)
+
+
+async def test_a_group_without_a_cursor_has_no_birth(partitions, partition, broker_epoch):
+    assert await partitions.births([(partition, "strangers")]) == {}
