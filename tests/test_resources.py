@@ -161,6 +161,18 @@ WRONG = [
         queue("{redis: {}}"),
         "spec.redis.url: got both or neither of url and secretRef, expected one",
     ),
+    (
+        queue("{redis: {url: 'redis://:hunter2@redis'}}"),
+        "spec.redis.url: got one with a user or a password",
+    ),
+    (
+        queue("{redis: {url: 'redis://redis/0?password=hunter2'}}"),
+        "spec.redis.url: got one with a path or parameters that are not shown",
+    ),
+    (
+        queue("{redis: {url: 'rediss://redis?ssl_ca_certs=/etc/passwd'}}"),
+        "spec.redis.url: got one with a path or parameters that are not shown",
+    ),
     (queue("{redis: {url: 'http://redis'}}"), "spec.redis.url: got 'http://redis', expected a te"),
     (queue("{redis: {secretRef: {nam: x}}}"), "got an unknown field, expected only name, key"),
     (queue("{brokers: {tolerations: [{kee: x}]}}"), "spec.brokers.tolerations.0.kee: got an unkn"),

@@ -71,6 +71,40 @@ async def test_a_bad_url_is_a_setting_and_does_not_spread_the_password(url):
     assert "secret" not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "/0?ssl_ca_certs=/etc/passwd",
+        "/0?connection_class=x",
+        "/?path=/tmp/socket",
+        "?password=hunter2",
+        "?db=1&db=2",
+        "?db=one",
+        "?ssl_cert_reqs=maybe",
+        "?max_connections=1",
+        "?hunter2=1",
+        "?db",
+        "/hunter2",
+        "/0#hunter2",
+    ],
+)
+async def test_a_url_asks_for_nothing_but_what_is_known(own_server, end):
+    """Parameters are no arguments of the client library; what was got is not repeated."""
+    with pytest.raises(SettingsError) as caught:
+        await Store.open(own_server.url.removesuffix("/0") + end)
+    assert "the URL of Redis" in caught.value.message
+    assert "expected" in caught.value.message
+    assert "/etc" not in caught.value.message
+    assert "hunter2" not in caught.value.message
+
+
+@pytest.mark.parametrize("end", ["", "/", "/0", "/1?db=0", "?db=0&ssl_check_hostname=true"])
+async def test_a_url_with_what_is_known_opens(own_server, end):
+    if "ssl" in end:
+        end = end.partition("&")[0]
+    await (await Store.open(own_server.url.removesuffix("/0") + end)).close()
+
+
 async def test_nobody_listens(own_server):
     own_server.stop()
     with pytest.raises(StoreUnavailableError) as caught:

@@ -12,6 +12,11 @@ Name = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
 # makes a label of that.
 QueueName = Annotated[str, Field(min_length=1, max_length=45, pattern=DNS_LABEL)]
 
+ObjectName = Annotated[
+    str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+]
+"""The name of a Secret and the like."""
+
 
 def rule(expression: str, message: str) -> dict[str, Any]:
     """Return what a field or a model says for one rule in Kubernetes's expression language."""

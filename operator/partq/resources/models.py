@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from partq.core.time_to_live import MAX_TTL_S
-from partq.resources.base import Model, Name, QueueName, rule
+from partq.resources.base import Model, Name, ObjectName, QueueName, rule
 from partq.resources.redelivery import Ack, DeadLetter, Nack
+from partq.resources.redis_place import Redis
 
 API_GROUP = "partq.dev"
 API_VERSION = f"{API_GROUP}/v1alpha1"
@@ -22,10 +23,6 @@ MAX_MESSAGE_BYTES = 15 * _MIB
 _LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([EPTGMk]i?|Ki|[mun]|[eE][0-9]+)?$"
 
-ObjectName = Annotated[
-    str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
-]
-"""The name of a Secret and the like."""
 _LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)]
 _LabelValue = Annotated[str, Field(max_length=63)]
 _Labels = Annotated[
@@ -171,36 +168,6 @@ class Limits(Model):
     """The most bytes that the queue stores, all partitions together; left out: no limit."""
     max_unacked_per_flow: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """How many messages one connection of a consumer may hold that are not acknowledged."""
-
-
-class SecretKey(Model):
-    """One entry of a Secret in the queue's namespace."""
-
-    name: ObjectName
-    """Name of the Secret."""
-    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = "url"
-    """Name of the entry."""
-
-
-class Redis(Model):
-    """Where a queue is stored: exactly one of `url` and `secretRef`."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": ["url"]}, {"required": ["secretRef"]}]}
-    )
-
-    url: Annotated[str, Field(max_length=1024, pattern=r"^rediss?://[^/?#\s]+")] | None = None
-    """URL of a Redis or Valkey, such as `redis://redis.shop.svc:6379/0`, or of nodes of a Redis
-    Cluster, such as `redis://a.shop.svc:6379,b.shop.svc:6379`. One with a password belongs into a
-    Secret."""
-    secret_ref: SecretKey | None = None
-    """The entry of a Secret that holds the URL."""
-
-    @model_validator(mode="after")
-    def _has_one(self) -> "Redis":
-        if (self.url is None) == (self.secret_ref is None):
-            raise ValueError("url: got both or neither of url and secretRef, expected one")
-        return self
 
 
 class Auth(Model):

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.config import JsonDict
 
-from partq.resources.base import Model
-from partq.resources.models import ObjectName
+from partq.resources.base import Model, ObjectName
 
 MAX_PODS = 1000
 """How many pods of a group are listed; of more, their number."""

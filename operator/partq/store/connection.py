@@ -12,6 +12,7 @@ from redis.backoff import NoBackoff
 
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.settings import redis_urls
+from partq.store import redis_url
 from partq.store.cluster import Cluster
 from partq.store.fail_point import FailPoint
 from partq.store.node import Lane, Node, StoreInfo, worst
@@ -242,6 +243,7 @@ class Store:
 
     def _connections(self, url: str) -> Callable[[], AbstractConnection]:
         """Return what makes connections that are not open yet; the simulator has its own kind."""
+        redis_url.check(url)
         try:
             factory = ConnectionPool.from_url(
                 url,
