@@ -135,6 +135,12 @@ def test_the_operator_knows_whether_its_redis_has_a_volume(tmp_path, redis, expe
     assert settings(tmp_path, {"redis": redis}).redis_storage == expected
 
 
+def test_the_hosts_that_queues_may_name(tmp_path):
+    assert settings(tmp_path, {}).redis_host_list == ()
+    values = {"redis": {"allowedHosts": ["*.example.org", "10.0.0.7"]}}
+    assert settings(tmp_path, values).redis_host_list == ("*.example.org", "10.0.0.7")
+
+
 def test_two_releases_of_a_namespace_have_a_lease_each(tmp_path):
     one, other = (settings(tmp_path, {}, release) for release in ("partq", "second"))
     assert (one.lease_name, one.key_prefix) == ("partq-operator", "partq")

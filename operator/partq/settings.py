@@ -307,6 +307,15 @@ class OperatorSettings(LoggingSettings):
     redis_url: Annotated[str | None, RedisUrl()] = field(default=None, repr=False)
     """Where queues are stored that name no Redis of their own. None: each must name one."""
 
+    redis_hosts: Annotated[
+        str,
+        Text(r"[A-Za-z0-9.*:_-]{1,4096}(,[A-Za-z0-9.*:_-]+)*", "hosts with commas between them"),
+    ] = ""
+    """The hosts that queues may name as their Redis, `*.example.org` for all of a domain.
+
+    Empty: every host whose addresses are neither loopback nor link-local.
+    """
+
     redis_storage: Annotated[str, Choice(("persistent", "ephemeral"))] = "persistent"
     """What that Redis keeps its files on; `ephemeral`: they are lost with its pod."""
 
@@ -353,6 +362,11 @@ class OperatorSettings(LoggingSettings):
 
     listen_port: Annotated[int, Whole(0, 65_535)] = 8080
     """The TCP port for probes and metrics; 0: one that is free."""
+
+    @property
+    def redis_host_list(self) -> tuple[str, ...]:
+        """The hosts that queues may name; empty: every one that is not local."""
+        return tuple(dict.fromkeys(filter(None, self.redis_hosts.lower().split(","))))
 
     @property
     def namespace_list(self) -> tuple[str, ...]:

@@ -3,16 +3,13 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from partq.errors import SettingsError
-from partq.kube import broker_pods, broker_tls, names, tokens
+from partq.kube import broker_pods, broker_tls, names, redis_hosts, tokens
 from partq.kube.api import KubeApi, secret_path
-from partq.kube.broker_policies import REDIS_PORT
 from partq.kube.errors import KubernetesError, NameTakenError, SecretMissingError
 from partq.kube.names import QueueKey
 from partq.resources import PartitionedQueue
-from partq.settings import redis_urls
 from partq.wire.tls import trust
 
 
@@ -23,6 +20,8 @@ class Access:
     redis_url: str
     admin_token: str
     tokens_secret: str
+    is_own_redis: bool = False
+    """The queue names it, not the operator."""
     ca_pem: str = ""
     """Who may sign the brokers' certificates; empty: the system's CAs, or plain HTTP."""
 
@@ -33,14 +32,18 @@ async def read_access(
     owner_uid: str,
     default_url: str | None,
     groups: Collection[str] = (),
+    *,
+    hosts: Collection[str] = (),
 ) -> Access:
     """Read the queue's Secrets; without one for its tokens, make it.
 
-    In one of the operator's own, each of the `groups` gets a token.
+    In one of the operator's own, each of the `groups` gets a token. `hosts`: which the queue may
+    name as its Redis, as in `redis_hosts.check`.
 
     Raises:
         SecretMissingError: a Secret or an entry is not there, or holds something else.
         NameTakenError: the Secret for the tokens belongs to somebody else.
+        AddressRefusedError: the queue names a host that it may not name.
         KubernetesError: no answer, or a refusal.
     """
     key = QueueKey(*queue.key)
@@ -63,30 +66,35 @@ async def read_access(
             await _add_groups(api, secret_path(key.namespace, name), secret, key.name, groups)
     except SettingsError as error:
         raise SecretMissingError(error.message) from None
-    url = await read_redis_url(api, queue, default_url)
+    url = await read_redis_url(api, queue, default_url, hosts)
     ca_pem = await _read_ca(api, queue)
-    return Access(redis_url=url, admin_token=token, tokens_secret=name, ca_pem=ca_pem)
+    return Access(
+        redis_url=url,
+        admin_token=token,
+        tokens_secret=name,
+        is_own_redis=queue.spec.redis is not None,
+        ca_pem=ca_pem,
+    )
 
 
-async def read_redis_url(api: KubeApi, queue: PartitionedQueue, default_url: str | None) -> str:
+async def read_redis_url(
+    api: KubeApi, queue: PartitionedQueue, default_url: str | None, hosts: Collection[str] = ()
+) -> str:
     """Return where a queue is stored; it needs none of the queue's tokens.
 
     Raises:
         SecretMissingError: nothing says where, or it is no URL of Redis.
+        AddressRefusedError: the queue names a host that it may not name.
         KubernetesError: no answer, or a refusal.
     """
+    text = await _redis_url(api, queue, default_url)
     try:
-        return broker_pods.checked_redis_url(await _redis_url(api, queue, default_url))
-    except SecretMissingError:
-        raise
+        url = broker_pods.checked_redis_url(text)
     except SettingsError as error:
         raise SecretMissingError(error.message) from None
-
-
-def whereabouts(redis_url: str) -> str:
-    """Return hosts and ports of a URL of Redis, as people may read them: no user, no password."""
-    parts = map(urlsplit, redis_urls(redis_url))
-    return ", ".join(f"{each.hostname}:{each.port or REDIS_PORT}" for each in parts)
+    if queue.spec.redis is not None:
+        await redis_hosts.check(url, hosts)
+    return url
 
 
 async def _add_groups(

@@ -19,6 +19,7 @@ STALLING: frozenset[Reason] = frozenset(
         Reason.FORBIDDEN,
         Reason.REFUSED,
         Reason.STORE_UNUSABLE,
+        Reason.ADDRESS_REFUSED,
         Reason.STORE_OWNED_BY_ANOTHER,
     }
 )

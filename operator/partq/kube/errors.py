@@ -28,6 +28,12 @@ class SecretMissingError(SettingsError):
     code = "secret_missing"
 
 
+class AddressRefusedError(SettingsError):
+    """A queue names a Redis at an address that none may name."""
+
+    code = "address_refused"
+
+
 class NotLeadingError(UnavailableError):
     """Another replica of the operator leads: this one must not act."""
 
@@ -47,6 +53,8 @@ def reason_of(error: BaseException) -> tuple[ConditionType, Reason]:
             return ConditionType.OBJECTS_APPLIED, Reason.REFUSED
         case KubernetesError():
             return ConditionType.OBJECTS_APPLIED, Reason.API_UNAVAILABLE
+        case AddressRefusedError():
+            return ConditionType.SPEC_VALID, Reason.ADDRESS_REFUSED
         case PartitionsFixedError():
             return ConditionType.SPEC_VALID, Reason.PARTITIONS_IMMUTABLE
         case OtherLifeError():

@@ -154,6 +154,7 @@ class Reason(StrEnum):
 
     STORE_UNREACHABLE = "StoreUnreachable"
     STORE_UNUSABLE = "StoreUnusable"
+    ADDRESS_REFUSED = "AddressRefused"
     STORE_OWNED_BY_ANOTHER = "StoreOwnedByAnother"
     STORE_NEARLY_FULL = "StoreNearlyFull"
     SYNCED_ALWAYS = "SyncedAlways"

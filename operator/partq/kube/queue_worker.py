@@ -16,14 +16,13 @@ from partq.coordinator.view import QueueView
 from partq.core.records import Rebalance
 from partq.errors import PartqError, StoreUnavailableError
 from partq.kube import broker_tls, deletion, names, parse
-from partq.kube.access import Access, read_access, read_redis_url, whereabouts
+from partq.kube.access import Access, read_access, read_redis_url
 from partq.kube.api import pod_path, queues_path
 from partq.kube.apply import Applier
 from partq.kube.broker_pods import BrokerPlan, objects, unwanted
 from partq.kube.cluster import Body
 from partq.kube.conditions import Finding, bad
 from partq.kube.context import Context
-from partq.kube.errors import reason_of, sentence
 from partq.kube.groups import Groups
 from partq.kube.names import ConditionType, EventReason, QueueKey, Reason
 from partq.kube.news import Note
@@ -33,6 +32,7 @@ from partq.kube.reporter import Reporter
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.serving import Serving
 from partq.kube.status_loop import StatusLoop, bodies_of
+from partq.kube.troubles import trouble
 from partq.resources import PartitionedQueue, dead_letters
 
 RESYNC_S = 5.0
@@ -199,13 +199,7 @@ class QueueWorker:
         return result
 
     def _note(self, part: str, error: BaseException) -> None:
-        type_, reason = reason_of(error)
-        if part == "spec":
-            type_, reason = ConditionType.SPEC_VALID, Reason.INVALID_SPEC
-        text = sentence(error)
-        if reason is Reason.STORE_UNREACHABLE and self._access is not None:
-            text = f"Redis at {whereabouts(self._access.redis_url)}: {text}"
-        self._troubles[part] = bad(type_, reason, text)
+        self._troubles[part] = trouble(self.key, part, error, self._access)
 
     async def _read(self, body: Body) -> PartitionedQueue:
         return parse.queue(body)
@@ -216,8 +210,11 @@ class QueueWorker:
         read_at, read_for = self._access_of
         asked = generation, groups
         if self._access is None or now - read_at >= ACCESS_S or asked != read_for:
-            uid, default_url = body["metadata"]["uid"], self._context.settings.redis_url
-            self._access = await read_access(self._context.api, model, uid, default_url, groups)
+            uid, settings = body["metadata"]["uid"], self._context.settings
+            url, hosts = settings.redis_url, settings.redis_host_list
+            self._access = await read_access(
+                self._context.api, model, uid, url, groups, hosts=hosts
+            )
             self._access_of = now, asked
         return self._access
 
@@ -325,7 +322,10 @@ class QueueWorker:
         if self._access is not None:
             url = self._access.redis_url
         elif model is not None:
-            url = await read_redis_url(self._context.api, model, self._context.settings.redis_url)
+            settings = self._context.settings
+            url = await read_redis_url(
+                self._context.api, model, settings.redis_url, settings.redis_host_list
+            )
         else:
             raise StoreUnavailableError("the spec does not say where the store is")
         return await self._serving.store(url, store_uid(body))

@@ -100,6 +100,7 @@ class Stage:
             "KUBECONFIG": str(kubeconfig or self._server.kubeconfig("admin")),
             "PARTQ_NAMESPACES": self.namespace,
             "PARTQ_REDIS_URL": self.redis_url,
+            "PARTQ_REDIS_HOSTS": HOST,  # queues may name it, though it is a loopback address
             "PARTQ_KEY_PREFIX": self._prefix,
             "PARTQ_BROKER_IMAGE": "partq:test",
             "PARTQ_POD_NAME": name,

@@ -55,3 +55,31 @@ def test_a_lease_of_somebody_else_leads_the_operator_nowhere(stage, operator):
 
         eventually(has_tried, "the operator has tried to reach them")
         assert calls == [], "neither the call nor the token"
+
+
+def test_a_queue_names_no_address_of_the_operators_own(stage):
+    """The host of the tests is on the operator's list, and no other."""
+    url = "redis://169.254.169.254:80/0"
+    stage.kube.create(
+        stage.resource("PartitionedQueue", "metadata", {"redis": {"url": url}, "partitions": 2})
+    )
+    condition = stage.wait_for("PartitionedQueue", "metadata", "Ready", "False", "AddressRefused")
+    assert "169.254.169.254" in condition["message"]
+    assert stage.condition("PartitionedQueue", "metadata", "Stalled")[0] == "True"
+    assert stage.kube.get("StatefulSet", stage.namespace, "metadata-broker") is None
+
+
+def test_what_answers_and_is_no_redis_is_not_shown(stage, operator):
+    """Neither that it speaks HTTP nor what it says; the operator's log has it."""
+    with listening() as (url, _):
+        address = url.removeprefix("http://")
+        spec = {"redis": {"url": f"redis://{address}/0"}, "partitions": 2}
+        stage.kube.create(stage.resource("PartitionedQueue", "scan", spec))
+        condition = stage.wait_for(
+            "PartitionedQueue", "scan", "StoreReachable", "False", "StoreUnreachable"
+        )
+        assert condition["message"] == (
+            f"Redis at {address}: no Redis answers there that can be used; the operator's log has "
+            "the details"
+        )
+        assert "cannot connect to Redis" in operator.process.output()
