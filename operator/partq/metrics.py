@@ -42,6 +42,11 @@ class BrokerMetrics:
             "Messages that the dead-letter queue has stored.",
             (*scope, "group", "reason"),
         )
+        self._undecodable = self._counter(
+            "partq_messages_undecodable",
+            "Messages that do not decode, which become dead letters.",
+            (*scope, "group"),
+        )
         self._expired = self._counter(
             "partq_messages_expired", "Messages dropped because of their age.", (*scope, "group")
         )
@@ -156,6 +161,10 @@ class BrokerMetrics:
     def dead_lettered(self, group: str, reason: str) -> None:
         """Count a message that the dead-letter queue has stored."""
         self._dead_lettered.labels(*self._names, group, reason).inc()
+
+    def undecodable(self, group: str, messages: int) -> None:
+        """Count messages that do not decode."""
+        self._undecodable.labels(*self._names, group).inc(messages)
 
     def expired(self, group: str, messages: int) -> None:
         """Count messages that were dropped because of their age."""

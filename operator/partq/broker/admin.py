@@ -303,6 +303,7 @@ def _subscription(subscription: Subscription, end: int) -> dict[str, Any]:
         "pause_attempt": pause.attempt if pause is not None else 0,
         "dead_letters": len(subscription.outbox.letters),
         "blocked": subscription.outbox.blocked,
+        "parked": subscription.outbox.parked,
     }
 
 

@@ -14,6 +14,7 @@ from partq.broker.claims import Claims
 from partq.broker.clock import boot_time, wall_time
 from partq.broker.config import QueueConfig, dead_letters_of, redelivery_of
 from partq.broker.dead_letters import DeadLetterOffice
+from partq.broker.decode_check import DecodeCheck
 from partq.broker.expiry import Expiry
 from partq.broker.flusher import Flusher
 from partq.broker.handoff import Handoffs
@@ -150,11 +151,15 @@ class Broker:
         self.flusher = Flusher(
             self.partitions, on_lost=self.ownership.lose_subscription, progress=self.progress
         )
+        check = DecodeCheck(self.log)
         self.outcomes = Outcomes(
             owned=self.owned,
             flusher=self.flusher,
             clock=self.clock,
             rules=lambda group: redelivery_of(self._config, group),
+            check=check,
+            park=lambda subscription, ranges: self.dead_letters.park(subscription, ranges),
+            spawn=self._spawn,
             metrics=self.metrics,
             progress=self.progress,
         )
@@ -162,6 +167,7 @@ class Broker:
             Outboxes(store, keys),
             self.log,
             keys,
+            check=check,
             flusher=self.flusher,
             clock=self.clock,
             rules=lambda group: dead_letters_of(self._config, group),

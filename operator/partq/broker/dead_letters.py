@@ -9,29 +9,31 @@ the order of their numbers, and a number below the target's last one is a repeat
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Any, Protocol
 
 from partq.broker.config import DeadLetterRules
+from partq.broker.decode_check import DecodeCheck
 from partq.broker.flusher import Flusher
+from partq.broker.letter import LetterWriter
 from partq.broker.outbox import Trouble
 from partq.broker.partition import OwnedPartition
 from partq.broker.subscription import Subscription
-from partq.core.dead_letters import DeadLetter, Origin, Reason, headers_of, producer_of
+from partq.core.dead_letters import DeadLetter, Reason, producer_of
 from partq.core.delivery import Delivery
-from partq.core.model import Offset
 from partq.errors import (
+    BatchTooLargeError,
     ConflictError,
     FencedError,
+    MessageTooLargeError,
     PartqError,
     UnavailableError,
-    UndecodableError,
     UnknownGroupError,
 )
 from partq.metrics import BrokerMetrics
 from partq.store.dead_letters import Outboxes
 from partq.store.keys import Keys
-from partq.store.log import Entry, Log
-from partq.wire import batch
+from partq.store.log import Log
 
 MOVES_AT_ONCE = 100
 """Messages that one script moves at most."""
@@ -40,9 +42,6 @@ FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 2.0
 PATIENCE_S = 5.0
 """A target that takes nothing for so long stops the partition: it may just be restarting."""
-UNDECODABLE = "partq-dead-letter-undecodable"
-"""A header: the value is the stored batch as it is, because it does not open."""
-
 _log = logging.getLogger(__name__)
 
 
@@ -66,6 +65,7 @@ class DeadLetterOffice:
         log: Log,
         keys: Keys,
         *,
+        check: DecodeCheck,
         flusher: Flusher,
         clock: Callable[[], float],
         rules: Callable[[str], DeadLetterRules],
@@ -74,7 +74,7 @@ class DeadLetterOffice:
         metrics: BrokerMetrics,
     ) -> None:
         self._outboxes = outboxes
-        self._log = log
+        self._writer = LetterWriter(log, keys, check)
         self._keys = keys
         self._flusher = flusher
         self._clock = clock
@@ -111,7 +111,9 @@ class DeadLetterOffice:
 
     def check(self, subscription: Subscription) -> None:
         """Doom the messages that were delivered again more often than the group allows."""
-        limit = self._rules(subscription.group).max_redeliveries
+        rules = self._rules(subscription.group)
+        limit = rules.max_redeliveries
+        subscription.outbox.is_parking = limit is None and not rules.takes_expired
         if limit is not None:
             exceeding = subscription.book.exceeding(limit)
             self.doom(subscription, exceeding, Reason.MAX_REDELIVERIES)
@@ -124,6 +126,24 @@ class DeadLetterOffice:
             subscription.outbox.doomed.setdefault(offset, reason)
         if subscription.outbox.doomed or subscription.outbox.letters:
             self._work_on(subscription)
+
+    def park(self, subscription: Subscription, ranges: list[tuple[int, int]]) -> None:
+        """Have messages moved that do not decode, whatever the group's limit of redeliveries."""
+        count = sum(stop - start for start, stop in ranges)
+        if not count:
+            return
+        _log.warning(
+            "partition %s, group %s: %d messages from offset %d on do not decode, and become dead "
+            "letters",
+            subscription.partition,
+            subscription.group,
+            count,
+            ranges[0][0],
+        )
+        self._metrics.undecodable(subscription.group, count)
+        for start, stop in ranges:
+            subscription.outbox.aside.update(dict.fromkeys(range(start, stop)))
+        self._work_on(subscription)
 
     def _work_on(self, subscription: Subscription) -> None:
         if not subscription.outbox.is_working and not subscription.is_dropped:
@@ -154,21 +174,49 @@ class DeadLetterOffice:
             PartqError: the step is to be repeated.
         """
         outbox = subscription.outbox
-        if outbox.is_in_doubt or (outbox.doomed and outbox.room):
+        if outbox.is_in_doubt or ((outbox.doomed or outbox.aside) and outbox.room):
             await self._move(subscription)
             return
         letter = outbox.letters[0]
-        queue = self._rules(subscription.group).queue
-        slot, data = await self._read(subscription, letter)
-        producer = producer_of(self._keys.uid, subscription.partition, subscription.group)
-        await self.target.send(queue, slot, data, producer, letter.number)
+        try:
+            reason = await self._send(subscription, letter)
+        except ConflictError as error:
+            if not subscription.is_dropped:
+                self._on_lost(subscription, error)
+            raise
         # Taken out only once the stored book says that the group has done with it.
         await self._flusher.settle(subscription)
         if await self._in_record(subscription, self._remove(subscription, letter)):
             outbox.letters = [each for each in outbox.letters if each.number != letter.number]
             self._end_trouble(subscription)
-            self._metrics.dead_lettered(subscription.group, Reason(letter.reason).word)
+            self._metrics.dead_lettered(subscription.group, reason.word)
             self._resume(subscription)
+
+    async def _send(self, subscription: Subscription, letter: DeadLetter) -> Reason:
+        """Have a letter stored, and return why it was one.
+
+        Raises:
+            ConflictError: the log does not have its message.
+        """
+        queue = self._rules(subscription.group).queue
+        producer = producer_of(self._keys.uid, subscription.partition, subscription.group)
+        written = await self._writer.write(subscription, letter)
+        try:
+            await self.target.send(queue, written.slot, written.data, producer, letter.number)
+        except (MessageTooLargeError, BatchTooLargeError) as error:
+            if written.without_batch is None:
+                raise
+            # Nobody can decode it, so nobody is to wait until its queue takes larger messages.
+            _log.warning(
+                "dead letters of %s, group %s: the batch at offset %d, which does not decode, is "
+                "left out: %s",
+                *(subscription.partition, subscription.group, letter.offset, error.message),
+            )
+            data = written.without_batch
+            await self.target.send(queue, written.slot, data, producer, letter.number)
+        if written.without_batch is not None and subscription.outbox.broken is not None:
+            subscription.outbox.broken.carrier = letter.offset
+        return written.reason
 
     async def _move(self, subscription: Subscription) -> None:
         outbox, book = subscription.outbox, subscription.book
@@ -179,7 +227,13 @@ class DeadLetterOffice:
         counts = book.redeliveries
         for offset in [offset for offset in outbox.doomed if _is_done(book, offset)]:
             del outbox.doomed[offset]
-        chosen = sorted(outbox.doomed.items())[: min(outbox.room, MOVES_AT_ONCE)]
+        for offset in list(islice(outbox.aside, MOVES_AT_ONCE)):
+            if _is_done(book, offset) or offset in outbox.doomed:
+                del outbox.aside[offset]
+        most = min(outbox.room, MOVES_AT_ONCE)
+        chosen = sorted(outbox.doomed.items())[:most]
+        aside = islice(outbox.aside, max(0, most - len(chosen)))
+        chosen += [(offset, Reason.UNDECODABLE) for offset in aside]
         if not chosen and not outbox.is_in_doubt:
             self._resume(subscription)
             return
@@ -203,6 +257,7 @@ class DeadLetterOffice:
         book = subscription.book  # a reset may have put another one in its place meanwhile
         for offset, _ in chosen:
             outbox.doomed.pop(offset, None)
+            outbox.aside.pop(offset, None)
             was_in_flight = book.discard([(offset, offset + 1)])
             if subscription.flow is not None:
                 subscription.flow.unacked -= was_in_flight
@@ -229,23 +284,6 @@ class DeadLetterOffice:
             self._on_lost(subscription, error)
         return not subscription.is_dropped
 
-    async def _read(self, subscription: Subscription, letter: DeadLetter) -> tuple[int, bytes]:
-        """Return a message's slot, and it alone as a batch, with what became of it."""
-        partition, offset = subscription.partition, Offset(letter.offset)
-        entries = await self._log.read(partition, offset, max_bytes=1, max_entries=1)
-        if not entries or not entries[0].first <= offset < entries[0].first + entries[0].count:
-            error = ConflictError(f"partition {partition}: dead letter {offset} is not in the log")
-            if not subscription.is_dropped:
-                self._on_lost(subscription, error)
-            raise error
-        entry = entries[0]
-        at = offset - entry.first
-        slot = batch.read_slots(entry.data, batch.read_header(entry.data))[at]
-        message = _open(entry, at)
-        origin = Origin(self._keys.queue, subscription.group, partition, offset, entry.broker_epoch)
-        message.headers = headers_of(message.headers, origin, letter)
-        return slot, batch.encode([batch.encode_message(message)], [slot])
-
     def _note(self, subscription: Subscription, error: PartqError) -> None:
         """Remember why a step failed, and say so once when that lasts."""
         now, outbox = self._clock(), subscription.outbox
@@ -255,10 +293,13 @@ class DeadLetterOffice:
         if not outbox.trouble.is_lasting and now - outbox.trouble.since >= PATIENCE_S:
             outbox.trouble.is_lasting = True
             _log.warning(
-                "dead letters of %s, group %s: %s; its deliveries wait until they are stored",
+                "dead letters of %s, group %s: %s; %s until they are stored",
                 subscription.partition,
                 subscription.group,
                 error.message,
+                "they do not decode, and hold the log, while deliveries go on,"
+                if outbox.is_parking
+                else "its deliveries wait",
             )
 
     def _end_trouble(self, subscription: Subscription) -> None:
@@ -278,12 +319,3 @@ class DeadLetterOffice:
 def _is_done(book: Delivery, offset: int) -> bool:
     """Whether the group has done with an offset meanwhile."""
     return offset < book.cursor or book.acked.end_of_run(offset) != offset
-
-
-def _open(entry: Entry, at: int) -> batch.Message:
-    """Return a message of a batch; of one that does not open, all of it as the value."""
-    try:
-        (message,) = batch.decode(entry.data, at, at + 1)
-    except UndecodableError:
-        return batch.Message(None, entry.data, {UNDECODABLE: str(at)})
-    return message

@@ -1,8 +1,11 @@
 """What of one group in one partition is a dead letter, or about to be one, in memory."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from partq.core.dead_letters import MAX_WAITING, DeadLetter, Reason
+from partq.core.model import BrokerEpoch
+from partq.core.unreadable import Unreadable
 
 
 @dataclass(slots=True)
@@ -16,6 +19,22 @@ class Trouble:
 
 
 @dataclass(slots=True)
+class BrokenBatch:
+    """A batch of which messages do not decode: one letter carries it, the others name that one."""
+
+    unreadable: Unreadable
+    slots: Sequence[int]
+    broker_epoch: BrokerEpoch
+    """That it was appended under."""
+    carrier: int | None = None
+    """The offset of the letter that was sent with it."""
+
+    def spares(self, offset: int) -> bool:
+        """Whether an offset does not decode, and another letter carries its batch."""
+        return self.carrier not in {None, offset} and offset in self.unreadable
+
+
+@dataclass(slots=True)
 class Outbox:
     """The stored outbox, and what shall come into it."""
 
@@ -23,6 +42,12 @@ class Outbox:
     """As stored, by rising numbers."""
     doomed: dict[int, Reason] = field(default_factory=dict)
     """Offsets that are to be moved before anything more is delivered."""
+    aside: dict[int, None] = field(default_factory=dict)
+    """Offsets that do not decode, to be moved; when there is no room, the others go on."""
+    is_parking: bool = False
+    """Nothing but what does not decode comes in here: it waits, and stops nothing."""
+    broken: BrokenBatch | None = None
+    """The last batch of a letter that did not decode."""
     is_in_doubt: bool = False
     """Whether a move has no answer yet: the stored outbox may hold more than `letters`."""
     trouble: Trouble | None = None
@@ -32,7 +57,7 @@ class Outbox:
     @property
     def has_work(self) -> bool:
         """Whether something is to be moved, to be sent, or to be found out."""
-        return bool(self.doomed or self.letters or self.is_in_doubt)
+        return bool(self.doomed or self.aside or self.letters or self.is_in_doubt)
 
     @property
     def room(self) -> int:
@@ -42,6 +67,15 @@ class Outbox:
     @property
     def blocked(self) -> str:
         """Why the group's deliveries stop; empty: they do not."""
+        return "" if self.is_parking and not self.doomed else self._stopped_by
+
+    @property
+    def parked(self) -> str:
+        """Why what does not decode waits here, for longer than a moment; empty: it does not."""
+        return self._stopped_by if self.is_parking and not self.doomed else ""
+
+    @property
+    def _stopped_by(self) -> str:
         if not self.letters and not self.doomed:
             return ""  # what was to be moved is done with otherwise, and the trouble with it
         if self.trouble is not None and (self.trouble.is_lasting or not self.room):
@@ -52,4 +86,5 @@ class Outbox:
     def is_holding(self) -> bool:
         """Whether nothing may be delivered for now."""
         # Asked for each delivery: one that is empty, as nearly all are, costs next to nothing.
-        return bool(self.doomed or (self.letters and self.blocked))
+        # What does not decode holds until it is stored as a dead letter, if there is room for it.
+        return bool(self.doomed or (self.aside and self.room) or (self.letters and self.blocked))

@@ -1,7 +1,10 @@
 """What members say of what they got: acks, nacks, releases, what has begun; and their silence."""
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
+from partq.broker.decode_check import DecodeCheck
 from partq.broker.flow import Flow
 from partq.broker.flusher import Flusher
 from partq.broker.partition import OwnedPartition
@@ -10,6 +13,7 @@ from partq.broker.subscription import Answer, Subscription
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
 from partq.core.redelivery import Redelivery
+from partq.core.unreadable import NOTHING, Unreadable, explains, in_hand, set_aside
 from partq.core.windows import TakenBack
 from partq.errors import BadRequestError, FencedError, NotDeliveredError, PartqError
 from partq.metrics import BrokerMetrics
@@ -20,6 +24,8 @@ MAX_NACK_DELAY_MS = 86_400_000
 """A day."""
 UNDECODABLE = "undecodable"
 NACK_REASONS = ("", UNDECODABLE)
+
+_log = logging.getLogger(__name__)
 
 
 class Outcomes:
@@ -32,6 +38,9 @@ class Outcomes:
         flusher: Flusher,
         clock: Callable[[], float],
         rules: Callable[[str], Redelivery],
+        check: DecodeCheck,
+        park: Callable[[Subscription, list[tuple[int, int]]], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
         metrics: BrokerMetrics,
         progress: Progress,
     ) -> None:
@@ -39,6 +48,9 @@ class Outcomes:
         self._flusher = flusher
         self._clock = clock
         self._rules = rules
+        self._check = check
+        self._park = park
+        self._spawn = spawn
         self._metrics = metrics
         self._progress = progress
 
@@ -66,11 +78,16 @@ class Outcomes:
             flow.notice(subscription)
             self._flusher.notice(subscription, answer)
 
-    def nack(self, flow: Flow, frame: frames.Nack, answer: Answer) -> int | None:
+    def nack(
+        self, flow: Flow, frame: frames.Nack, answer: Answer, found: Unreadable | None = None
+    ) -> int | None:
         """Take messages back that could not be processed; they come again after their delay.
 
         `answer(None)` follows once their counts are stored, or the error at once. Returns from
         where on everything is sent again; None: nothing but these messages, or not known yet.
+
+        Where the client could not decode them, `found` is what the broker cannot decode either:
+        that becomes dead letters, and the rest comes again at once. None: it has a look first.
         """
         error = _problem(frame)
         subscription = self._token_of(flow, frame)
@@ -79,19 +96,29 @@ class Outcomes:
         elif subscription is None:
             answer(_fenced(frame))
         elif subscription.is_committing:
-            subscription.held_acks.append(lambda: self.nack(flow, frame, answer))
+            subscription.held_acks.append(lambda: self.nack(flow, frame, answer, found))
+        elif frame.reason == UNDECODABLE and found is None:
+            self._spawn(self._nack_after_look(flow, frame, answer), "look at what does not decode")
         else:
+            book = subscription.book
+            if found and (
+                not found.ranges
+                or frame.delivery != book.number
+                or not explains(found, frame.ranges)
+            ):
+                found = None
             rules = self._rules(flow.group)
-            delay_s = frame.delay_ms / 1000
+            delay_s = 0.0 if found else frame.delay_ms / 1000
             try:
                 _check_sent(flow, subscription, 0, frame.ranges)
-                taken = subscription.book.nack(
-                    frame.ranges,
+                taken = book.nack(
+                    [*frame.ranges, *in_hand(book, found)] if found else frame.ranges,
                     frame.delivery,
                     now=self._clock(),
                     delay_s=rules.after_nack_s if delay_s < 0 else lambda _: delay_s,
                     is_free=rules.is_free,
                     begun=None if frame.begun < 0 else frame.begun,
+                    counts=found is None,
                 )
             except PartqError as refusal:
                 answer(refusal)
@@ -99,8 +126,25 @@ class Outcomes:
             if taken.messages:
                 self._has_moved(flow)
             self._take_back(flow, subscription, taken, Cause.NACK, frame.reason, answer)
+            if found:
+                self._park(subscription, set_aside(book, found))
             return taken.rewound_from
         return None
+
+    async def _nack_after_look(self, flow: Flow, frame: frames.Nack, answer: Answer) -> None:
+        self.nack(flow, frame, answer, await self.find_unreadable(flow, frame))
+
+    async def find_unreadable(self, flow: Flow, frame: frames.Nack) -> Unreadable:
+        """Return what of the first nacked batch the broker cannot decode either."""
+        subscription = self._token_of(flow, frame)
+        start = min((start for start, _ in frame.ranges), default=-1)
+        if subscription is None or not 0 <= start < subscription.book.position:
+            return NOTHING
+        try:
+            return await self._check.find(subscription.partition, start) or NOTHING
+        except PartqError as error:
+            _log.warning("partition %s: not looked at: %s", subscription.partition, error)
+            return NOTHING
 
     def release(self, flow: Flow, frame: frames.Release) -> None:
         """Take back what a client has not begun.

@@ -121,7 +121,8 @@ class Flow:
         self._membership.report(
             UndecodableError(
                 f"{holding}: cannot be read from offset {start} to {stop - 1} ({error.message}); "
-                "given back, it comes again by the rules of the group; the others go on"
+                "given back: what the broker cannot read either becomes a dead letter, the rest "
+                "comes again; the others go on"
             )
         )
 

@@ -24,11 +24,20 @@ class Reason(IntEnum):
     """It was delivered again as often as the group allows, and not acknowledged."""
     EXPIRED = 2
     """It outlived its time to live."""
+    UNDECODABLE = 3
+    """It does not decode. The stored outbox has it as `MAX_REDELIVERIES`, for older brokers."""
 
     @property
     def word(self) -> str:
         """The reason as the header has it."""
-        return {Reason.MAX_REDELIVERIES: "maxRedeliveries", Reason.EXPIRED: "expired"}[self]
+        return _WORDS[self]
+
+
+_WORDS = {
+    Reason.MAX_REDELIVERIES: "maxRedeliveries",
+    Reason.EXPIRED: "expired",
+    Reason.UNDECODABLE: "undecodable",
+}
 
 
 class DeadLetter(NamedTuple):

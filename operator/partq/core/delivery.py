@@ -35,6 +35,7 @@ class Delivery:
         "in_flight",
         "number",
         "position",
+        "unreadable",
         "waiting",
     )
 
@@ -55,6 +56,8 @@ class Delivery:
         """Messages below `position` that are neither acknowledged nor given back."""
         self.waiting = Waiting()
         """What was given back one by one and is sent again; it outlives a token."""
+        self.unreadable = Ranges()
+        """What does not decode, as far as that was noticed: no window is sent across it."""
         self._begun = Begun()
         self.number = 0
         """Delivery number of the current token."""
@@ -158,6 +161,8 @@ class Delivery:
                 cause, end = why, min(end, high)
             elif low > begin:
                 end = min(end, low)
+        if self.unreadable and (bad := self.unreadable.within(begin + 1, end)):
+            end = bad[0][0]  # what a client skips, it decodes all the same
         if end <= begin or credit <= 0:
             return None
         end = absent.end_of_window(begin, end, credit)
@@ -217,6 +222,8 @@ class Delivery:
             self.acked.drop_below(self.cursor)
             # What was acknowledged under an older token is not sent again, nor looked at.
             self._move_to(max(self.position, self.cursor))
+        if self.unreadable:
+            self.unreadable.drop_below(self.cursor)
         while len(self._releases) > 1 and self._releases[1][1] <= self.cursor:
             del self._releases[0]
         if self._causes:
@@ -254,13 +261,15 @@ class Delivery:
         delay_s: Callable[[int], float],
         is_free: bool,
         begun: int | None = None,
+        counts: bool = True,
     ) -> TakenBack:
         """Take back `ranges`, whose messages could not be processed.
 
         Each counts, and waits as long as `delay_s` says of its count. What was acknowledged, waits
         already or was delivered anew since is left alone. Unless `is_free`, all from the lowest on
         is sent again, and waits for it; what nobody has begun of that, because it lies above these
-        and from `begun` on, has no new cause. None: all may have begun.
+        and from `begun` on, has no new cause. None: all may have begun. Without `counts` none of
+        them counts: another message was at fault.
 
         Raises:
             NotDeliveredError: an offset was not delivered under the current token.
@@ -277,7 +286,9 @@ class Delivery:
             for offset in range(max(start, self.cursor), stop)
             if self._is_open(offset) and not anew_from <= offset < self.position
         )
-        return self._take_back(offsets, now, delay_s, Cause.NACK, is_free=is_free, begun=begun)
+        return self._take_back(
+            offsets, now, delay_s, Cause.NACK, is_free=is_free, begun=begun, counts=counts
+        )
 
     def begin(self, ranges: Iterable[tuple[int, int]], number: int, now: float) -> None:
         """Note that the application has begun `ranges`; what was not delivered is left out."""
@@ -305,10 +316,13 @@ class Delivery:
         *,
         is_free: bool,
         begun: int | None = None,
+        counts: bool = True,
     ) -> TakenBack:
         before = self.in_flight
         for offset in offsets:
-            count = self._redeliveries[offset] = self._redeliveries.get(offset, 0) + 1
+            count = self._redeliveries.get(offset, 0) + 1
+            if counts:
+                self._redeliveries[offset] = count
             if offset < self.position:
                 self.in_flight -= 1
                 self._begun.forget(offset)

@@ -20,6 +20,9 @@ class Wait(NamedTuple):
     """Nothing behind it is sent before it."""
 
 
+_HIDDEN = Wait(inf, Cause.NACK, holds=False)
+
+
 class Waiting:
     """The offsets of one book that wait; no acknowledged one is among them."""
 
@@ -64,6 +67,13 @@ class Waiting:
         self._waits[offset] = wait
         insort(self._offsets, offset)
         heappush(self._dues, (wait.due, offset))
+
+    def hide(self, start: int, stop: int) -> None:
+        """Have [start, stop) wait for good: it is passed over, and nothing waits for it."""
+        self.discard(start, stop)
+        self._waits.update(dict.fromkeys(range(start, stop), _HIDDEN))
+        at = bisect_left(self._offsets, start)
+        self._offsets[at:at] = range(start, stop)
 
     def settle(self, now: float, position: int) -> list[tuple[int, Cause]]:
         """End the waiting of those whose time has come.

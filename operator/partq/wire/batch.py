@@ -283,6 +283,30 @@ def open_body(batch: bytes | memoryview) -> tuple["array[int]", bytes | memoryvi
         raise UndecodableError(f"batch does not decode: {error}") from error
 
 
+def undecodable(batch: bytes | memoryview) -> list[tuple[int, int]]:
+    """Return which messages of a batch do not decode, as half-open ranges of their places in it.
+
+    All of them when the body does not open. Expands the body once, and decodes it at most twice.
+    """
+    count = read_header(batch).count
+    try:
+        ends, body = open_body(batch)
+    except UndecodableError:
+        return [(0, count)]
+    found: list[tuple[int, int]] = []
+    start = 0
+    for at, end in enumerate(ends):
+        try:
+            _decode_message(body[start:end])
+        except _UNDECODABLE:
+            if found and found[-1][1] == at:
+                found[-1] = (found[-1][0], at + 1)
+            else:
+                found.append((at, at + 1))
+        start = end
+    return found
+
+
 def decode_message(encoded: bytes) -> Message:
     """Return the message that is encoded by these bytes, all of them.
 

@@ -162,20 +162,19 @@ async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> dict[str, Any
     except ValueError as error:
         return ack_outcome(BadRequestError(str(error)))
     answered = _future()
-    rewound_from = broker.outcomes.nack(
-        flow,
-        frames.Nack(
-            0,
-            *partition,
-            item.broker_epoch,
-            item.epoch,
-            item.delivery,
-            _ranges(item.offsets),
-            -1 if item.delay_ms is None else item.delay_ms,
-            item.reason,
-        ),
-        partial(settle, answered),
+    frame = frames.Nack(
+        0,
+        *partition,
+        item.broker_epoch,
+        item.epoch,
+        item.delivery,
+        _ranges(item.offsets),
+        -1 if item.delay_ms is None else item.delay_ms,
+        item.reason,
     )
+    # What was found says from where on all comes again, so it is looked for before.
+    found = await broker.outcomes.find_unreadable(flow, frame) if item.reason else None
+    rewound_from = broker.outcomes.nack(flow, frame, partial(settle, answered), found)
     outcome = ack_outcome(await _answer_to("nack", partition, answered))
     return outcome if rewound_from is None else {**outcome, "rewound_from": rewound_from}
 

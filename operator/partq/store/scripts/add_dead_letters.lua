@@ -7,13 +7,14 @@
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  number of this write under this epoch    ARGV[4]  when the group began
--- ARGV[5...]  of each message: offset, reason (number), how often it was delivered again
+-- ARGV[5...]  of each message: offset, reason (number), how often it was delivered again; the
+--             reason 3 is stored as 1, for brokers that do not know it
 -- returns  the outbox afterwards, "<number>:<offset>:<reason>:<count>,..." by rising numbers; an
 --          offset that was in it already keeps its number, and one that the stored book has done
 --          with is left out, so a repeat changes nothing
 --          0: the caller's broker epoch is over, or the log has lost messages that the caller
 --          speaks of; -2: no such group; -3: a later write is stored
-local REASONS = {["1"] = "maxRedeliveries", ["2"] = "expired"}
+local REASONS = {["1"] = "maxRedeliveries", ["2"] = "expired", ["3"] = "undecodable"}
 
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit")
 if meta[1] ~= ARGV[1] then
@@ -47,7 +48,8 @@ for i = 5, #ARGV, 3 do
   if not held[ARGV[i]] and not is_done(cursor[5], cursor[6], ARGV[i]) then
     held[ARGV[i]] = true
     table.insert(entries,
-      string.format("%.0f:%s:%s:%s", number, ARGV[i], ARGV[i + 1], ARGV[i + 2]))
+      string.format("%.0f:%s:%s:%s", number, ARGV[i], ARGV[i + 1] == "3" and "1" or ARGV[i + 1],
+        ARGV[i + 2]))
     if meta[4] then
       table.insert(records, audit_line({kind = "dead_letter", group = ARGV[2], first = ARGV[i],
         stop = tonumber(ARGV[i]) + 1, cause = REASONS[ARGV[i + 1]] or ARGV[i + 1],
