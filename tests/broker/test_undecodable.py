@@ -93,10 +93,11 @@ async def consume(running, *wanted, **settings):
 
 
 async def letters(stored, count):
-    async with asyncio.timeout(WAIT_S):
-        while len(found := await stored()) < count:
-            await asyncio.sleep(0.1)
-    return found
+    for _ in range(int(WAIT_S * 10)):
+        if len(found := await stored()) >= count:
+            return found
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"{len(found)} dead letters, expected {count}")
 
 
 def told(message):
