@@ -305,6 +305,13 @@ class Stage:
                 f"status: {self._status_text('ConsumerGroup', group)}"
             ) from None
 
+    def wait_for_active(self, group: str, count: int) -> None:
+        """Wait until status has so many active members: who comes and goes before is no news."""
+        eventually(
+            lambda: self.status("ConsumerGroup", group).get("members", {}).get("active") == count,
+            f"{group}: {count} active members in status",
+        )
+
     def events(self, kind: str, name: str) -> list[str]:
         """Return the reasons of the Events about a resource."""
         return [

@@ -163,6 +163,7 @@ def test_the_rights_of_the_chart_are_enough_and_none_is_idle(stage, operator, ap
         for pod in pods:
             pod.report(is_ready=True)
         stage.wait_for_shares("orders", "workers", *pods)
+        stage.wait_for_active("workers", 2)
         pods[0].delete()
         pods[0].end()
         stage.wait_for_shares("orders", "workers", pods[1])
