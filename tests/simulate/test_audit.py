@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from partq.core.model import PartitionId
 from partq.simulate.coordinators import KEYS
+from partq.simulate.facts import GROUP
 from partq.simulate.memory_redis import MemoryRedis
 from partq.simulate.schedule import draw_schedule
 from partq.simulate.trial import run_schedule
-from partq.simulate.watcher import GROUP
 from partq.store.partition_records import cursor_record, record_of
 from partq.wire.audit import AuditGroup, decode_group
 from tests.audit_record import check_chain, check_record

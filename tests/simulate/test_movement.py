@@ -23,7 +23,7 @@ def judge(failed):
     """Of a store where P1 has just passed to pod-4, and P0 is still with pod-1, which is gone."""
     partitions = {"1.0": SimpleNamespace(member="pod-1"), "1.1": SimpleNamespace(member="pod-4")}
     return Movement(
-        SimpleNamespace(partitions=partitions),
+        SimpleNamespace(logs=partitions, seats=partitions),
         GroupType.PARTITIONED,
         lambda *what: failed.append(what),
         lambda *_: True,
@@ -46,7 +46,7 @@ def test_what_is_on_its_way_to_the_source_counts(judge, failed, monkeypatch):
     move = SimpleNamespace(partition=P1, seat=seats[P1], target="pod-4")
     monkeypatch.setattr(movement, "plan", lambda *_: [move])
     judge.plan(
-        SimpleNamespace(seats=seats),
+        SimpleNamespace(seats=seats, listed=()),
         SimpleNamespace(seats={P0: SeatState.OVERDUE, P1: SeatState.SETTLED}),
         SimpleNamespace(type=GroupType.PARTITIONED),
         {P0: "pod-2"},
@@ -60,7 +60,7 @@ def test_an_exclusive_group_goes_to_whoever_has_as_much_where_nobody_looks():
     """What a member holds at a broker that is not seen counts as well."""
     held = {P0: "pod-3", P1: "pod-6"}
     seats = {p: SimpleNamespace(member=member) for p, member in held.items()}
-    sight = SimpleNamespace(seats=seats)
+    sight = SimpleNamespace(seats=seats, listed=())
     table = SimpleNamespace(seats={P0: SeatState.UNSEEN, P1: SeatState.SETTLED})
     move = SimpleNamespace(partition=P1, seat=seats[P1], target="pod-3")
     assert [*superfluous(sight, table, GroupType.EXCLUSIVE, {}, [move])] == []

@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
+from partq.simulate.coordinators import KEYS, LETTER_KEYS
+from partq.simulate.facts import GROUP, SECOND
 from partq.simulate.loop import SimLoop
 from partq.simulate.memory_redis import MemoryRedis
 from partq.simulate.records import Records
@@ -71,11 +73,14 @@ def test_a_schedule_is_drawn_from_its_seed_alone():
 
 def test_only_what_the_store_has_forgotten_may_be_missing():
     watcher = Watcher(SimLoop(), random.Random(0))
-    watcher.records = Records(MemoryRedis(lambda: 0.0), {}, watcher.fail, lambda: 0.0)
-    watcher.records.finished.add(1)
+    limits, fail = {GROUP: None, SECOND: None}, watcher.fail
+    memory = MemoryRedis(lambda: 0.0)
+    watcher.records = Records(memory, KEYS, LETTER_KEYS, [], limits, fail, lambda: 0.0, lambda: 0.0)
+    watcher.records.done[GROUP].update({1, 3})
+    watcher.records.done[SECOND].add(1)
     watcher.records.forgotten.add(2)
     watcher.confirmed.update({1: 1.0, 2: 1.5, 3: 2.0})
-    assert watcher.missing() == [3]
+    assert watcher.missing() == {SECOND: [3]}
 
 
 def test_two_rollbacks_at_the_same_time():

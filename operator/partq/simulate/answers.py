@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from partq.simulate.records import PartitionFacts, Records, Token
+from partq.simulate.facts import SeatFacts, Token, seat_name
+from partq.simulate.records import Records
 
 Flow = tuple[object, int]
 """A life of a broker, and the number of a flow there."""
@@ -24,7 +25,7 @@ class Answers:
         self._positions: dict[tuple[str, Token], tuple[int, int]] = {}
         """(delivery number, next offset) of each token."""
 
-    def judge(self, records: Records, flow: Flow, answer: dict[str, Any]) -> None:
+    def judge(self, records: Records, group: str, flow: Flow, answer: dict[str, Any]) -> None:
         """Take an answer."""
         number, messages = answer["answer"], answer["messages"]
         known = self._last.get(flow)
@@ -34,26 +35,29 @@ class Answers:
             return
         self._last[flow] = number, messages
         for message in messages:
-            name = message["partition"]
+            seat = records.seats[seat_name(message["partition"], group)]
+            name = seat.name
             token = message["broker_epoch"], message["epoch"]
             if self._flows.setdefault((name, token), flow) != flow:
                 self._fail("S1", f"{name}: token {token} was given to two flows")
-            facts = records.partitions[name]
-            if not facts.is_torn:
-                self._judge(records, facts, name, token, message)
+            # What was taken before the store forgot may be answered after that.
+            is_past = records.was_rolled_back and token[0] != seat.log.broker_epoch
+            is_past |= token[1] <= seat.old_epoch
+            if not seat.log.is_torn and not is_past:
+                self._judge(records, seat, token, message)
 
-    def _judge(
-        self, records: Records, facts: PartitionFacts, name: str, token: Token, message: Any
-    ) -> None:
-        offset, number = message["offset"], message["delivery"]
+    def _judge(self, records: Records, seat: SeatFacts, token: Token, message: Any) -> None:
+        name, offset, number = seat.name, message["offset"], message["delivery"]
         # A token begins with what was not acknowledged then; since that nothing of it was.
-        first = number, min(facts.cursor, offset)
+        first = number, min(seat.cursor, offset)
         known, position = self._positions.get((name, token), first)
         self._positions[name, token] = number, offset + 1
         if number < known or (number == known and offset < position):
             self._fail("S3", f"{name}: answers {offset} again without a cause")
         for skipped in range(position, offset):
-            if facts.ids[skipped] not in records.finished:
+            if not records.needs_no_more(seat, skipped):
                 self._fail("S3", f"{name}: offset {skipped} is skipped, and nobody has done it")
-        if offset >= len(facts.ids) or facts.ids[offset] != int(message["value"]):
+        seat.sent[offset] += 1
+        ids = seat.log.ids
+        if offset >= len(ids) or ids[offset] != int(message["value"]):
             self._fail("G1", f"{name}: what is answered as {offset} is not in the log there")

@@ -11,22 +11,37 @@ from partq.broker.broker import Broker
 from partq.broker.frame_socket import FrameSocket
 from partq.broker.middlewares import error_body
 from partq.broker.pull import Pulls, ack_outcome
+from partq.broker.reset import reset
 from partq.broker.routes.flow import Consuming
 from partq.broker.routes.publish import Producing
 from partq.broker.routes.pull import ack_one
 from partq.broker.status import read_layout
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, FencedError, NotStoredError, PartqError
+from partq.errors import (
+    BadRequestError,
+    FencedError,
+    NotStoredError,
+    OutcomeUnknownError,
+    PartqError,
+    from_code,
+)
 from partq.settings import BrokerSettings
-from partq.simulate.loop import Process
+from partq.simulate.facts import GROUP
+from partq.simulate.letters import TARGET as LETTER_PARTITION
+from partq.simulate.loop import Process, SimLoop
 from partq.simulate.network import End
 from partq.simulate.stored import EPOCH_S, SimStore
-from partq.simulate.watcher import GROUP, Watcher
+from partq.simulate.watcher import Watcher
+from partq.store.keys import Keys
 from partq.store.log import AppendResult
 from partq.wire import bodies, frames
 
 QUEUE: Final = "queue"
 UID: Final = "00000001"
+LETTER_QUEUE: Final = "letters"
+LETTER_UID: Final = "00000002"
+TARGET: Final = "target"
+"""The broker of the queue that dead letters go to."""
 LEASE_S: Final = 1.0
 POST_WAIT_S: Final = 5.0
 
@@ -55,6 +70,8 @@ class SimSocket:
         if isinstance(frame, frames.Ack):
             self._watcher.got(self._end, frame)
             self._hostile = self._watcher.hostile(self._end, frame)
+        elif isinstance(frame, frames.Release | frames.Nack):
+            self._watcher.gave_back(self._end, frame)
         return frame, payload
 
     async def send(self, data: bytes) -> None:
@@ -74,8 +91,17 @@ class BrokerProcess:
     """One life of a broker."""
 
     def __init__(
-        self, name: str, process: Process, watcher: Watcher, clock: Callable[[], float]
+        self,
+        name: str,
+        process: Process,
+        watcher: Watcher,
+        clock: Callable[[], float],
+        keys: Keys,
+        on_failed: Callable[["BrokerProcess"], None],
     ) -> None:
+        """Prepare it; `on_failed`: told that it has ended by itself."""
+        self._keys = keys
+        self._on_failed = on_failed
         self.name = name
         self.process = process
         self.broker: Broker | None = None
@@ -89,8 +115,8 @@ class BrokerProcess:
         """Serve until told to end; another life of the same name ends this one."""
         store = await SimStore.wait_for()
         settings = BrokerSettings(
-            queue=QUEUE,
-            queue_uid=UID,
+            queue=self._keys.queue,
+            queue_uid=self._keys.uid,
             redis_url="redis://simulated",
             broker_id=self.name,
             tokens_file=Path("/dev/null"),
@@ -104,6 +130,7 @@ class BrokerProcess:
             wall_clock=lambda: EPOCH_S + self._clock(),
         )
         self.broker, self._pulls = broker, Pulls(broker)
+        broker.dead_letters.connect(_Target())
         broker.start()
         stopping = asyncio.create_task(self._terminated.wait())
         ends: list[asyncio.Future[Any]] = [stopping, broker.failed]
@@ -115,6 +142,7 @@ class BrokerProcess:
         if broker.failed.done():
             with suppress(FencedError):
                 broker.failed.result()
+            self._on_failed(self)
 
     def terminate(self) -> None:
         """Tell it to end, as SIGTERM does."""
@@ -135,8 +163,11 @@ class BrokerProcess:
             if route == "/publish":
                 await Producing(broker, socket).run()
             else:
-                end.on_sent = self._watcher.sending(self.name, broker, end)
-                await Consuming(broker, socket, GROUP, end.pipe.target).run()
+                group = _group_in(route)
+                if group not in broker.config.groups:
+                    return
+                end.on_sent = self._watcher.sending(broker, group, end)
+                await Consuming(broker, socket, group, end.pipe.target).run()
         finally:
             end.close()
             del self._ends[end]
@@ -159,7 +190,7 @@ class BrokerProcess:
                     return await admin.claim(broker, bodies.decode(body, bodies.PartitionNames))
                 case "/yield":
                     asked = bodies.decode(body, bodies.PartitionNames)
-                    self._watcher.asked_to_yield(asked.partitions)
+                    self._watcher.handoffs.asked_to_yield(asked.partitions)
                     return await admin.yield_(broker, asked)
                 case "/pull":
                     return await self._pull(body)
@@ -172,11 +203,18 @@ class BrokerProcess:
                     return {}
                 case "/post":
                     return await _post(broker, *body)
+                case "/dead-letters":
+                    return await _take_letter(broker, *body)
+                case _ if route.endswith("/reset"):
+                    partition, told = body
+                    wanted = bodies.decode(bodies.encode(told), bodies.ResetBody)
+                    return await reset(broker, partition, _group_in(route), wanted)
                 case _:
-                    work, kind = _BODIES[route.rpartition("/")[2]]
+                    step, group = route.rpartition("/")[2], _group_in(route)
+                    work, kind = _BODIES[step]
                     asked = bodies.decode(body, kind)
-                    judge = self._watcher.called(broker, route.rpartition("/")[2], asked)
-                    answer = await work(broker, GROUP, asked)
+                    judge = self._watcher.handoffs.called(broker, group, step, asked)
+                    answer = await work(broker, group, asked)
                     judge(answer)
                     return answer
         except PartqError as error:
@@ -185,7 +223,7 @@ class BrokerProcess:
     async def _pull(self, body: dict[str, Any]) -> dict[str, Any]:
         answer = await self._pulls.pull(group=GROUP, address=body["member"], **body)
         answer["messages"] = bodies.decode(answer["messages"], list)
-        self._watcher.pulled((self, answer["flow"]), answer)
+        self._watcher.pulled(GROUP, (self, answer["flow"]), answer)
         return answer
 
     async def _ack(self, body: bodies.AckBody) -> dict[str, Any]:
@@ -199,26 +237,69 @@ class BrokerProcess:
         return {"results": [ack_outcome(outcome) for outcome in outcomes]}
 
 
+def _group_in(route: str) -> str:
+    """Return the group that a route is about: /groups/GROUP/..."""
+    return route.rpartition("/")[0].rpartition("/")[2]
+
+
 async def _post(broker: Broker, partition: PartitionId, data: bytes) -> int:
     """Store a batch without numbers, as a POST does; return its first offset.
 
     Raises:
         PartqError: it is not stored, or nobody knows.
     """
+    outcome = await _publish(broker, partition, data, "", 0)
+    if outcome.status != "stored":
+        raise NotStoredError(outcome.status)
+    return outcome.offset
+
+
+async def _take_letter(
+    broker: Broker, partition: PartitionId, data: bytes, producer: str, number: int
+) -> dict[str, Any]:
+    """Store a dead letter of another queue, as its route does.
+
+    Raises:
+        PartqError: it is not stored, or nobody knows.
+    """
+    outcome = await _publish(broker, partition, data, producer, number)
+    if outcome.status not in {"stored", "duplicate"}:
+        raise broker.room.refusal(partition)
+    return {"is_stored_before": outcome.status == "duplicate"}
+
+
+async def _publish(
+    broker: Broker, partition: PartitionId, data: bytes, producer: str, first: int
+) -> AppendResult:
     answered: asyncio.Future[AppendResult | PartqError] = asyncio.get_running_loop().create_future()
 
     def reply(outcome: AppendResult | PartqError) -> None:
         if not answered.done():
             answered.set_result(outcome)
 
-    broker.publish(partition, data, producer="", first=0, reply=reply)
+    broker.publish(partition, data, producer=producer, first=first, reply=reply)
     async with asyncio.timeout(POST_WAIT_S):
         outcome = await answered
     if isinstance(outcome, PartqError):
         raise outcome
-    if outcome.status != "stored":
-        raise NotStoredError(outcome.status)
-    return outcome.offset
+    return outcome
+
+
+class _Target:
+    """The road to the queue that dead letters go to."""
+
+    async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
+        """Have a batch of one message stored; False: its number is known there."""
+        network = cast(SimLoop, asyncio.get_running_loop()).network
+        body = (LETTER_PARTITION, data, producer, number)
+        try:
+            async with asyncio.timeout(POST_WAIT_S):
+                answer = await network.call(TARGET, "/dead-letters", body)
+        except (TimeoutError, OSError) as error:
+            raise OutcomeUnknownError(f"queue {queue}: {error!r}") from error
+        if "error" in answer:
+            raise from_code(answer["error"]["code"], answer["error"]["message"])
+        return not answer["is_stored_before"]
 
 
 __all__ = ["GROUP", "LEASE_S", "QUEUE", "UID", "BadRequestError", "BrokerProcess"]

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import aiohttp
@@ -12,9 +13,11 @@ from partq.client.deliveries import Delivery
 from partq.client.liveness import Clock
 from partq.client.producer import Producer
 from partq.client.session import CALL_TIMEOUT_S, Session
+from partq.core.model import PartitionId
 from partq.errors import PartqError, from_code
-from partq.simulate.brokers import GROUP, QUEUE
+from partq.simulate.brokers import QUEUE
 from partq.simulate.loop import SimLoop
+from partq.simulate.mishaps import Mishaps
 from partq.simulate.network import End
 from partq.simulate.watcher import Watcher
 
@@ -83,9 +86,11 @@ class Application:
 
     def __init__(
         self,
+        group: str,
         member: str,
         urls: str,
         watcher: Watcher,
+        mishaps: Mishaps,
         rng: random.Random,
         clock: Clock,
         on_exit: Callable[[], None],
@@ -93,9 +98,13 @@ class Application:
     ) -> None:
         self.work_s = work_s
         """How long it works on a message, at the most."""
+        self._group = group
         self._urls = urls
         self._member = member
         self._watcher = watcher
+        self._mishaps = mishaps
+        self._given_back: set[PartitionId] = set()
+        """Where a cumulative ack could speak of a message that was given back."""
         self._rng = rng
         self._clock = clock
         self._on_exit = on_exit
@@ -126,7 +135,7 @@ class Application:
         made = Consumer(
             self._urls,
             queue=QUEUE,
-            group=GROUP,
+            group=self._group,
             member=self._member,
             credit=CREDIT,
             handle_sigterm=False,
@@ -141,11 +150,24 @@ class Application:
                 consumer.leave()
             self._watcher.waits(life)
             async for delivery in consumer:
-                self._watcher.handed(self._member, life, delivery)
-                await asyncio.sleep(self._rng.uniform(0.0, self.work_s))
-                self._watcher.finished(delivery)
-                await self._ack(consumer, delivery)
+                self._watcher.handed(self._group, self._member, life, delivery)
+                await self._work(consumer, delivery)
                 self._watcher.waits(life)
+
+    async def _work(self, consumer: Consumer, delivery: Delivery) -> None:
+        hang_s = self._mishaps.hang()
+        if hang_s:
+            self._given_back.add(delivery.partition)
+            self._watcher.taken_back(self._group, delivery)
+        await asyncio.sleep(self._rng.uniform(0.0, self.work_s) + hang_s)
+        if self._mishaps.must_nack(self._group, int(delivery.value)):
+            self._given_back.add(delivery.partition)
+            self._watcher.taken_back(self._group, delivery)
+            with suppress(PartqError):  # refused: it comes again in any case
+                await consumer.nack(delivery)
+            return
+        self._watcher.finished(self._group, delivery)
+        await self._ack(consumer, delivery)
 
     async def _ack(self, consumer: Consumer, delivery: Delivery) -> None:
         style = self._rng.random()
@@ -154,7 +176,7 @@ class Application:
                 consumer.ack_nowait(delivery)
             elif style < 0.65:
                 await consumer.ack(delivery)
-            elif style < 0.8:
+            elif style < 0.8 and delivery.partition not in self._given_back:
                 await consumer.ack_cumulative(delivery, confirmed=True)
             else:
                 await consumer.ack(delivery, confirmed=True)

@@ -11,7 +11,7 @@ from partq.core.membership import MemberFact
 from partq.core.model import MemberId
 from partq.core.rebalance import Planner
 from partq.errors import UnavailableError, from_code
-from partq.simulate.brokers import QUEUE, UID
+from partq.simulate.brokers import LETTER_QUEUE, LETTER_UID, QUEUE, UID
 from partq.simulate.loop import PROCESS, Process, SimLoop
 from partq.simulate.stored import SimStore
 from partq.store.assignments import Assignments
@@ -30,6 +30,7 @@ Heard = Callable[[Process, str], None]
 """Told which coordinator has got the state of which broker."""
 
 KEYS: Final = Keys("partq", "default", QUEUE, UID)
+LETTER_KEYS: Final = Keys("partq", "default", LETTER_QUEUE, LETTER_UID)
 
 
 class SimBrokerAdmin(HttpBrokerAdmin):

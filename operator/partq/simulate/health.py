@@ -4,7 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from partq.core.model import MemberId, PartitionId
-from partq.simulate.brokers import GROUP
+from partq.simulate.facts import GROUP, SeatFacts
 
 if TYPE_CHECKING:
     from partq.simulate.world import World
@@ -13,23 +13,25 @@ if TYPE_CHECKING:
 def unready(world: "World") -> list[str]:
     """Return the partitions that nobody consumes, each with what it lacks."""
     return [
-        f"{partition}: {state}"
-        for partition in world.layout.partitions()
-        if (state := _state(world, partition)) != "Ready"
+        f"{name}: {state}"
+        for name, seat in world.records.seats.items()
+        if (state := _state(world, seat)) != "Ready"
     ]
 
 
-def _state(world: "World", partition: PartitionId) -> str:
-    facts = world.records.partitions[str(partition)]
-    life = world.brokers.get(facts.owner)
-    owned = life.broker.owned.get(partition) if life and life.broker else None
+def _state(world: "World", seat: SeatFacts) -> str:
+    owner = seat.log.owner
+    life = world.brokers.get(owner)
+    owned = (
+        life.broker.owned.get(PartitionId.parse(seat.log.name)) if life and life.broker else None
+    )
     if owned is None:
-        return f"no broker serves it; on record is {facts.owner or 'nobody'}"
-    subscription = owned.groups.get(GROUP)
+        return f"no broker serves it; on record is {owner or 'nobody'}"
+    subscription = owned.groups.get(seat.group)
     if subscription is None:
-        return f"{facts.owner} does not know the group"
+        return f"{owner} does not know the group"
     if subscription.state != "Ready":
-        return f"{subscription.state} at {facts.owner}, member {subscription.member}"
+        return f"{subscription.state} at {owner}, member {subscription.member}"
     if subscription.member not in world.pods:
         return f"bound to {subscription.member}, which is gone"
     return "Ready"
@@ -46,9 +48,9 @@ def is_settled(world: "World", source: str, target: str, name: str) -> bool:
         and not pod.is_leaving
         and len(world.coordinators) == 1
         and all(
-            _state(world, partition).startswith(("Ready", "Paused"))
-            for partition in world.layout.partitions()
-            if str(partition) != name and world.records.partitions[str(partition)].member == target
+            _state(world, seat).startswith(("Ready", "Paused"))
+            for seat in world.records.seats.values()
+            if seat.group == GROUP and seat.name != name and seat.member == target
         )
     )
 
@@ -56,7 +58,7 @@ def is_settled(world: "World", source: str, target: str, name: str) -> bool:
 def uneven(world: "World") -> list[str]:
     """Return the pods that have more than their share, or less, with how much they have."""
     loads = Counter(dict.fromkeys((str(p) for p in world.pods), 0))
-    loads.update(facts.member for facts in world.records.partitions.values())
+    loads.update(seat.member for seat in world.records.seats.values() if seat.group == GROUP)
     share, extra = divmod(loads.total(), len(loads))
     return [
         f"{pod} has {load}"
@@ -68,7 +70,7 @@ def uneven(world: "World") -> list[str]:
 def backlog(world: "World") -> list[str]:
     """Return the partitions with messages that are not acknowledged."""
     return [
-        f"{name}: {facts.cursor} of {len(facts.ids)}"
-        for name, facts in world.records.partitions.items()
-        if facts.cursor < len(facts.ids)
+        f"{name}: {seat.cursor} of {len(seat.log.ids)}"
+        for name, seat in world.records.seats.items()
+        if seat.cursor < len(seat.log.ids) or seat.outbox
     ]

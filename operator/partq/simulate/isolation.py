@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from partq.simulate.records import PartitionFacts, Token
+from partq.simulate.facts import SeatFacts, Token
 from partq.simulate.troubles import Troubles
 
 RESPONSE_S: Final = 0.5
@@ -36,6 +36,8 @@ class Isolation:
     """The partitions that brokers were asked to give up, each with the broker epoch it had."""
     _holdings: dict[tuple[str, str], _Holding] = field(default_factory=dict)
     """The last one of each partition and member."""
+    _waits_until: dict[str, float] = field(default_factory=dict)
+    """How long what was done to a partition may hold it up."""
     _waits_since: dict[object, float] = field(default_factory=dict)
     """Since when an application waits for its next message, by its life."""
 
@@ -47,15 +49,15 @@ class Isolation:
         """Take a call of a coordinator, by which a broker gives a partition to another one."""
         self._yielded.add((name, broker_epoch))
 
-    def assigned(self, facts: PartitionFacts, name: str, to: tuple[str, str], token: Token) -> None:
+    def assigned(self, seat: SeatFacts, to: tuple[str, str], token: Token) -> None:
         """Take the news that a broker gives a partition to a member; `to`: member and broker."""
         member, broker = to
-        now = self.now()
+        name, now = seat.name, self.now()
         last = self._holdings.get((name, member))
         if (
             last is not None
             and (last.broker, last.token[0]) == (broker, token[0])
-            and facts.commit_epoch <= last.token[1]
+            and seat.commit_epoch <= last.token[1]
             and self._is_untouched(member, broker, last.since)
         ):
             self.fail("G6", f"{name}: {member} is bound anew at {broker}, and nothing had happened")
@@ -72,14 +74,29 @@ class Isolation:
         """Take the news that a pause is over."""
         self._holdings[name, member].served_since = self.now()
 
-    def revoked(self, facts: PartitionFacts, name: str, to: tuple[str, str], token: Token) -> None:
+    def revoked(self, seat: SeatFacts, to: tuple[str, str], token: Token) -> None:
         """Take the news that a member's token has ended."""
         member, broker = to
-        is_over = facts.broker_epoch != token[0] or facts.top_epoch > token[1]
-        is_over |= (name, token[0]) in self._yielded
+        name = seat.name
+        is_over = seat.log.broker_epoch != token[0] or seat.top_epoch > token[1]
+        is_over |= not seat.is_there or (seat.log.name, token[0]) in self._yielded
         since = self._holdings[name, member].since
         if not is_over and self._is_untouched(member, broker, since):
             self.fail("G6", f"{name}: {broker} takes it from {member}, and nothing had happened")
+
+    def disturb(self, name: str, for_s: float = 0.0) -> None:
+        """Take the news that somebody interferes with a group's place in a partition.
+
+        Its member may lose it, and get it again; and may wait for so long until something comes.
+        """
+        for (each, _), holding in self._holdings.items():
+            if each == name:
+                holding.since = -1.0
+        self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now() + for_s)
+
+    def hold_up(self, name: str) -> None:
+        """Take the news that a message comes again: what is behind it may wait for it."""
+        self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now() + RESPONSE_S)
 
     def waits(self, life: object) -> None:
         """Take the news that an application has nothing to do."""
@@ -94,6 +111,7 @@ class Isolation:
             stored_at,
             holding.served_since,
             self._waits_since[life],
+            self._waits_until.get(name, 0.0),
             self.troubles.until(member, holding.broker),
         )
         if self.now() > began + RESPONSE_S:

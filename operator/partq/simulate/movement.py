@@ -11,6 +11,7 @@ from typing import Final
 from partq.core.membership import SeatState, Sight, Table
 from partq.core.model import MemberId, PartitionId
 from partq.core.rebalance import GroupRules, GroupType, Move, plan
+from partq.simulate.facts import SECOND
 from partq.simulate.records import Records
 
 _UNTOUCHABLE: Final = frozenset({SeatState.WAITING, SeatState.UNSEEN})
@@ -57,7 +58,7 @@ class Movement:
         moves = plan(sight, table, rules, under_way, promised)
         for what in superfluous(sight, table, rules.type, under_way, moves):
             self._fail("G5", f"planned: {what}")
-        for move in moves:
+        for move in moves if not any(each.startswith(SECOND) for each in sight.listed) else ():
             self._counted_on[str(move.partition)] = {str(p): to for p, to in under_way.items()}
         return moves
 
@@ -74,7 +75,7 @@ class Movement:
             return
         if self._known_urgent.get((name, attempt)) != self._urgent_count:
             return
-        members = {other: facts.member for other, facts in self._records.partitions.items()}
+        members = {other: self._records.seats[other].member for other in self._records.logs}
         members[name] = source
         # What was under way as this was planned may still be, behind a broker that stands still.
         coming = {p: to or "" for p, to in self._counted_on.get(name, {}).items() if p != name}

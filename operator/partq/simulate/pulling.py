@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, cast
 
 from partq.core.model import Cause, PartitionId
+from partq.simulate.facts import GROUP
 from partq.simulate.loop import SimLoop
 from partq.simulate.watcher import Watcher
 
@@ -113,9 +114,9 @@ class PullingApplication:
             if is_older or str(message.partition) not in answer["held"]:
                 continue  # under a token that has ended
             self._tokens[message.partition] = message.token
-            self._watcher.handed(self._member, self, message, is_pulled=True)
+            self._watcher.handed(GROUP, self._member, self, message, is_pulled=True)
             await asyncio.sleep(self._rng.uniform(0.0, self.work_s))
-            self._watcher.finished(message)
+            self._watcher.finished(GROUP, message)
             acks.append(_ack_of(message))
             if self._rng.random() < 0.5:
                 await self._ack(broker, answer["flow"], acks)

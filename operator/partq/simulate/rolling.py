@@ -3,6 +3,7 @@
 from collections.abc import Generator
 
 from partq.core.membership import MemberFact
+from partq.simulate.facts import GROUP
 from partq.simulate.world import Pod, World
 
 
@@ -22,7 +23,7 @@ class Rolling:
         self._is_surge = is_surge
         self._ready_s = ready_s
         self._grace_s = grace_s
-        self._old = [pod for pod in world.pods.values() if not pod.is_leaving]
+        self._old = [p for p in world.pods.values() if p.group == GROUP and not p.is_leaving]
         """Of the template that is given up."""
         self._new: list[Pod] = []
         self._round = 0

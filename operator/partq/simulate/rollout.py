@@ -72,11 +72,11 @@ def cost(case: Case, seed: int = 0) -> Cost:
     """
     with alone(seed):
         world = _rolled_out(case, seed)
-    counts = world.watcher.moves
+    counts = world.watcher.handoffs.moves
     return Cost(
         case=case,
         partq=Moves(counts.total(), max(counts.values(), default=0)),
-        pauses_ms=tuple(1000 * pause_s for pause_s in world.watcher.pauses_s),
+        pauses_ms=tuple(1000 * pause_s for pause_s in world.watcher.handoffs.pauses_s),
         sticky=_simple(case, "sticky", seed),
         modulo=_simple(case, "modulo", seed),
     )
@@ -102,8 +102,8 @@ def _rolled_out(case: Case, seed: int) -> World:
         world.begin()
         _settle(world)
         world.loop.run_until(world.loop.time() + 1.0)  # the answers to the last commits are heard
-        world.watcher.moves.clear()
-        world.watcher.pauses_s.clear()
+        world.watcher.handoffs.moves.clear()
+        world.watcher.handoffs.pauses_s.clear()
         rolling = Rolling(world, is_surge=case.is_surge, ready_s=READY_S, grace_s=GRACE_S)
         with_loop(world.loop, rolling.go_on)
         world.loop.run_until(world.loop.time() + case.pod_count * (READY_S + 1.0))

@@ -11,6 +11,10 @@ START_S: Final = 0.7
 """Before this nothing goes wrong: the cluster comes up, and hands out its partitions."""
 SHARE: Final = 0.5
 """Of the kinds of faults, those that one seed has."""
+SECOND_SHARE: Final = 0.3
+"""Of the seeds, those with a second group: it costs as much as a pod."""
+LETTERS_SHARE: Final = 0.3
+"""Of the seeds, those with a queue for dead letters: it costs as much as a broker."""
 MEAN_GAP_S: Final = 0.12
 """Between two events."""
 TAIL_S: Final = 1.0
@@ -49,6 +53,18 @@ class Setting:
     """How the pods share the partitions."""
     pull_share: float
     """Of the pods, those that pull by HTTP."""
+    has_second: bool = False
+    """There is a second group, of one slow pod."""
+    nack_order: str = "Ordered"
+    """What comes again when a message is given back: all behind it as well, or it alone."""
+    ack_timeout_s: float = 0.0
+    """How long an application may have a message in hand; 0: for ever."""
+    has_letters: bool = False
+    """There is a queue for dead letters."""
+    max_redeliveries: int = 1
+    """After which a message becomes a dead letter."""
+    takes_expired: bool = False
+    """What outlives its time to live becomes a dead letter, too."""
     is_audited: bool = False
     """The brokers keep an audit record."""
 
@@ -122,6 +138,26 @@ _KINDS: Final[dict[str, tuple[int, Draw]]] = {
             "is_both": rng.random() < 0.6,
         },
     ),
+    "late": (
+        5,
+        lambda rng: {
+            "who": _some(rng), "lane": rng.randrange(4), "for_s": _short(rng),
+            "late_s": _short(rng),
+        },
+    ),
+    "reset": (
+        3,
+        lambda rng: {
+            "which": rng.randrange(8), "to": rng.choice(("earliest", "latest", "offset")),
+            "share": round(rng.random(), 2), "is_forced": rng.random() < 0.8,
+        },
+    ),
+    "expire": (2, lambda rng: {"ttl_s": rng.choice((0.2, 0.5, 1.0)), "for_s": _long(rng)}),
+    "quota": (2, lambda rng: {"bytes": rng.choice((100, 400, 1000)), "for_s": _long(rng)}),
+    "store_full": (2, lambda rng: {"for_s": _long(rng), "is_hard": rng.random() < 0.5}),
+    "nack": (5, lambda rng: {"count": rng.randrange(1, 5)}),
+    "hang": (3, lambda rng: {"count": rng.randrange(1, 3), "for_s": _short(rng)}),
+    "bad": (4, lambda rng: {"count": rng.randrange(1, 4)}),
     "slow": (3, lambda rng: {"who": _some(rng), "for_s": _long(rng)}),
     "storm": (
         4,
@@ -139,7 +175,7 @@ _KINDS: Final[dict[str, tuple[int, Draw]]] = {
 
 def _shorten(args: dict[str, Any], most_s: float) -> None:
     """Let what an event begins last no longer than that."""
-    for name in args.keys() & {"for_s", "grace_s"}:
+    for name in args.keys() & {"for_s", "grace_s", "late_s"}:
         args[name] = round(min(args[name], most_s), 3)
     if "gap_s" in args:
         args["gap_s"] = round(min(args["gap_s"], most_s / args["count"]), 3)
@@ -167,6 +203,12 @@ def draw_schedule(
         work_s=rng.choice((0.0, 0.03, 0.03, 0.4)),
         group_type=rng.choices(list(GroupType), (4, 1, 1))[0],
         pull_share=rng.choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0)),
+        has_second=rng.random() < SECOND_SHARE,
+        nack_order=rng.choice(("Ordered", "Ordered", "Free")),
+        ack_timeout_s=rng.choice((0.0, 0.0, 0.3)),
+        has_letters=rng.random() < LETTERS_SHARE,
+        max_redeliveries=rng.choice((0, 1, 1, 2)),
+        takes_expired=rng.random() < 0.5,
     )
     if not drawn.is_aware:
         # Who only sees its flow waits half a minute for one that pulls: it would cost too much.

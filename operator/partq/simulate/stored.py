@@ -11,7 +11,7 @@ from hashlib import sha1
 from typing import Any, Final, Self, cast
 
 from redis.asyncio.connection import AbstractConnection
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, OutOfMemoryError
 
 from partq.errors import StoreUnavailableError
 from partq.simulate.loop import PROCESS, Process, SimLoop
@@ -24,6 +24,7 @@ NAME: Final = "redis"
 EPOCH_S: Final = 1_800_000_000.0
 """What Redis's clock shows at the start."""
 TIMEOUT_S: Final = 1.0
+MAX_BYTES: Final = 1_000_000
 VERSION: Final = "7.2.0"
 OPEN_GAP_S: Final = 0.5
 
@@ -56,6 +57,8 @@ class RedisServer:
         """How far its clock was set forward, or back."""
         self.is_up = True
         self.stalled_until = 0.0
+        self.used_share = 0.0
+        """Of its memory, what is used: at 1 it refuses whatever takes more."""
         self.on_script: Script | None = None
         """Told of each script with its answer."""
         self.memory = make_memory(self.time)
@@ -70,6 +73,8 @@ class RedisServer:
             script.sha.encode(): compile_script(script.name, script.source)
             for script in scripts.values()
         }
+        self._passing = {s.name for s in scripts.values() if s.source.startswith("#!lua")}
+        """What works on a full server, too."""
         # As a server that others have used before: each of its later runs has to learn them.
         self._known = dict(self._by_sha)
 
@@ -110,6 +115,10 @@ class RedisServer:
         """Say whether a run of the server still goes on."""
         return self.is_up and run == self._runs
 
+    def connections_of(self, name: str) -> "list[SimConnection]":
+        """Return the open connections of the processes of a name, the oldest first."""
+        return [each for each in self._connections if each.is_of(name)]
+
     def detach(self, connection: "SimConnection") -> None:
         """Forget a connection."""
         self._connections.pop(connection, None)
@@ -143,6 +152,8 @@ class RedisServer:
         script = self._known.get(command[1])
         if script is None:
             return NoScriptError("No matching script")
+        if self.used_share >= 1.0 and script.name not in self._passing:
+            return OutOfMemoryError("command not allowed when used memory > 'maxmemory'.")
         count = 3 + int(command[2])
         keys, args = command[3:count], command[count:]
         answer = self.memory.run(script, keys, args)
@@ -163,8 +174,9 @@ class RedisServer:
 
     def _info(self) -> bytes:
         return (
-            f"redis_version:{VERSION}\r\nrun_id:run-{self._runs}\r\nmaxmemory:0\r\n"
-            "used_memory:1000000\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\nloading:0\r\n"
+            f"redis_version:{VERSION}\r\nrun_id:run-{self._runs}\r\nmaxmemory:{MAX_BYTES}\r\n"
+            f"used_memory:{round(self.used_share * MAX_BYTES)}\r\n"
+            "maxmemory_policy:noeviction\r\naof_enabled:1\r\nloading:0\r\n"
             f"master_replid:replid-{self._runs}\r\n"
         ).encode()
 
@@ -181,6 +193,12 @@ class SimConnection:
         self._waiter: asyncio.Future[None] | None = None
         self._last_in = self._last_out = 0.0
         self._run = 0
+        self._held: list[list[list[bytes]]] | None = None
+        """Pipelines that are on their way, while the connection carries nothing."""
+
+    def is_of(self, name: str) -> bool:
+        """Say whether a living process of that name has opened it."""
+        return self._process.is_alive and self._process.name == name
 
     async def connect(self) -> None:
         """Connect; the way there and back.
@@ -199,6 +217,9 @@ class SimConnection:
         if not self._process.is_alive:
             return
         commands = _commands(pieces)
+        if self._held is not None:
+            self._held.append(commands)
+            return
         name = self._process.name
         not_before = max(self._last_in, self._server.stalled_until)
         self._last_in = self._network.pass_on(
@@ -220,6 +241,23 @@ class SimConnection:
     async def disconnect(self, nowait: bool = False) -> None:
         """End the connection."""
         self.reset()
+
+    def stand_still(self) -> None:
+        """Carry nothing from now on, while all other connections go on."""
+        self._held = []
+
+    def deliver_late(self) -> int:
+        """Let arrive what was sent while it stood still: whoever sent it has given it up.
+
+        Returns how many commands that were.
+        """
+        self.reset()
+        held, self._held = self._held or [], []
+        for commands in held:
+            if self._server.serves(self._run):
+                for each in commands:
+                    self._server.execute(self._process, each, lambda _: None)
+        return sum(map(len, held))
 
     def reset(self) -> None:
         """End the connection as seen from either side; what was not read is lost."""

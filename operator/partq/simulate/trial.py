@@ -2,6 +2,7 @@
 
 import random
 import zlib
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -9,10 +10,11 @@ from typing import Any, Final
 from partq.core.model import MemberId
 from partq.simulate.alone import alone
 from partq.simulate.brokers import LEASE_S
+from partq.simulate.facts import Violation
 from partq.simulate.health import backlog, unready
+from partq.simulate.interventions import Interventions
 from partq.simulate.memory_redis import MemoryRedis
 from partq.simulate.network import SLOW_S, Weather
-from partq.simulate.records import Violation
 from partq.simulate.rolling import Rolling
 from partq.simulate.schedule import Event, Schedule, draw_schedule
 from partq.simulate.stored import NAME as REDIS
@@ -41,6 +43,8 @@ class Outcome:
     """From the last fault until every partition was consumed again."""
     handed: int
     duplicates: int
+    effects: Counter[str]
+    """What has happened, and how often."""
     commits: int
     trace: list[tuple[float, str]]
 
@@ -78,6 +82,7 @@ class _Trial:
         self._kept_keys: dict[int, Any] = {}
         """By the identity of the rollback that they are for: two may come at the same time."""
         self._rolling: Rolling | None = None
+        self._interventions = Interventions(self._world, self._last_until)
 
     def run(self) -> Outcome:
         world = self._world
@@ -111,7 +116,8 @@ class _Trial:
             recovery_s=recovery_s,
             handed=watcher.handed_count,
             duplicates=watcher.duplicate_count,
-            commits=watcher.commit_count,
+            effects=Counter(world.records.effects),
+            commits=watcher.handoffs.commit_count,
             trace=watcher.trace,
         )
 
@@ -125,14 +131,16 @@ class _Trial:
     def _mend_all(self) -> None:
         world = self._world
         world.watcher.note("everything is mended")
-        for name in world.broker_names:
+        world.mishaps.end()
+        for name in world.all_brokers:
             if name not in world.brokers:
                 world.start_broker(name)
         if not world.coordinators:
             world.start_coordinator()
         world.kill_coordinators(keep=1)
-        if not any(not pod.is_leaving for pod in world.pods.values()):
-            world.start_pod()
+        for group in world.records.done:
+            if not any(p.group == group and not p.is_leaving for p in world.pods.values()):
+                world.start_pod(group=group)
 
     def _recover(self) -> float:
         """Wait until everything is served again; it must not take longer than is promised."""
@@ -152,6 +160,8 @@ class _Trial:
             loop.run_until(loop.time() + LOOK_S)
         if missing := world.watcher.missing():
             world.watcher.fail("G3", f"confirmed and never delivered: {missing}")
+        if letters := world.records.letters.missing():
+            world.watcher.fail("G3", f"dead letters that their target lacks: {letters}")
         return recovery_s
 
     # ---- what happens ---------------------------------------------------------------------------
@@ -162,7 +172,9 @@ class _Trial:
     def _strike(self, event: Event) -> None:
         args = dict(event.args)
         self._last_until(self._world.loop.time() + args.get("for_s", 0.0) + 0.01)
-        done = getattr(self, f"_{event.kind}")(event, args)
+        own = getattr(self, f"_{event.kind}", None)
+        work = partial(own, event) if own else getattr(self._interventions, event.kind)
+        done = work(args)
         self._world.watcher.note(f"{event.kind}: {done}" if done else event.kind)
 
     def _last_until(self, end: float) -> None:
@@ -184,7 +196,7 @@ class _Trial:
         self._world.post(args["count"])
 
     def _broker(self, args: dict[str, Any]) -> str:
-        names = self._world.broker_names
+        names = self._world.all_brokers
         index: int = args["which"] % len(names)
         return names[index]
 

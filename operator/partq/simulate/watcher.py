@@ -11,23 +11,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from partq.broker.broker import Broker
-from partq.broker.flow import Flow
-from partq.broker.subscription import Subscription
 from partq.core.model import Cause, PartitionId
 from partq.simulate import answers
+from partq.simulate.facts import SeatFacts, Token, Violation, seat_name
+from partq.simulate.handoffs import HandoffCalls
 from partq.simulate.hostile import FIRST_REQUEST, forged
 from partq.simulate.isolation import Isolation
 from partq.simulate.loop import SimLoop
 from partq.simulate.movement import Movement
 from partq.simulate.network import End
-from partq.simulate.records import PartitionFacts, Records, Token, Violation
+from partq.simulate.records import Records
 from partq.simulate.troubles import Troubles
 from partq.wire import frames
 
-GROUP: Final = "group"
 MANY: Final = 1_000_000
 """More messages than any partition has."""
 MAX_TRACE: Final = 2000
+TAKEN_BACK: Final = frozenset({Cause.NACK, Cause.ACK_TIMEOUT})
+"""Causes by which a message comes again under the same token."""
 
 
 class Message(Protocol):
@@ -49,26 +50,26 @@ class Message(Protocol):
 class _Flow:
     """What was sent on one connection, per token."""
 
+    group: str
+    broker: Broker
     position: dict[tuple[str, Token], tuple[int, int]] = field(default_factory=dict)
     """(delivery number, next offset) of each token."""
+    open: dict[tuple[str, Token], set[int]] = field(default_factory=dict)
+    """What was sent of each token, and not given back."""
     acks: dict[int, tuple[str, Token, list[int]]] = field(default_factory=dict)
     """What each ack that came is about."""
-
-
-@dataclass(slots=True)
-class _Pause:
-    until: float
-    drain_until: float
 
 
 class Watcher:
     """Collects what happens; `violation` is the first thing that must not have."""
 
     records: Records
-    _movement: Movement
+    handoffs: HandoffCalls
 
     def __init__(self, loop: SimLoop, hostile: random.Random) -> None:
         self.violation: Violation | None = None
+        self.is_free = False
+        """What is given back comes again alone, out of its turn."""
         self.is_over = False
         """Nothing is judged any more: all processes are being ended."""
         self.hostile_count = 0
@@ -78,37 +79,25 @@ class Watcher:
         """When each message was confirmed to its producer."""
         self.handed_count = 0
         self.duplicate_count = 0
-        self.commit_count = 0
-        self.moves: Counter[str] = Counter()
-        """How often each partition has left a member."""
-        self.pauses_s: list[float] = []
-        """How long each partition that was handed over belonged to nobody."""
         self._loop = loop
         self._rng = hostile
         self._tokens: dict[tuple[str, Token], End] = {}
         self._top: dict[str, Token] = {}
-        self._pauses: dict[tuple[str, int, int], _Pause] = {}
-        self._paused_at: dict[str, float] = {}
-        """Since when a partition is paused that no flow has been given yet."""
-        self._committed: set[tuple[str, int]] = set()
-        self._sources: dict[tuple[str, int], tuple[Subscription, Flow | None]] = {}
-        """Whose flow was bound as a commit came."""
-        self._cut: set[tuple[str, int]] = set()
-        """Commits that were stored while the source was bound."""
         self._seen: dict[tuple[str, object, str], tuple[Token, int]] = {}
-        self._handed: set[int] = set()
-        self._handed_first: Counter[int] = Counter()
+        self._handed: set[tuple[str, int]] = set()
+        self._handed_first: Counter[tuple[str, int]] = Counter()
         """How often each message was handed out without a cause, as for the first time."""
         self._flows: dict[End, _Flow] = {}
         self.troubles = Troubles(loop.time)
         self._answers = answers.Answers(self.fail)
-        self._isolation = Isolation(self.troubles, self.fail, loop.time)
+        self.isolation = Isolation(self.troubles, self.fail, loop.time)
 
     def follow(self, records: Records, movement: Movement) -> None:
         """Judge by these records; `movement` is told of what is handed over."""
         self.records = records
-        self._movement = movement
-        records.on_commit = self._commit_stored
+        self.handoffs = HandoffCalls(self, records, movement, self._loop.time)
+        records.on_birth = self._born
+        records.is_in_flight = self._is_in_flight
 
     def fail(self, invariant: str, text: str) -> None:
         """Take note of a violation; the first one counts."""
@@ -123,25 +112,38 @@ class Watcher:
 
     # ---- frames of brokers ----------------------------------------------------------------------
 
-    def sending(self, name: str, broker: Broker, end: End) -> Callable[[bytes], None]:
+    def sending(self, broker: Broker, group: str, end: End) -> Callable[[bytes], None]:
         """Return what is told of every frame that a broker sends on a consumer's connection."""
-        flow = self._flows[end] = _Flow()
+        flow = self._flows[end] = _Flow(group, broker)
+        name = broker.id
 
         def sent(data: bytes) -> None:
-            frame, payload = frames.decode(data)
+            try:
+                judge(*frames.decode(data))
+            except Exception as error:
+                self.fail("error", repr(error))  # else it would end a task of the broker, no more
+                raise
+
+        def judge(frame: frames.AnyFrame, payload: bytes) -> None:
             match frame:
                 case frames.Deliver():
                     self._delivered(name, end, flow, frame, payload)
                 case frames.Assigned():
                     self._assigned(name, end, flow, frame)
                 case frames.Paused():
-                    self._isolation.paused(_name(frame), end.pipe.target, _token(frame))
+                    name_of = self._seat(flow, frame).name
+                    self.isolation.paused(name_of, end.pipe.target, _token(frame))
                 case frames.Resumed():
-                    self._isolation.resumed(_name(frame), end.pipe.target)
+                    self.isolation.resumed(self._seat(flow, frame).name, end.pipe.target)
+                case frames.Rewound(start=start):
+                    self._give_back(flow, frame, start)
+                    flow.position[self._seat(flow, frame).name, _token(frame)] = (
+                        frame.delivery,
+                        start,
+                    )
                 case frames.Revoked():
                     to = (end.pipe.target, name)
-                    facts = self.records.partitions[_name(frame)]
-                    self._isolation.revoked(facts, _name(frame), to, _token(frame))
+                    self.isolation.revoked(self._seat(flow, frame), to, _token(frame))
                 case frames.AckConfirmed(request):
                     self._confirmed(name, flow, request)
                 case _:
@@ -153,37 +155,62 @@ class Watcher:
         """Take an ack that has reached a broker."""
         offsets = [*range(frame.upto)] if frame.upto > 0 else []
         offsets += [offset for start, stop in frame.ranges for offset in range(start, stop)]
-        token = (frame.broker_epoch, frame.epoch)
-        self._flows[end].acks[frame.request] = (_name(frame), token, offsets)
+        flow = self._flows[end]
+        flow.acks[frame.request] = (self._seat(flow, frame).name, _token(frame), offsets)
+
+    def gave_back(self, end: End, frame: frames.Release | frames.Nack) -> None:
+        """Take a frame by which a member gives messages back."""
+        flow = self._flows[end]
+        start = frame.start if isinstance(frame, frames.Release) else min(frame.ranges)[0]
+        self._give_back(flow, frame, start)
+
+    def _give_back(self, flow: _Flow, frame: Any, start: int) -> None:
+        sent = flow.open.get((self._seat(flow, frame).name, _token(frame)))
+        if sent is not None:
+            sent.difference_update([offset for offset in sent if offset >= start])
+
+    def _is_in_flight(self, seat: SeatFacts, offset: int) -> bool:
+        """Say whether a member has got the message at an offset, and still holds its partition."""
+        end = self._tokens.get((seat.name, (seat.log.broker_epoch, seat.top_epoch)))
+        if end is None:
+            return False
+        flow = self._flows[end]
+        owned = flow.broker.owned.get(PartitionId.parse(seat.log.name))
+        found = owned.groups.get(seat.group) if owned is not None else None
+        is_bound = found is not None and found.flow is not None and found.epoch == seat.top_epoch
+        key = (seat.name, (seat.log.broker_epoch, seat.top_epoch))
+        return is_bound and offset in flow.open.get(key, ())
 
     def hostile(self, end: End, frame: frames.Ack) -> frames.Ack | None:
         """Return an ack that must not count, to go behind a good one; None: not now."""
         if not self.hostile_count:
             return None
         self.hostile_count -= 1
-        name = _name(frame)
-        _, position = self._flows[end].position.get((name, _token(frame)), (0, MANY))
-        beyond = position + 1 if position < len(self.records.partitions[name].ids) else MANY
+        flow = self._flows[end]
+        seat = self._seat(flow, frame)
+        _, position = flow.position.get((seat.name, _token(frame)), (0, MANY))
+        beyond = position + 1 if position < len(seat.log.ids) else MANY
         return forged(frame, self.hostile_count, beyond, self._rng)
 
+    def _seat(self, flow: _Flow, frame: Any) -> SeatFacts:
+        return self.records.seats[seat_name(f"{frame.generation}.{frame.partition}", flow.group)]
+
     def _assigned(self, broker: str, end: End, flow: _Flow, frame: frames.Assigned) -> None:
-        name, token = _name(frame), _token(frame)
+        seat, token = self._seat(flow, frame), _token(frame)
+        name = seat.name
         known = self._tokens.setdefault((name, token), end)
         if known is not end:
             self.fail("S1", f"{name}: token {token} was given to two flows")
         flow.position[name, token] = (0, frame.cursor)
-        self._isolation.assigned(
-            self.records.partitions[name], name, (end.pipe.target, broker), token
-        )
-        if (paused_at := self._paused_at.pop(name, None)) is not None:
-            self.pauses_s.append(self._loop.time() - paused_at)
+        self.isolation.assigned(seat, (end.pipe.target, broker), token)
+        self.handoffs.assigned(name)
         self.note(f"{end.process.name} assigns {name} to {end.pipe.target} under {token}")
 
     def _delivered(
         self, broker: str, end: End, flow: _Flow, frame: frames.Deliver, payload: bytes
     ) -> None:
-        name, token = _name(frame), (frame.broker_epoch, frame.epoch)
-        facts = self.records.partitions[name]
+        seat, token = self._seat(flow, frame), (frame.broker_epoch, frame.epoch)
+        name, log = seat.name, seat.log
         if self._tokens.get((name, token)) is not end:
             self.fail("S1", f"{name}: {broker} delivers under {token} to a flow without it")
             return
@@ -191,196 +218,144 @@ class Watcher:
         if token < top and not self.records.was_rolled_back:
             self.fail("S1", f"{name}: {broker} delivers under {token} after {top}")
         self._top[name] = max(top, token)
-        if facts.is_torn:
+        if log.is_torn:
             return  # this broker does not know yet that the store has forgotten
         number, position = flow.position[name, token]
         skipped = {o for start, stop in frame.skip for o in range(start, stop)}
-        if frame.delivery == number:
+        is_again = Cause(frame.cause) in TAKEN_BACK and frame.stop <= position
+        frame_stop = frame.stop
+        if frame.delivery == number and is_again and self.is_free:
+            frame_stop = position  # out of its turn: the others go on where they were
+        elif frame.delivery < number:
+            self.fail("S3", f"{name}: goes on under {frame.delivery} after {number}")
+        elif frame.delivery == number and frame.start < position:
+            self.fail("S3", f"{name}: delivers {frame.start} again without a cause")
+        else:
             skipped.update(range(position, frame.start))
-            if frame.start < position:
-                self.fail("S3", f"{name}: delivers {frame.start} again without a cause")
-        elif frame.delivery < number or frame.start > position:
-            self.fail("S3", f"{name}: goes on at {frame.start} after {position}")
-        flow.position[name, token] = (frame.delivery, frame.stop)
+        flow.position[name, token] = (frame.delivery, frame_stop)
+        is_old = token[1] <= seat.old_epoch
+        sent = seat.sent
         for offset in skipped:
-            if offset >= len(facts.ids) or facts.ids[offset] not in self.records.finished:
+            # In free order what was given back waits alone; it is skipped until its time comes.
+            is_waiting = self.is_free and sent[offset]
+            if not (is_old or is_waiting or self.records.needs_no_more(seat, offset)):
                 self.fail("S3", f"{name}: offset {offset} is skipped, and nobody has done it")
-        stored = facts.batches.get(frame.first_offset)
+        stored = log.batches.get(frame.first_offset)
         if stored is None or stored.data != payload:
             self.fail("G1", f"{name}: what is sent as {frame.first_offset} is not in the log there")
         elif stored.broker_epoch != frame.append_broker_epoch:
             self.fail("G1", f"{name}: {frame.first_offset} was stored under another broker epoch")
         elif not stored.first <= frame.start < frame.stop <= stored.first + len(stored.ids):
             self.fail("G1", f"{name}: {frame.start} to {frame.stop} is not in that batch")
+        if not is_old:
+            offsets = [o for o in range(frame.start, frame.stop) if o not in skipped]
+            sent.update(offsets)
+            flow.open.setdefault((name, token), set()).update(offsets)
 
     def _confirmed(self, broker: str, flow: _Flow, request: int) -> None:
         if request >= FIRST_REQUEST:
             self.fail("G2", f"{broker} has confirmed an ack that must not count: {request}")
             return
-        self.confirmed_ack(broker, *flow.acks.pop(request))
+        if (acked := flow.acks.pop(request, None)) is not None:  # else it was a nack
+            self.confirmed_ack(broker, *acked)
 
     def confirmed_ack(self, broker: str, name: str, token: Token, offsets: Sequence[int]) -> None:
         """Take the news that a broker has confirmed an ack."""
-        facts = self.records.partitions[name]
-        if facts.broker_epoch != token[0] or facts.is_torn or self.records.was_rolled_back:
+        seat = self.records.seats[name]
+        if token[0] != seat.log.broker_epoch or seat.log.is_torn or self.records.was_rolled_back:
             return
-        if not all(offset < facts.cursor or offset in facts.acked for offset in offsets):
+        if token[1] <= seat.old_epoch:
+            return  # it was stored, and then the group began again
+        if not all(seat.is_stored_done(offset) for offset in offsets):
             self.fail("S2", f"{name}: {broker} has confirmed an ack that is not stored")
 
     # ---- answers to members that pull -----------------------------------------------------------
 
-    def pulled(self, flow: answers.Flow, answer: dict[str, Any]) -> None:
+    def pulled(self, group: str, flow: answers.Flow, answer: dict[str, Any]) -> None:
         """Take an answer to a pull, as it leaves a broker."""
-        self._answers.judge(self.records, flow, answer)
-
-    # ---- answers to the coordinator -------------------------------------------------------------
-
-    def called(self, broker: Broker, kind: str, asked: Any) -> Callable[[Any], None]:
-        """Return what is told of the answer to a call that has come to a broker."""
-        began = self._loop.time()
-        if kind == "commit":
-            self._note_sources(broker, asked)
-        elif kind == "pause":
-            for item in asked.pauses:
-                self._isolation.asked_to_pause(item.partition, item.broker_epoch, item.attempt)
-                self._movement.asked_to_pause(item.partition, item.attempt)
-        items = {item.partition: item for item in getattr(asked, _LISTS[kind])}
-
-        def answered(answer: Any) -> None:
-            for result in answer["results"]:
-                if "error" not in result:
-                    judge(items[result["partition"]], result, began)
-
-        judge = getattr(self, f"_judge_{kind}")
-        return answered
-
-    def asked_to_yield(self, names: Sequence[str]) -> None:
-        """Take a coordinator's call that makes a broker give partitions up."""
-        for name in names:
-            self._isolation.asked_to_yield(name, self.records.partitions[name].broker_epoch)
-
-    def _judge_pause(self, item: Any, result: Any, began: float) -> None:
-        key = (item.partition, item.broker_epoch, item.attempt)
-        known = self._pauses.get(key)
-        now = self._loop.time()
-        if known is None:
-            known = self._pauses[key] = _Pause(now, now + item.drain_ms / 1000)
-            self._paused_at.setdefault(item.partition, now)
-        elif now > known.until + 0.001:
-            self.fail("attempts", f"{item.partition}: attempt {item.attempt} is paused anew")
-        known.until = now + item.lease_ms / 1000
-        self._judge_drain(item, result, began)
-
-    def _judge_drain(self, item: Any, result: Any, began: float) -> None:
-        facts = self.records.partitions[item.partition]
-        if not result["is_drained"] or facts.is_torn or facts.broker_epoch != item.broker_epoch:
-            return
-        if not facts.covers(result["last_delivered"] + 1):
-            self.fail(
-                "E4",
-                f"{item.partition}: drained up to {result['last_delivered']}, and stored are acks "
-                f"up to {facts.cursor}",
-            )
-
-    def _judge_cancel(self, item: Any, result: Any, began: float) -> None:
-        self._pauses.pop((item.partition, item.broker_epoch, item.attempt), None)
-        self._paused_at.pop(item.partition, None)
-
-    def _judge_commit(self, item: Any, result: Any, began: float) -> None:
-        if (item.partition, item.attempt) in self._committed:
-            return
-        self._committed.add((item.partition, item.attempt))
-        self.commit_count += 1
-        self.moves[item.partition] += bool(item.source)
-        self.note(
-            f"committed {item.partition} from {item.source or 'nobody'} to "
-            f"{item.target or 'nobody'}, attempt {item.attempt} {item.cause}"
-        )
-        pause = self._pauses.get((item.partition, item.broker_epoch, item.attempt))
-        needs_pause = item.source and (
-            not item.cause or (item.partition, item.attempt) in self._cut
-        )
-        if needs_pause and (pause is None or pause.until <= began):
-            self.fail("E4", f"{item.partition}: committed without a pause in force")
-        if result["was_forced"] and (pause is None or self._loop.time() < pause.drain_until):
-            self.fail("E4", f"{item.partition}: cut off before its drain was over")
-
-    def _note_sources(self, broker: Broker, asked: Any) -> None:
-        for item in asked.commits:
-            owned = broker.owned.get(PartitionId.parse(item.partition))
-            found = owned.groups.get(GROUP) if owned is not None else None
-            if found is not None:
-                self._sources.setdefault((item.partition, item.attempt), (found, found.flow))
-
-    def _commit_stored(self, name: str, attempt: int, source: str, target: str) -> None:
-        subscription, flow = self._sources.get((name, attempt), (None, None))
-        is_bound = flow is not None and subscription is not None and subscription.flow is flow
-        if is_bound:
-            self._cut.add((name, attempt))
-        self._movement.committed(name, attempt, source, target, is_bound=is_bound)
+        self._answers.judge(self.records, group, flow, answer)
 
     # ---- what applications are handed -----------------------------------------------------------
 
     def handed(
-        self, member: str, life: object, delivery: Message, *, is_pulled: bool = False
+        self, group: str, member: str, life: object, delivery: Message, *, is_pulled: bool = False
     ) -> None:
         """Take a message that an application begins to work on.
 
         `is_pulled`: nothing tells it that the broker which answered has gone silent since.
         """
-        name = str(delivery.partition)
+        name = seat_name(delivery.partition, group)
         token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
-        facts = self.records.partitions[name]
+        seat = self.records.seats[name]
         message = int(delivery.value)
         self.handed_count += 1
         last = self._seen.get((member, life, name))
         if last is not None and token < last[0]:
             self.fail("G2", f"{name}: {member} is handed {token} after {last[0]}")
-        elif last is not None and token == last[0] and delivery.offset <= last[1]:
+        elif (
+            last is not None
+            and token == last[0]
+            and delivery.offset <= last[1]
+            and delivery.cause not in TAKEN_BACK
+        ):
             self.fail("G1", f"{name}: {member} is handed {delivery.offset} after {last[1]}")
         self._seen[member, life, name] = (token, delivery.offset)
-        is_silent = token[0] < facts.taken_over and not is_pulled
+        is_silent = token[0] < seat.log.taken_over and not is_pulled
         if is_silent and not self.records.was_rolled_back:
-            self.fail("S1", f"{name}: {member} is handed {token}, {facts.taken_over} has begun")
-        self.duplicate_count += message in self._handed
-        self._handed.add(message)
-        if delivery.cause is Cause.NONE and not self.records.was_rolled_back:
-            stored_at = facts.stored_at[delivery.offset]
-            self._isolation.handed(name, member, life, token, stored_at)
-        if delivery.cause is Cause.NONE:
-            # Which of two comes first does not matter: the older one may have been long on its way.
-            times = self._handed_first[message] = self._handed_first[message] + 1
-            if times > max(1, self.records.append_counts.get(message, 0)):
-                self.fail("G4", f"{name}: {member} is handed {delivery.offset} again, no cause")
+            self.fail("S1", f"{name}: {member} is handed {token}, {seat.log.taken_over} has begun")
+        self.duplicate_count += (group, message) in self._handed
+        self._handed.add((group, message))
+        if delivery.cause is not Cause.NONE or token[1] <= seat.old_epoch:
+            return
+        if not self.records.was_rolled_back:
+            stored_at = seat.log.stored_at[delivery.offset]
+            self.isolation.handed(name, member, life, token, stored_at)
+        # Which of two comes first does not matter: the older one may have been long on its way.
+        times = self._handed_first[group, message] = self._handed_first[group, message] + 1
+        if times > max(1, self.records.append_counts.get(message, 0)):
+            self.fail("G4", f"{name}: {member} is handed {delivery.offset} again, no cause")
 
     def waits(self, life: object) -> None:
         """Learn that an application waits for its next message."""
-        self._isolation.waits(life)
+        self.isolation.waits(life)
 
-    def finished(self, delivery: Message) -> None:
+    def taken_back(self, group: str, delivery: Message) -> None:
+        """Learn that an application gives a message back, or has had it for too long."""
+        name = seat_name(delivery.partition, group)
+        self.records.effects["taken back"] += 1
+        self.isolation.hold_up(name)
+
+    def was_reset(self, seat: SeatFacts, to: int) -> None:
+        """Learn that a broker has answered a reset."""
+        if to not in seat.reset_to and not self.records.was_rolled_back:
+            self.fail("S2", f"{seat.name}: a reset to {to} is answered, and not stored")
+
+    def finished(self, group: str, delivery: Message) -> None:
         """Take a message that an application has finished."""
-        self.records.finished.add(int(delivery.value))
+        seat = self.records.seats[seat_name(delivery.partition, group)]
+        if int(delivery.token.epoch) > seat.old_epoch:
+            seat.done.add(int(delivery.value))
+
+    def _born(self, seat: SeatFacts) -> None:
+        """Learn that a group begins, maybe again: it is handed everything as for the first time."""
+        self.note(f"{seat.name} begins at {seat.cursor}")
+        self.isolation.disturb(seat.name)
+        for message in seat.log.ids[seat.cursor :]:
+            self._handed_first.pop((seat.group, message), None)
 
     # ---- at the end -----------------------------------------------------------------------------
 
-    def missing(self) -> list[int]:
-        """Return the confirmed messages that no application has finished.
+    def missing(self) -> dict[str, list[int]]:
+        """Return the confirmed messages that no application of a group has finished, by the group.
 
         Left out is what the store itself has forgotten.
         """
-        done = self.records.finished | self.records.forgotten
-        return [message for message in self.confirmed if message not in done]
-
-    def facts(self, partition: PartitionId) -> PartitionFacts:
-        """Return what is known of a partition."""
-        return self.records.partitions[str(partition)]
-
-
-_LISTS: Final = {"pause": "pauses", "drain": "drains", "commit": "commits", "cancel": "cancels"}
-
-
-def _name(frame: Any) -> str:
-    return f"{frame.generation}.{frame.partition}"
+        forgotten = self.records.forgotten
+        missing = {
+            group: [each for each in self.confirmed if each not in done and each not in forgotten]
+            for group, done in self.records.done.items()
+        }
+        return {group: messages for group, messages in missing.items() if messages}
 
 
 def _token(frame: Any) -> Token:

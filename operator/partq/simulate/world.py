@@ -9,36 +9,42 @@ from typing import Any, Final
 
 from partq.broker.binder import PULL_LEASE_S
 from partq.client.producer import Producer
-from partq.coordinator.provision import provision
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.membership import MemberFact
 from partq.core.model import MemberId
 from partq.errors import PartqError
-from partq.simulate.brokers import GROUP, QUEUE, UID, BrokerProcess
+from partq.simulate.administrator import Administrator
+from partq.simulate.brokers import QUEUE, TARGET, BrokerProcess
 from partq.simulate.clients import DELIVERY_TIMEOUT_S, Application, connect_by
-from partq.simulate.coordinators import KEYS, CoordinatorProcess, PodFacts
+from partq.simulate.coordinators import KEYS, LETTER_KEYS, CoordinatorProcess, PodFacts
+from partq.simulate.facts import GROUP, SECOND
 from partq.simulate.health import is_settled
+from partq.simulate.letters import TARGET as LETTER_PARTITION
 from partq.simulate.loop import Process, SimLoop
 from partq.simulate.memory_redis import MemoryRedis
+from partq.simulate.mishaps import Mishaps
 from partq.simulate.movement import Movement
 from partq.simulate.network import OUTSIDE, Network, Weather
 from partq.simulate.pulling import PullingApplication
 from partq.simulate.records import Records
 from partq.simulate.schedule import Setting
 from partq.simulate.stored import NAME as REDIS
-from partq.simulate.stored import MakeMemory, RedisServer, SimStore
+from partq.simulate.stored import MakeMemory, RedisServer
 from partq.simulate.troubles import SILENCE_S
 from partq.simulate.watcher import Watcher
-from partq.store.layouts import Layouts
-from partq.store.partitions import Partitions
-from partq.wire import batch
+from partq.wire import batch, bodies
 
 KEY_COUNT: Final = 6
+RESTART_S: Final = 0.5
+"""How long a process that has ended by itself is not there."""
+CLAIM_GAP_S: Final = 0.05
 WATCH_LAG_S: Final = 0.2
 """How long the coordinator hears of a pod after it happened, at the most."""
 SIGTERM_S: Final = 0.25
 """How long after a pod was deleted in a rollout its processes are told: the kubelet's share."""
+SLOWNESS: Final = 3.0
+"""Of the second group: how many times as long it works on a message."""
 GONE_S: Final = 3.0
 """How long after its end a pod is still known; one that pulls, for as long as it seems bound."""
 
@@ -46,8 +52,9 @@ GONE_S: Final = 3.0
 class Pod:
     """A pod with one container, which may live more than once."""
 
-    def __init__(self, name: MemberId, *, is_pulling: bool) -> None:
+    def __init__(self, name: MemberId, group: str, *, is_pulling: bool) -> None:
         self.name = name
+        self.group = group
         self.is_pulling = is_pulling
         """It consumes by HTTP pull."""
         self.process: Process | None = None
@@ -68,21 +75,32 @@ class World:
         self.redis = RedisServer(self.loop, self.network, rng, make_memory)
         self.loop.network, self.loop.redis = self.network, self.redis
         self.layout = Layout.first(setting.partition_count)
-        names = {str(p): (KEYS.meta(p), KEYS.cursor(p, GROUP)) for p in self.layout.partitions()}
+        self.administrator = Administrator(setting, self.layout)
         self.watcher = Watcher(self.loop, hostile=rng)
         self.troubles = self.watcher.troubles
+        no_limits = dict.fromkeys(self.administrator.groups)
         self.records = Records(
             self.redis.memory,
-            {name: (meta.encode(), cursor.encode()) for name, (meta, cursor) in names.items()},
+            KEYS,
+            LETTER_KEYS,
+            self.layout.partitions(),
+            # What was taken for an answer that was lost counts, and nobody sees it.
+            self.administrator.limits if not setting.pull_share else no_limits,
             self.watcher.fail,
             self.loop.time,
+            self.redis.time,
         )
         self.movement = Movement(
             self.records, setting.group_type, self.watcher.fail, partial(is_settled, self)
         )
         self.watcher.follow(self.records, self.movement)
+        self.watcher.is_free = setting.nack_order == "Free"
+        self.records.keeps_expired = setting.has_letters and setting.takes_expired
         self.redis.on_script = self.records.follow
         self.broker_names = [f"broker-{index}" for index in range(setting.broker_count)]
+        self.all_brokers = [*self.broker_names, *([TARGET] if setting.has_letters else [])]
+        """Those of the queue, and the one of the queue that its dead letters go to."""
+        self.mishaps = Mishaps(self.administrator.limits if setting.has_letters else {})
         self.urls = ",".join(f"http://{name}" for name in self.broker_names)
         self.brokers: dict[str, BrokerProcess] = {}
         self.pods: dict[MemberId, Pod] = {}
@@ -99,44 +117,38 @@ class World:
 
     def begin(self) -> None:
         """Make the queue, and start everything."""
-        setup = self._process("setup")
-        with_loop(self.loop, lambda: setup.start(self._provision()))
-        self.loop.run_until(1.0, lambda: setup.has_ended)
+        with_loop(self.loop, self._make_queue)
+        self.loop.run_until(1.0, lambda: self.administrator.is_done)
         with_loop(self.loop, self._start_all)
 
+    def _make_queue(self) -> None:
+        self.process("administrator").start(self.administrator.run())
+        self.administrator.wish()
+
     def _start_all(self) -> None:
-        for name in self.broker_names:
+        for name in self.all_brokers:
             self.start_broker(name)
         self.start_coordinator()
         for _ in range(self.setting.pod_count):
             self.start_pod()
-        self._process("producer").start(self._produce())
+        if self.setting.has_second:
+            self.start_pod(group=SECOND)
+        self.process("producer").start(self._produce())
+        if self.setting.has_letters:
+            self.process("administrator").start(self._claim_target())
 
-    async def _provision(self) -> None:
-        store = await SimStore.wait_for()
-        await provision(
-            Layouts(store, KEYS),
-            Partitions(store, KEYS),
-            name=QUEUE,
-            uid=UID,
-            partition_count=self.setting.partition_count,
-            spec={
-                "keylessPolicy": "Random",
-                "audit": self.setting.is_audited,
-                "brokers": {"replicas": self.setting.broker_count},
-                "limits": {"maxMessageBytes": 1024, "maxUnackedPerFlow": 100},
-                "rebalance": {
-                    "delaySeconds": self.setting.delay_s,
-                    "maxHandoffSeconds": self.setting.max_handoff_s,
-                },
-            },
-            groups={GROUP: {"type": self.setting.group_type, "start": "Earliest"}},
-            keeps_others=False,
-            repairs=False,
-        )
-        await store.close()
+    async def _claim_target(self) -> None:
+        """Give the queue of dead letters its broker, which no coordinator does here."""
+        body = bodies.encode({"partitions": [str(LETTER_PARTITION)]})
+        while True:
+            with suppress(OSError):
+                answer = await self.network.call(TARGET, "/claim", body)
+                if "error" not in answer:
+                    return
+            await asyncio.sleep(CLAIM_GAP_S)
 
-    def _process(self, name: str) -> Process:
+    def process(self, name: str) -> Process:
+        """Begin a process."""
         return Process(self.loop, name)
 
     def later(self, delay_s: float, work: Callable[[], None]) -> None:
@@ -155,11 +167,27 @@ class World:
         older = self.brokers.get(name)
         if older is not None:
             self._kill(older.process)
-        process = self._process(name)
-        life = BrokerProcess(name, process, self.watcher, self.loop.time)
+        process = self.process(name)
+        life = BrokerProcess(
+            name,
+            process,
+            self.watcher,
+            self.loop.time,
+            LETTER_KEYS if name == TARGET else KEYS,
+            self._broker_failed,
+        )
         self.brokers[name] = life
         self.network.ports[name] = process, life
         process.start(life.run())
+
+    def _broker_failed(self, life: BrokerProcess) -> None:
+        """Start a broker again whose process has ended by itself."""
+        if self.brokers.get(life.name) is life:
+            self.later(RESTART_S, partial(self._restart_broker, life))
+
+    def _restart_broker(self, life: BrokerProcess) -> None:
+        if self.brokers.get(life.name) is life:
+            self.start_broker(life.name)
 
     def kill_broker(self, name: str, *, is_silent: bool) -> None:
         """Kill a broker; silently, as when its node is gone."""
@@ -169,11 +197,12 @@ class World:
 
     # ---- pods -----------------------------------------------------------------------------------
 
-    def start_pod(self, fact: MemberFact = MemberFact.EXISTS) -> Pod:
+    def start_pod(self, fact: MemberFact = MemberFact.EXISTS, *, group: str = GROUP) -> Pod:
         """Start a pod under a new name; `fact`: what the coordinator hears of it."""
         self._pod_count += 1
-        is_pulling = self.rng.random() < self.setting.pull_share
-        pod = Pod(MemberId(f"pod-{self._pod_count}"), is_pulling=is_pulling)
+        is_pulling = group == GROUP and self.rng.random() < self.setting.pull_share
+        name = f"{'pod' if group == GROUP else group}-{self._pod_count}"
+        pod = Pod(MemberId(name), group, is_pulling=is_pulling)
         self.pods[pod.name] = pod
         self.tell(pod.name, fact)
         self.start_container(pod)
@@ -184,18 +213,29 @@ class World:
         if self.pods.get(pod.name) is not pod or pod.process is not None:
             return
         self.troubles.hit(pod.name)
-        process = pod.process = self._process(pod.name)
+        process = pod.process = self.process(pod.name)
         pod.application = self._application(pod)
         if pod.is_leaving:
             pod.application.leave()
         process.start(pod.application.run())
 
     def _application(self, pod: Pod) -> Application | PullingApplication:
-        watcher, rng, work_s = self.watcher, self.rng, self._work_s
+        watcher, rng = self.watcher, self.rng
+        work_s = self._work_s * (SLOWNESS if pod.group == SECOND else 1.0)
         on_exit = partial(self._pod_has_left, pod)
         if pod.is_pulling:
             return PullingApplication(pod.name, self.broker_names, watcher, rng, on_exit, work_s)
-        return Application(pod.name, self.urls, watcher, rng, self.loop.time, on_exit, work_s)
+        return Application(
+            pod.group,
+            pod.name,
+            self.urls,
+            watcher,
+            self.mishaps,
+            rng,
+            self.loop.time,
+            on_exit,
+            work_s,
+        )
 
     def kill_container(self, pod: Pod, *, is_silent: bool = False) -> None:
         """Kill the process of a pod."""
@@ -269,9 +309,9 @@ class World:
 
     def start_coordinator(self) -> None:
         """Start a coordinator beside those that there are."""
-        process = self._process("coordinator")
+        process = self.process("coordinator")
         life = CoordinatorProcess(
-            self.pod_facts, self.loop.time, self.records.heard, self.movement.plan
+            self.pod_facts, self.loop.time, self.records.plans.heard, self.movement.plan
         )
         self.coordinators[life] = process
         process.start(life.run())
@@ -302,7 +342,7 @@ class World:
         """Have the producer send some messages, with a time between two of them."""
         producer = self._producer
         if producer is not None:
-            self._process("producer").start(self._send(producer, count, gap_s))
+            self.process("producer").start(self._send(producer, count, gap_s))
 
     async def _send(self, producer: Producer, count: int, gap_s: float) -> None:
         for _ in range(count):
@@ -316,10 +356,16 @@ class World:
         if not answer.cancelled() and answer.exception() is None:
             self.watcher.confirmed[message] = self.loop.time()
 
-    def post(self, count: int) -> None:
-        """Publish some messages without numbers, as plain HTTP does."""
+    def post(self, count: int, *, is_bad: bool = False) -> None:
+        """Publish some messages without numbers, as plain HTTP does.
+
+        `is_bad`: no application gets them done.
+        """
         for _ in range(count):
-            self._process("poster").start(self._post(self._next_message()))
+            message = self._next_message()
+            if is_bad:
+                self.mishaps.bad.add(message)
+            self.process("poster").start(self._post(message))
 
     async def _post(self, message: int) -> None:
         key = f"k{self.rng.randrange(KEY_COUNT)}"

@@ -1,0 +1,128 @@
+"""What the oracle knows of what is stored: logs, the place of each group in them, leases."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from partq.core.model import PartitionId
+
+GROUP: Final = "group"
+"""The group whose pods come and go."""
+SECOND: Final = "second"
+"""Another one: a single pod, slower, so that it holds the logs back."""
+
+Token = tuple[int, int]
+"""(broker epoch, epoch)"""
+
+
+class Violation(NamedTuple):
+    """What must never happen, and has."""
+
+    invariant: str
+    text: str
+    at: float
+
+
+class Stored(NamedTuple):
+    """A batch in a log."""
+
+    first: int
+    broker_epoch: int
+    data: bytes
+    ids: tuple[int, ...]
+
+
+class LeaseFacts(NamedTuple):
+    """A broker's lease."""
+
+    since: float
+    """Since when it has been renewed without a gap in which others may think it over."""
+    renewed_at: float
+
+
+@dataclass(eq=False, slots=True)
+class LogFacts:
+    """The log of a partition, and who owns it."""
+
+    name: str
+    meta: bytes
+    stream: bytes
+    seats: list["SeatFacts"] = field(default_factory=list)
+    """Of each group."""
+    # ---- what is stored
+    broker_epoch: int = 0
+    """Of the owner; 0: nobody owns it."""
+    owner: str = ""
+    first: int = 0
+    """The first offset that is still in it."""
+    ids: list[int] = field(default_factory=list)
+    """The message at each offset."""
+    stored_at: list[float] = field(default_factory=list)
+    """When the message at each offset was stored."""
+    stored_ms: list[int] = field(default_factory=list)
+    """The same by Redis's clock, as it is on record."""
+    batches: dict[int, Stored] = field(default_factory=dict)
+    is_torn: bool = False
+    """The store was rolled back, and no broker has claimed the partition since."""
+    # ---- what is remembered whatever the store forgets
+    top_broker_epoch: int = 0
+    calls: set[tuple[int, int]] = field(default_factory=set)
+    """(broker epoch, number) of the append calls that have stored something."""
+    taken_over: int = 0
+    """The broker epoch of the last claim that took the partition from a silent owner."""
+
+
+@dataclass(eq=False, slots=True)
+class SeatFacts:
+    """The place of a group in a partition."""
+
+    name: str
+    log: LogFacts
+    group: str
+    key: bytes
+    """Where its cursor is stored."""
+    done: set[int]
+    """The messages that the group needs no more, in all partitions: some application has finished
+    them, or they have expired, became dead letters, or lie before the group's beginning."""
+    # ---- what is stored
+    is_there: bool = False
+    cursor: int = 0
+    acked: frozenset[int] = frozenset()
+    member: str = ""
+    outbox: dict[int, int] = field(default_factory=dict)
+    """The offset of each dead letter on its way, by its number."""
+    # ---- since the group began here, or was reset
+    sent: Counter[int] = field(default_factory=Counter)
+    """How often the message at each offset was sent to a member."""
+    letters: set[int] = field(default_factory=set)
+    """The offsets that became dead letters."""
+    reset_to: list[int] = field(default_factory=list)
+    """Where resets have moved the cursor."""
+    # ---- what is remembered whatever the store forgets
+    top_epoch: int = 0
+    old_epoch: int = 0
+    """What was handed out under this epoch, or an older one, is of an earlier life of the group, or
+    from before a reset: it counts no more."""
+    commit_epoch: int = 0
+    """That of the last commit: later ones are of binds."""
+    top_number: int = 0
+    """Of the last dead letter."""
+
+    @property
+    def mark(self) -> bytes:
+        """The field of `meta` that says what the group still needs of the log."""
+        return b"mark:" + self.group.encode()
+
+    def is_stored_done(self, offset: int) -> bool:
+        """Say whether an offset is acknowledged, as stored."""
+        return offset < self.cursor or offset in self.acked
+
+    def is_done(self, offset: int) -> bool:
+        """Say whether the group needs the message at an offset no more."""
+        ids = self.log.ids
+        return offset < len(ids) and ids[offset] in self.done
+
+
+def seat_name(partition: PartitionId | str, group: str) -> str:
+    """Return the name of the place of a group in a partition; of `GROUP` that of the partition."""
+    return str(partition) if group == GROUP else f"{partition}/{group}"
