@@ -26,6 +26,7 @@ from partq.core.dead_letters import Reason
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.records import HandoffRecord
 from partq.errors import FencedError
+from partq.store import groups
 from partq.store.audit import Audits, Numbered
 from partq.store.connection import Store
 from partq.store.dead_letters import Outboxes
@@ -271,7 +272,7 @@ CASES = {
     "switch_audit": Case(lambda to: to.switch_audit(is_on=False)),
     "trim_audit": Case(lambda to: to.audits.trim(P, 3, broker_epoch=EPOCH)),
     "trim_log": Case(lambda to: to.log.trim(P, broker_epoch=EPOCH)),
-    "unlink_keys": Case(lambda to: to.layouts.erase_group(GROUP)),
+    "unlink_keys": Case(lambda to: groups.erase(to.store, to.keys, GROUP)),
     "write_config": Case(lambda to: to.layouts.write_config({}, resource_generation=1)),
     "write_fields": Case(
         lambda to: to.handoffs.record(

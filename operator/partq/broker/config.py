@@ -1,6 +1,5 @@
 """What a broker knows of its queue: layout, limits, groups; read again each second."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -73,17 +72,12 @@ async def read_config(layouts: Layouts) -> QueueConfig:
         raise UnknownQueueError("the queue has no settings in the store: nobody has created it yet")
     spec: Mapping[str, Any] = config.spec
     limits: Mapping[str, Any] = spec["limits"]
-    groups = sorted(spec["groups"])
-    found = await asyncio.gather(*map(layouts.read_group_config, groups))
-    specs = {
-        group: config.spec
-        for group, config in zip(groups, found, strict=True)
-        if config is not None
-    }
+    configs = await layouts.read_group_configs(config)
+    specs = {group: each.spec for group, each in configs.items()}
     return QueueConfig(
         layout=known.layout,
         generation=config.resource_generation,
-        groups=frozenset(groups),
+        groups=frozenset(config.groups),
         redelivery={group: _redelivery(spec) for group, spec in specs.items()},
         dead_letters={
             group: _dead_letters(spec) for group, spec in specs.items() if "deadLetter" in spec

@@ -1,8 +1,10 @@
 """A queue's layout, its lives and the effective specs that brokers read."""
 
+import asyncio
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from partq.core.layout import Generation, Layout
@@ -11,6 +13,11 @@ from partq.store import groups
 from partq.store.codec import decode_counts, encode_counts
 from partq.store.connection import Store
 from partq.store.keys import Keys
+from partq.store.partition_records import pairs
+
+FULL_READ_EVERY = 30
+"""Every so many-th read of the groups' specs reads them all, whatever the queue's hash says."""
+_VERSION = b"group:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,9 @@ class StoredConfig:
 
     resource_generation: int
     spec: dict[str, Any]
+    versions: Mapping[str, bytes] = field(default_factory=dict)
+    """Of a queue: which spec each of its groups has. Says whether it is another one than before; a
+    group whose spec an earlier version of partq wrote last may lack, or have an old one."""
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -40,6 +50,9 @@ class Layouts:
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
+        self._reads = 0
+        self._seen: dict[str, tuple[bytes | None, StoredConfig]] = {}
+        """The spec of each group as it was read last, under which version."""
 
     async def create_queue(self, generations: Mapping[int, int]) -> StoredLayout:
         """Make the layout from generation → partition count, and return the one on record.
@@ -96,21 +109,69 @@ class Layouts:
 
     async def read_config(self) -> StoredConfig | None:
         """Return the queue's effective spec; None: never written."""
-        return await self._read(self._keys.config())
+        flat = await self._store.read("HGETALL", self._keys.config())
+        fields = pairs(flat)
+        if b"json" not in fields:
+            return None
+        versions = {
+            name.removeprefix(_VERSION).decode(): version
+            for name, version in fields.items()
+            if name.startswith(_VERSION)
+        }
+        number, spec = int(fields[b"resource_generation"]), json.loads(fields[b"json"])
+        return StoredConfig(number, spec, versions)
 
     async def write_group_config(
         self, group: str, spec: Mapping[str, Any], *, resource_generation: int
     ) -> bool:
-        """Write a group's effective spec; False: one of a later generation is there."""
-        return await self._write(self._keys.group_config(group), spec, resource_generation)
+        """Write a group's effective spec; False: one of a later generation is there.
+
+        Who dies before the queue's hash has its version is found by the next full read.
+        """
+        key = self._keys.group_config(group)
+        is_written = await self._write(key, spec, resource_generation)
+        if is_written:
+            text = json.dumps([resource_generation, spec]).encode()
+            version = hashlib.blake2b(text, digest_size=8).hexdigest()
+            fields = (1, _version_field(group), version)
+            await self._store.run("write_fields", [self._keys.config()], fields)
+        return is_written
 
     async def read_group_config(self, group: str) -> StoredConfig | None:
         """Return a group's effective spec; None: never written."""
         return await self._read(self._keys.group_config(group))
 
+    async def read_group_configs(self, queue: StoredConfig) -> dict[str, StoredConfig]:
+        """Return the effective specs of a queue's groups, as `queue` names them.
+
+        Reads those whose version has changed since the last call, and now and then all: the
+        group's own hash decides. A group that has no spec, as it goes, is left out.
+        """
+        is_full = self._reads % FULL_READ_EVERY == 0
+        self._reads += 1
+        seen = {group: self._seen[group] for group in queue.groups if group in self._seen}
+        wanted = [
+            group
+            for group in queue.groups
+            if is_full
+            or (version := queue.versions.get(group)) is None
+            or group not in seen
+            or seen[group][0] != version
+        ]
+        found = await asyncio.gather(*map(self.read_group_config, wanted))
+        for group, config in zip(wanted, found, strict=True):
+            if config is not None:
+                seen[group] = (queue.versions.get(group), config)
+            else:
+                seen.pop(group, None)
+        self._seen = seen
+        return {group: config for group, (_, config) in seen.items()}
+
     async def erase_group(self, group: str) -> None:
         """Take a group off the record, with all that is noted for it as a whole."""
         await groups.erase(self._store, self._keys, group)
+        fields = (0, _version_field(group))
+        await self._store.run("write_fields", [self._keys.config()], fields)
 
     async def _write(self, key: str, spec: Mapping[str, Any], resource_generation: int) -> bool:
         args = (resource_generation, json.dumps(spec))
@@ -121,3 +182,8 @@ class Layouts:
         if found[0] is None:
             return None
         return StoredConfig(int(found[0]), json.loads(found[1]))
+
+
+def _version_field(group: str) -> str:
+    """Name the field of the queue's config that tells whether a group has another spec."""
+    return f"{_VERSION.decode()}{group}"
