@@ -162,6 +162,9 @@ class Outcomes:
             first = max(frame.start, subscription.book.cursor)
             trail.note(_told("release", subscription, flow, (first, position)))
         flow.unacked -= released
+        if flow.is_leaving and subscription.pause is None:
+            # Nobody asked for it: the client is about to end its connection, and wants no more.
+            flow.credit = 0
         flow.notice(subscription)
         self._progress.notice()
 

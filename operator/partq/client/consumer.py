@@ -195,7 +195,8 @@ class Consumer(Acknowledger):
     async def close(self) -> None:
         """Leave the group, wait for the handover (at most `leave_timeout_s`), and close.
 
-        What was handed out and not acknowledged is delivered to another member.
+        What was handed out and not acknowledged is given back at once, and delivered to another
+        member.
 
         Raises:
             FencedError and others: an `ack` was refused and no call has told of it; it is closed.
@@ -213,9 +214,11 @@ class Consumer(Acknowledger):
             return
         try:
             self.leave()
+            await self._answered(LAST_ACKS_S)
+            # Whoever leaves the block acknowledges nothing more.
+            await self._flows.give_back(LAST_ACKS_S, must=self._membership.fatal is not None)
             while not self._has_ended:
                 await self._changed()
-            await self._answered(LAST_ACKS_S)
         finally:
             self._is_closed = True
             self._wake.set()

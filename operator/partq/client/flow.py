@@ -131,6 +131,22 @@ class Flow:
         self.link.retire()
         self.link.send(frames.Leave())
 
+    def give_back(self, *, must: bool) -> None:
+        """End the connection at once, if something is in hand that nobody will acknowledge.
+
+        What has not begun is released first, so that only what was in hand comes again for a cause.
+        Without it the drain of each partition would wait for the acks, for `maxHandoffSeconds`.
+        `must`: also with nothing in hand.
+        """
+        self._acks.send_all()
+        if not must and not any(holding.has_in_hand for holding in self._holdings.values()):
+            return
+        for holding in self._holdings.values():
+            release, _ = holding.release()
+            if release is not None:
+                self.link.send(release)
+        self.link.hang_up()
+
     def add_ack(
         self, holding: Holding, delivery: int, upto: int, ranges: Sequence[Range]
     ) -> asyncio.Future[None]:

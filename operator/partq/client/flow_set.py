@@ -65,6 +65,16 @@ class FlowSet:
             return taken
         return None
 
+    async def give_back(self, timeout_s: float, *, must: bool) -> None:
+        """Have each flow give back what is in hand; wait until that is written, as a time allows.
+
+        `must`: all of them end, also those with nothing in hand.
+        """
+        flows = list(self._flows.values())
+        for flow in flows:
+            flow.give_back(must=must)
+        await asyncio.gather(*(flow.link.hung_up(timeout_s) for flow in flows))
+
     async def close(self) -> None:
         """Close every flow."""
         closing = [flow.link.close() for flow in self._flows.values()]

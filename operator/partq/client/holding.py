@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause, PartitionId
+from partq.core.ranges import Ranges
 from partq.wire import batch as wire
 from partq.wire.frames import Ack, Deliver, Nack, Range, Release, Rewound
 
@@ -70,6 +71,14 @@ class Holding:
         """The broker knows that everything below has begun."""
         self._windows: deque[Window] = deque()
         self._out_of_turn: list[Window] = []
+        self._done = Ranges()
+        """What was acknowledged or given back, above `_done_upto`."""
+        self._done_upto = cursor
+
+    @property
+    def has_in_hand(self) -> bool:
+        """Whether the application has begun something, in turn, and said nothing of it yet."""
+        return self._begun_upto() > self._done_upto
 
     def accept(self, frame: Deliver, payload: bytes) -> "Window | None":
         """Take a delivery; return the window to hand out.
@@ -85,6 +94,8 @@ class Holding:
         if frame.start < self._delivered_end:
             self._out_of_turn.append(window)
             return window
+        # What the broker passes over has expired, or was acknowledged under an older token.
+        self._settle(-1, [(self._delivered_end, frame.start), *frame.skip])
         self._delivered_end = frame.stop
         while self._windows and self._windows[0].is_done:
             self._windows.popleft()
@@ -129,6 +140,7 @@ class Holding:
 
     def ack(self, request: int, delivery: int, upto: int, ranges: list[Range]) -> Ack:
         """Return the frame of an ack under this token."""
+        self._settle(upto, ranges)
         generation, index = self.partition
         return Ack(request, generation, index, *self.token, delivery, upto, ranges)
 
@@ -136,8 +148,16 @@ class Holding:
         self, request: int, delivery: int, ranges: list[Range], delay_ms: int, reason: str
     ) -> Nack:
         """Return the frame of a nack under this token."""
+        self._settle(-1, ranges)
         place = (*self.partition, *self.token)
         return Nack(request, *place, delivery, ranges, delay_ms, reason, self._begun_upto())
+
+    def _settle(self, upto: int, ranges: Sequence[Range]) -> None:
+        for start, stop in ((self._done_upto, upto), *ranges):
+            if stop > start:
+                self._done.add(start, stop)
+        self._done_upto = max(self._done_upto, self._done.end_of_run(self._done_upto))
+        self._done.drop_below(self._done_upto)
 
     def _begun_upto(self) -> int:
         """Return where, in turn, that begins which was not handed out, come or to come."""

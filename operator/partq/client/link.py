@@ -23,6 +23,8 @@ from partq.wire import frames
 log = logging.getLogger("partq.client")
 
 PING_S = 1.0
+HANG_UP = b""
+"""In the place of a frame: the connection ends here."""
 _CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
 
 
@@ -104,6 +106,17 @@ class Link:
         """Let this connection be the last one: it is not opened anew."""
         self._is_retired = True
 
+    def hang_up(self) -> None:
+        """End the link once what is queued is written."""
+        self.retire()
+        self._outbox.append(HANG_UP)
+        self._wake.set()
+
+    async def hung_up(self, timeout_s: float) -> None:
+        """Wait until a link that hangs up has ended; for so long at most."""
+        if self._outbox and self._outbox[-1] == HANG_UP:
+            await asyncio.wait([self._task], timeout=timeout_s)
+
     async def close(self) -> None:
         """End the link; what is queued is dropped."""
         await tasks.stop(self._task)
@@ -124,7 +137,8 @@ class Link:
             except NOT_REACHED as error:
                 self.is_failing = True
                 self._failed(UnavailableError(why(self.url, error)))
-            await asyncio.sleep(backoff.next_s(advice_s))
+            if not self._is_retired:
+                await asyncio.sleep(backoff.next_s(advice_s))
 
     def _failed(self, error: PartqError) -> None:
         log.info("%s%s: %s", self.url, self._path, error)
@@ -183,7 +197,10 @@ class Link:
     async def _write(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         while True:
             while self._outbox:
-                await websocket.send_bytes(self._outbox.popleft())
+                data = self._outbox.popleft()
+                if data == HANG_UP:
+                    raise UnavailableError("this client has left")
+                await websocket.send_bytes(data)
             self._wake.clear()
             await self._wake.wait()
 

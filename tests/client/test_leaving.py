@@ -1,0 +1,78 @@
+"""Leaving: what nobody will acknowledge any more is given back at once."""
+
+import asyncio
+
+import pytest
+
+from partq import Cause, Consumer, Producer
+from partq.testing.local_broker import LocalBroker
+from partq.wire import frames
+from tests.client.member import WAIT_S, Member, bound
+
+HANDOFF_S = 120
+"""How long a drain would wait for acks that never come: longer than a test may last."""
+
+
+async def test_what_is_in_hand_is_given_back_at_once(peer, stored_batch):
+    member = Member(peer, leave_timeout_s=600)
+    async with asyncio.timeout(WAIT_S):
+        async with member.consumer as consumer:
+            flow = await bound(peer, stored_batch, b"a", b"b", b"c")
+            await consumer.ack(await anext(consumer))
+            await flow.send(frames.AckConfirmed((await flow.next(frames.Ack)).request))
+            await anext(consumer)
+        assert isinstance(await flow.next(), frames.Leave)
+        release = await flow.next(frames.Release)
+        assert release.start == 2, "c has not begun"
+        await flow.closed()
+
+
+async def test_with_nothing_in_hand_the_partitions_are_handed_over(peer, stored_batch):
+    member = Member(peer, leave_timeout_s=600)
+    async with asyncio.timeout(WAIT_S), member.consumer as consumer:
+        flow = await bound(peer, stored_batch, b"a", b"b")
+        await consumer.ack(await anext(consumer))
+        await flow.send(frames.AckConfirmed((await flow.next(frames.Ack)).request))
+        leaving = asyncio.create_task(consumer.close())
+        assert isinstance(await flow.next(), frames.Leave)
+        await flow.send(frames.Paused(1, 0, 5, 9))
+        assert (await flow.next(frames.Release)).start == 1
+        assert not leaving.done()
+        await flow.send(frames.Revoked(1, 0, 5, 9, 0))
+        await leaving
+    assert member.told[-1][0] == "NONE"
+
+
+async def test_an_error_in_the_loop_leaves_at_once_and_another_member_goes_on():
+    """Of the messages only the one in hand comes again, with a cause and counted once."""
+    spec = {"rebalance": {"maxHandoffSeconds": HANDOFF_S, "delaySeconds": HANDOFF_S}}
+    async with LocalBroker(partitions=2, spec=spec) as local, asyncio.timeout(60):
+        token = local.tokens
+
+        def consumer():
+            return Consumer(local.url, queue="orders", group="workers", token=token.consume)
+
+        async def fail():
+            async with consumer() as one:
+                async for message in one:
+                    if message.value == b"1":
+                        raise ValueError("in hand")
+                    await one.ack(message)
+
+        async with Producer(local.url, queue="orders", token=token.produce) as producer:
+            for number in range(4):
+                await producer.send_and_wait(b"%d" % number, key="k")
+        with pytest.raises(ValueError, match="in hand"):
+            await fail()
+        async with consumer() as two:
+            seen = []
+            async for message in two:
+                seen.append((message.value, message.cause, message.redeliveries))
+                await two.ack(message)
+                if message.value == b"3":
+                    break
+        assert seen == [
+            (b"1", Cause.FLOW_LOST, 1),
+            (b"2", Cause.NONE, 0),
+            (b"3", Cause.NONE, 0),
+        ]
