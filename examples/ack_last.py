@@ -66,7 +66,7 @@ async def process(consumer: Consumer, orders: Orders) -> None:
 
 
 async def main(url: str, token: str, queue: str, group: str) -> None:
-    """Consume until SIGTERM."""
+    """Consume until Ctrl-C or SIGTERM."""
     orders = Orders()
     async with Consumer(
         url, queue=queue, group=group, token=token, on_revoked=orders.forget

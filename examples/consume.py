@@ -2,9 +2,9 @@
 
     python examples/consume.py --url http://127.0.0.1:7411 --token TOKEN
 
-Start it twice: the partitions are shared. Stop one with SIGTERM: it finishes what it has in hand,
-its partitions go to the other one, and no order is processed twice. Kill one with -9: what it had
-in hand comes again at the other, with the reason.
+Start it twice: the partitions are shared. Stop one with Ctrl-C or SIGTERM: it finishes what it has
+in hand, its partitions go to the other one, and no order is processed twice. Kill one with -9:
+what it had in hand comes again at the other, with the reason.
 """
 
 import argparse
@@ -36,12 +36,12 @@ def process(message: Delivery) -> None:
 
 
 async def main(url: str, token: str, queue: str, group: str, stop_after: int | None) -> None:
-    """Consume until SIGTERM, or until so many orders are done."""
+    """Consume until Ctrl-C or SIGTERM, or until so many orders are done."""
     done = 0
     async with Consumer(
         url, queue=queue, group=group, token=token, on_assigned=assigned, on_revoked=revoked
     ) as consumer:
-        # On SIGTERM this loop goes on until the partitions are taken over, and then ends.
+        # On Ctrl-C and SIGTERM it goes on until the partitions are taken over, and then ends.
         async for message in consumer:
             process(message)
             try:

@@ -62,7 +62,7 @@ class Balances:
 
 
 async def main(url: str, token: str, queue: str, group: str, path: str) -> None:
-    """Consume until SIGTERM."""
+    """Consume until Ctrl-C or SIGTERM."""
     fence = SqlFence(f"{queue}/{group}", paramstyle=sqlite3.paramstyle)
     with closing(sqlite3.connect(path, timeout=30)) as database:
         balances = Balances(database, fence)

@@ -58,7 +58,7 @@ def add(database: sqlite3.Connection, message: Delivery) -> str:
 
 
 async def main(url: str, token: str, queue: str, group: str, path: str) -> None:
-    """Consume until SIGTERM."""
+    """Consume until Ctrl-C or SIGTERM."""
     with closing(open_database(path)) as database:
         async with Consumer(url, queue=queue, group=group, token=token) as consumer:
             async for message in consumer:

@@ -33,7 +33,7 @@ async def consumer(running, peers):
             await producer.publish(*values, partition=partition)
     consumer = Consumer(
         running.url, queue="orders", group="workers", token=peers.CONSUME, member="m",
-        handle_sigterm=False, leave_timeout_s=0.05,
+        handle_signals=False, leave_timeout_s=0.05,
     )  # fmt: skip
     async with consumer:
         yield consumer
@@ -121,7 +121,7 @@ async def test_what_cannot_be_read_is_given_back_and_the_rest_goes_on(running, p
     errors = []
     consumer = Consumer(
         running.url, queue="orders", group="workers", token=peers.CONSUME, member="m",
-        handle_sigterm=False, leave_timeout_s=0.05, on_error=errors.append,
+        handle_signals=False, leave_timeout_s=0.05, on_error=errors.append,
     )  # fmt: skip
     async with consumer, asyncio.timeout(WAIT_S):
         assert (await anext(consumer)).value == b"other"

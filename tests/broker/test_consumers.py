@@ -45,7 +45,7 @@ async def test_consuming_code_is_the_same_for_any_number_of_partitions(running, 
 
     consumer = Consumer(
         running.url, queue="orders", group="workers", token=peers.CONSUME, member="m",
-        auto_ack=True, handle_sigterm=False, leave_timeout_s=0.05,
+        auto_ack=True, handle_signals=False, leave_timeout_s=0.05,
     )  # fmt: skip
     async with consumer, asyncio.timeout(WAIT_S):
         work = asyncio.create_task(consumer.run(handle))

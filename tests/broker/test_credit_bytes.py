@@ -145,7 +145,7 @@ async def test_a_consumer_holds_no_more_bytes_than_it_said(running, peers, credi
         await publish(producer, range(count), partition)
     consumer = Consumer(
         running.url, queue="orders", group="workers", token=peers.CONSUME, member="m",
-        credit_bytes=credit_bytes, handle_sigterm=False, leave_timeout_s=0.05,
+        credit_bytes=credit_bytes, handle_signals=False, leave_timeout_s=0.05,
     )  # fmt: skip
     seen, most, single = {}, 0, 0
     async with consumer, asyncio.timeout(WAIT_S):

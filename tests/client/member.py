@@ -26,7 +26,7 @@ class Member:
                 "on_assigned": lambda partition: self.told.append(("assigned", partition)),
                 "on_revoked": lambda partition, cause: self.told.append((cause.name, partition)),
                 "on_error": self.errors.append,
-                "handle_sigterm": False,
+                "handle_signals": False,
                 "leave_timeout_s": 0.05,
                 **settings,
             },

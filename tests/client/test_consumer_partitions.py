@@ -198,27 +198,45 @@ async def test_a_standby_leaves_at_once(peer):
     assert member.told == []
 
 
-async def test_sigterm_means_leave(peer, stored_batch):
-    member = Member(peer, handle_sigterm=True, leave_timeout_s=WAIT_S)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_sigterm_and_ctrl_c_mean_leave(peer, stored_batch, number):
+    before = signal.getsignal(number)
+    member = Member(peer, handle_signals=True, leave_timeout_s=WAIT_S)
     handled = asyncio.Queue()
     async with member.consumer as consumer:
         flow = await bound(peer, stored_batch, b"a")
         running = asyncio.create_task(consumer.run(lambda message: handled.put(message.value)))
         async with asyncio.timeout(WAIT_S):
             assert await handled.get() == b"a"
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
         await flow.next(frames.Leave)
         await flow.send(frames.Revoked(1, 0, 5, 9, 0))
         async with asyncio.timeout(WAIT_S):
             await running
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getsignal(number) == before
 
 
-async def test_an_application_that_handles_sigterm_is_left_alone(peer):
+async def test_a_second_ctrl_c_interrupts(peer):
+    before = signal.getsignal(signal.SIGINT)
+    member = Member(peer, handle_signals=True, leave_timeout_s=WAIT_S)
+    async with member.consumer as consumer:
+        flow = await peer.flow()
+        await flow.send(assigned())
+        await member.has_been_told(1)
+        os.kill(os.getpid(), signal.SIGINT)
+        await flow.next(frames.Leave)
+        assert signal.getsignal(signal.SIGINT) == before, "as if partq were not there"
+        assert consumer.partitions
+        await flow.send(frames.Revoked(1, 0, 5, 9, 0))
+
+
+async def test_an_application_that_handles_the_signals_is_left_alone(peer):
     member = Member(peer)
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: None) for number in numbers]
     try:
         async with member.consumer as consumer:
-            assert not consumer.leave_on_sigterm()
+            assert not consumer.leave_on_signals()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

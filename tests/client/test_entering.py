@@ -21,7 +21,7 @@ NOBODY = "http://127.0.0.1:9"
 
 
 def consumer_of(url, *, group="workers", **settings):
-    return Consumer(url, queue="orders", group=group, handle_sigterm=False, **settings)
+    return Consumer(url, queue="orders", group=group, handle_signals=False, **settings)
 
 
 def producer_of(url, **settings):

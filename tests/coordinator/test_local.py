@@ -19,7 +19,7 @@ def consumer(broker, member):
         group="workers",
         token=broker.tokens.consume,
         member=member,
-        handle_sigterm=False,
+        handle_signals=False,
     )
 
 

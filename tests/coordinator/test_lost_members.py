@@ -72,7 +72,7 @@ class Group:
             member=name,
             on_assigned=note("assigned"),
             on_revoked=note("revoked"),
-            handle_sigterm=False,
+            handle_signals=False,
         )
 
     async def start(self, name):

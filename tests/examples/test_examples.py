@@ -62,14 +62,15 @@ async def test_orders_are_published_and_each_customer_s_processed_in_order(broke
     assert all(numbers == sorted(set(numbers)) for numbers in orders.values())
 
 
-async def test_sigterm_ends_the_consumer_in_order(broker):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_sigterm_and_ctrl_c_end_the_consumer_in_order(broker, number):
     await produce(broker, COUNT)
     consumer = await consume(broker)
     processed = 0
     async with asyncio.timeout(WAIT_S):
         while processed < COUNT:
             processed += b": order " in await consumer.stdout.readline()
-    consumer.send_signal(signal.SIGTERM)
+    consumer.send_signal(number)
     rest = await output(consumer)
     assert rest[-1] == f"{COUNT} orders processed"
     assert sum("went elsewhere" in line for line in rest) == 4

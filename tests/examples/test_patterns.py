@@ -214,7 +214,7 @@ async def in_halves(broker, group, kind, is_over):
         async def join(orders):
             consumer = Consumer(
                 broker.url, queue="orders", group=group, token=broker.tokens.consume,
-                on_revoked=orders.forget, handle_sigterm=False, leave_timeout_s=0.1,
+                on_revoked=orders.forget, handle_signals=False, leave_timeout_s=0.1,
             )  # fmt: skip
             await stack.enter_async_context(consumer)
             tasks.append(asyncio.create_task(ack_last.process(consumer, orders)))

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -112,7 +111,6 @@ async def _consume(
         member=member,
         connect_timeout_s=wait_s,
     ) as consumer:
-        _leave_on_interrupt(consumer)
         try:
             async for deliveries, done in _until_idle(_take(consumer, count), idle_s):
                 _print(deliveries, as_json=as_json)
@@ -127,17 +125,6 @@ async def _consume(
             # Printed, but by now another member's: not our failure, and worth knowing.
             click.echo(f"partq: {error.message}", err=True)
     return came if was_idle else None
-
-
-def _leave_on_interrupt(consumer: Consumer) -> None:
-    """Let Ctrl-C mean the same as SIGTERM; a second one interrupts."""
-    loop = asyncio.get_running_loop()
-
-    def leave() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
-        consumer.leave()
-
-    loop.add_signal_handler(signal.SIGINT, leave)
 
 
 Taken = tuple[Sequence[Delivery], Delivery | Batch]

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from partq.client import sigterm, tasks
+from partq.client import stop_signals, tasks
 from partq.client.acknowledger import Acknowledger
 from partq.client.caller import Caller
 from partq.client.deliveries import Batch, Delivery
@@ -68,7 +68,8 @@ class Consumer(Acknowledger):
             unacknowledged messages per flow bounds it.
         credit_bytes: bytes of batches to hold ready per broker, as they are stored, 1 to 2**40;
             one batch always comes, however large it is.
-        handle_sigterm: SIGTERM means `leave`, unless the application handles the signal itself.
+        handle_signals: SIGTERM and Ctrl-C mean `leave`, each unless the application handles the
+            signal itself. A second Ctrl-C interrupts.
         leave_timeout_s: how long `leave` waits for the partitions to be taken over.
         connect_timeout_s: how long entering waits for a broker, the queue and the group to be
             there; the log says what is missing. Iterating raises `MemberInUseError` when another
@@ -99,7 +100,7 @@ class Consumer(Acknowledger):
         auto_ack: bool = False,
         credit: int = 10_000,
         credit_bytes: int = CREDIT_BYTES,
-        handle_sigterm: bool = True,
+        handle_signals: bool = True,
         leave_timeout_s: float = 25.0,
         connect_timeout_s: float = 30.0,
         max_processing_s: float = 300.0,
@@ -127,7 +128,7 @@ class Consumer(Acknowledger):
         self._auto_ack = auto_ack
         self._credit = credit
         self._credit_bytes = credit_bytes
-        self._handle_sigterm = handle_sigterm
+        self._handle_signals = handle_signals
         self._leave_timeout_s = leave_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._max_processing_s = max_processing_s
@@ -153,8 +154,8 @@ class Consumer(Acknowledger):
                 `connect_timeout_s`.
         """
         await self._session.__aenter__()
-        if self._handle_sigterm:
-            self.leave_on_sigterm()
+        if self._handle_signals:
+            self.leave_on_signals()
         first_view = self._session.first_view(self._connect_timeout_s, self._group)
         self._entering = asyncio.create_task(first_view)
         view = None
@@ -248,9 +249,9 @@ class Consumer(Acknowledger):
         )
         self._wake.set()
 
-    def leave_on_sigterm(self) -> bool:
-        """Let SIGTERM mean `leave`; False when the application handles the signal itself."""
-        return sigterm.add(self.leave)
+    def leave_on_signals(self) -> bool:
+        """Let SIGTERM and Ctrl-C mean `leave`; False when the application handles both itself."""
+        return stop_signals.add(self.leave)
 
     @property
     def partitions(self) -> frozenset[PartitionId]:
@@ -311,7 +312,7 @@ class Consumer(Acknowledger):
     async def _end(self) -> None:
         if self._leave_timer is not None:
             self._leave_timer.cancel()
-        sigterm.remove(self.leave)
+        stop_signals.remove(self.leave)
         await self._session.__aexit__()
 
     @property

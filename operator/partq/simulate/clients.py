@@ -138,7 +138,7 @@ class Application:
             group=self._group,
             member=self._member,
             credit=CREDIT,
-            handle_sigterm=False,
+            handle_signals=False,
             leave_timeout_s=10.0,
             max_processing_s=0,  # simulated time has no threads
             clock=self._clock,
