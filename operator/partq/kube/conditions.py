@@ -20,6 +20,8 @@ STALLING: frozenset[Reason] = frozenset(
         Reason.REFUSED,
         Reason.STORE_UNUSABLE,
         Reason.ADDRESS_REFUSED,
+        Reason.REDIS_IMMUTABLE,
+        Reason.STORE_EMPTY,
         Reason.STORE_OWNED_BY_ANOTHER,
     }
 )

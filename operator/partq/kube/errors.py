@@ -34,6 +34,18 @@ class AddressRefusedError(SettingsError):
     code = "address_refused"
 
 
+class RedisFixedError(SettingsError):
+    """A queue's URL leads to another Redis than the one with its records."""
+
+    code = "redis_fixed"
+
+
+class StoreEmptyError(SettingsError):
+    """A Redis does not hold a queue that it had."""
+
+    code = "store_empty"
+
+
 class NotLeadingError(UnavailableError):
     """Another replica of the operator leads: this one must not act."""
 
@@ -55,6 +67,10 @@ def reason_of(error: BaseException) -> tuple[ConditionType, Reason]:
             return ConditionType.OBJECTS_APPLIED, Reason.API_UNAVAILABLE
         case AddressRefusedError():
             return ConditionType.SPEC_VALID, Reason.ADDRESS_REFUSED
+        case RedisFixedError():
+            return ConditionType.SPEC_VALID, Reason.REDIS_IMMUTABLE
+        case StoreEmptyError():
+            return ConditionType.STORE_REACHABLE, Reason.STORE_EMPTY
         case PartitionsFixedError():
             return ConditionType.SPEC_VALID, Reason.PARTITIONS_IMMUTABLE
         case OtherLifeError():

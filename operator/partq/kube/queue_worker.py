@@ -15,7 +15,7 @@ from partq.coordinator.provision import PartitionsFixedError
 from partq.coordinator.view import QueueView
 from partq.core.records import Rebalance
 from partq.errors import PartqError, StoreUnavailableError
-from partq.kube import broker_tls, deletion, names, parse
+from partq.kube import broker_tls, deletion, names, parse, queue_place
 from partq.kube.access import Access, read_access, read_redis_url
 from partq.kube.api import pod_path, queues_path
 from partq.kube.apply import Applier
@@ -26,6 +26,7 @@ from partq.kube.context import Context
 from partq.kube.groups import Groups
 from partq.kube.names import ConditionType, EventReason, QueueKey, Reason
 from partq.kube.news import Note
+from partq.kube.patience import Patience
 from partq.kube.ports import QueueStore
 from partq.kube.render import Durability, QueueFacts
 from partq.kube.reporter import Reporter
@@ -44,8 +45,6 @@ FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
 ACCESS_S = 30.0
 """How long Secrets are relied on without reading them again."""
-START_S = 30.0
-"""How long brokers may take to start, or to be replaced, before people are told of it."""
 MEASURE_S = 30.0
 """How often lag and Redis's settings are looked at."""
 
@@ -81,7 +80,7 @@ class QueueWorker:
         """The last spec that was valid."""
         self._troubles: dict[str, Finding] = {}
         self._access: Access | None = None
-        self._access_of: tuple[float, tuple[int, frozenset[str]]] = float("-inf"), (0, frozenset())
+        self._access_of: tuple[float, object] = (float("-inf"), None)
         self._is_provisioned = self._is_applied = False
         self._partition_count: int | None = None
         self._recorded: PartitionedQueue | None = None
@@ -89,11 +88,7 @@ class QueueWorker:
         self._durability: Durability | None = None
         self._measured_at = float("-inf")
         self._view: QueueView | None = None
-        self._began_at = context.clock()
-        self._has_served = False
-        """Every partition had a broker once."""
-        self._short_since: float | None = None
-        """Since when brokers are missing."""
+        self._patience = Patience(context.clock())
 
     @property
     def troubles(self) -> Collection[Finding]:
@@ -178,7 +173,7 @@ class QueueWorker:
         uid = store_uid(body)
         store = await self._step("store", lambda: self._serving.store(access.redis_url, uid))
         if store is not None:
-            await self._step("records", lambda: self._provision(store, body))
+            await self._step("records", lambda: self._provision(store, body, access))
         if (model := self._model) is not None:
             await self._step("objects", lambda: self._apply(model, body, access))
             await self._step("dead letters", lambda: self._make_dead_letter_queues(model, body))
@@ -208,17 +203,27 @@ class QueueWorker:
         now, generation = self._context.clock(), int(body["metadata"].get("generation", 0))
         groups = frozenset(self._context.cluster.groups(self.key))
         read_at, read_for = self._access_of
-        asked = generation, groups
+        asked = generation, groups, parse.annotation(body, names.REDIS)
         if self._access is None or now - read_at >= ACCESS_S or asked != read_for:
             uid, settings = body["metadata"]["uid"], self._context.settings
             url, hosts = settings.redis_url, settings.redis_host_list
-            self._access = await read_access(
-                self._context.api, model, uid, url, groups, hosts=hosts
-            )
+            access = await read_access(self._context.api, model, uid, url, groups, hosts=hosts)
+            self._access = await self._at_its_place(access, body)
             self._access_of = now, asked
         return self._access
 
-    async def _provision(self, store: QueueStore, body: Body) -> None:
+    async def _at_its_place(self, access: Access, body: Body) -> Access:
+        """Return the access to where the queue's records are: another URL is told, and not used."""
+        url, refusal = await queue_place.settled_url(
+            self._context.api, self.key, body, access.redis_url
+        )
+        self._troubles.pop("redis", None)
+        if refusal is not None:
+            self._note("redis", refusal)
+        return replace(access, redis_url=url)
+
+    async def _provision(self, store: QueueStore, body: Body, access: Access) -> None:
+        await queue_place.refuse_loss(store, self.key, body, access.redis_url)
         model = self._model
         if model is None:
             recorded = await store.layouts.read_config()
@@ -322,10 +327,9 @@ class QueueWorker:
         if self._access is not None:
             url = self._access.redis_url
         elif model is not None:
-            settings = self._context.settings
-            url = await read_redis_url(
-                self._context.api, model, settings.redis_url, settings.redis_host_list
-            )
+            api, settings = self._context.api, self._context.settings
+            url = await read_redis_url(api, model, settings.redis_url, settings.redis_host_list)
+            url, _ = await queue_place.settled_url(api, self.key, body, url)
         else:
             raise StoreUnavailableError("the spec does not say where the store is")
         return await self._serving.store(url, store_uid(body))
@@ -346,7 +350,7 @@ class QueueWorker:
     def _take_view(self, view: QueueView) -> None:
         if view != self._view:
             self._view = view
-            self._has_served |= len(view.owners) == len(view.partitions)
+            self._patience.note(view)
             self.statuses.wake()
             self._context.costs.note(self.key, self._groups.holdings(view, self._runtime))
 
@@ -358,7 +362,6 @@ class QueueWorker:
             troubles = {finding.type: finding, **troubles}
         pods, model = self._context.cluster.brokers(self.key), self._model or self._recorded
         partitions = (body.get("status") or {}).get("partitions") or {}
-        self._has_served |= bool(partitions.get("ready"))
         facts = QueueFacts(
             key=self.key,
             generation=generation,
@@ -376,23 +379,14 @@ class QueueWorker:
             is_rebalance_paused=parse.is_on(body, names.PAUSE_REBALANCE),
             tokens_secret=self._access.tokens_secret if self._access else None,
             store_uid=store_uid(body),
+            store=queue_place.place_of(self._access.redis_url)
+            if self._access is not None and self._is_provisioned
+            else queue_place.recorded_place(body),
             is_store_ephemeral=self._context.settings.redis_storage == "ephemeral"
             and (model is None or model.spec.redis is None),
         )
-        return self._with_patience(facts)
-
-    def _with_patience(self, facts: QueueFacts) -> QueueFacts:
-        """Say whether brokers have had the time to start, or to be replaced."""
-        now = self._context.clock()
-        if facts.ready_brokers >= facts.desired_brokers:
-            self._short_since = None
-        elif self._short_since is None:
-            self._short_since = now
-        return replace(
-            facts,
-            is_starting=not self._has_served and now - self._began_at < START_S,
-            is_short=self._short_since is not None and now - self._short_since >= START_S,
-        )
+        has_served = bool(partitions.get("ready"))
+        return self._patience.judge(facts, has_served=has_served, now=self._context.clock())
 
 
 def store_uid(body: Body) -> str:

@@ -74,6 +74,8 @@ class QueueFacts:
     is_rebalance_paused: bool = False
     tokens_secret: str | None = None
     store_uid: str | None = None
+    store: str | None = None
+    """Where its records are."""
 
     @property
     def ready_brokers(self) -> int:
@@ -122,6 +124,7 @@ def queue_status(
         else None,
         "tokensSecret": facts.tokens_secret,
         "storeUid": facts.store_uid,
+        "store": facts.store,
     }
     return status, findings
 

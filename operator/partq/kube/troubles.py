@@ -1,14 +1,12 @@
 """What people read of what went wrong with a queue, and what only the operator's log has."""
 
 import logging
-from urllib.parse import urlsplit
 
 from partq.kube.access import Access
-from partq.kube.broker_policies import REDIS_PORT
 from partq.kube.conditions import Finding, bad
 from partq.kube.errors import reason_of, sentence
 from partq.kube.names import ConditionType, QueueKey, Reason
-from partq.settings import redis_urls
+from partq.kube.queue_place import place_of
 
 NO_REDIS = "no Redis answers there that can be used; the operator's log has the details"
 """All that is said of a host that a queue names: whoever made the queue may be looking around."""
@@ -26,15 +24,9 @@ def trouble(key: QueueKey, part: str, error: BaseException, access: Access | Non
         type_, reason = ConditionType.SPEC_VALID, Reason.INVALID_SPEC
     text = sentence(error)
     if reason is Reason.STORE_UNREACHABLE and access is not None:
-        where = whereabouts(access.redis_url)
+        where = place_of(access.redis_url)
         if access.is_own_redis:
             _log.info("queue %s: Redis at %s: %s", key, where, text)
             text = NO_REDIS
         text = f"Redis at {where}: {text}"
     return bad(type_, reason, text)
-
-
-def whereabouts(redis_url: str) -> str:
-    """Return hosts and ports of a URL of Redis, as people may read them: no user, no password."""
-    parts = map(urlsplit, redis_urls(redis_url))
-    return ", ".join(f"{each.hostname}:{each.port or REDIS_PORT}" for each in parts)

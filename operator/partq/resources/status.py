@@ -84,6 +84,8 @@ class PartitionedQueueStatus(Model):
     """The Secret with the tokens of producers and consumers."""
     store_uid: Annotated[str, Field(pattern="^[0-9a-f]{8}$")] | None = None
     """What the queue's keys in Redis are named by."""
+    store: _Text | None = None
+    """Hosts and ports of the Redis that has the queue's messages."""
 
 
 class GroupMembersStatus(Model):

@@ -192,6 +192,43 @@ def test_a_redis_that_keeps_nothing_is_used_and_told_of(stage, own_redis, tmp_pa
     stage.wait_for("PartitionedQueue", "forgetful", "StoreDurable", "False", "NotSynced")
     stage.wait_for_event("PartitionedQueue", "forgetful", "NotSynced")
 
+    own_redis.kill()
+    own_redis.start(tmp_path, config={"appendonly": "no"})
+    wait_for_trouble(
+        stage,
+        "PartitionedQueue",
+        "forgetful",
+        "StoreEmpty",
+        is_stalled=True,
+        sentence="expected its 2 partitions",
+    )
+    with redis.Redis.from_url(own_redis.url) as connection:
+        assert connection.keys("*@*:layout") == [], "nothing begins empty there"
+
+
+def test_a_queue_does_not_move_with_its_url(stage, own_redis, tmp_path):
+    """Without the annotation it goes on where it is; with it, it begins empty at the new place."""
+    stage.kube.create(stage.resource("PartitionedQueue", "settled", SMALL))
+    brokers = stage.serve("settled")
+    place = stage.status("PartitionedQueue", "settled")["store"]
+    own_redis.start(tmp_path)
+    other = {"spec": {"redis": {"url": own_redis.url}}}
+    stage.kube.patch("PartitionedQueue", stage.namespace, "settled", other)
+    condition = stage.wait_for(
+        "PartitionedQueue", "settled", "SpecValid", "False", "RedisImmutable"
+    )
+    assert place in condition["message"]
+    assert publish(brokers.urls[0], "settled", brokers.tokens["produce"], "here") == 201
+    with redis.Redis.from_url(own_redis.url) as connection:
+        assert connection.dbsize() == 0
+
+    new = own_redis.url.removeprefix("redis://").partition("/")[0]
+    stage.annotate("PartitionedQueue", "settled", redis=new)
+    stage.wait_for("PartitionedQueue", "settled", "SpecValid", "True")
+    eventually(
+        lambda: stage.status("PartitionedQueue", "settled").get("store") == new, "the new place"
+    )
+
 
 def test_a_redis_that_has_the_data_of_another_clusters_queue(stage, own_redis, tmp_path):
     own_redis.start(tmp_path)
