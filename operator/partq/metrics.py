@@ -47,6 +47,11 @@ class BrokerMetrics:
             "Messages that do not decode, which become dead letters.",
             (*scope, "group"),
         )
+        self._skipped = self._counter(
+            "partq_messages_skipped",
+            "Messages that a group's record spoke of and the log did not hold.",
+            (*scope, "group"),
+        )
         self._expired = self._counter(
             "partq_messages_expired", "Messages dropped because of their age.", (*scope, "group")
         )
@@ -165,6 +170,10 @@ class BrokerMetrics:
     def undecodable(self, group: str, messages: int) -> None:
         """Count messages that do not decode."""
         self._undecodable.labels(*self._names, group).inc(messages)
+
+    def skipped(self, group: str, messages: int) -> None:
+        """Count messages that a group cannot get, because the log does not hold them."""
+        self._skipped.labels(*self._names, group).inc(messages)
 
     def expired(self, group: str, messages: int) -> None:
         """Count messages that were dropped because of their age."""

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from partq.broker import mended
 from partq.broker.audit_watch import AuditWatch
 from partq.broker.binder import Binder
 from partq.broker.buffers import Buffers
@@ -347,6 +348,7 @@ class Broker:
         self.ownership.store_restarted(lambda partition: is_lost(self.keys.meta(partition)))
 
     def _claimed(self, owned: OwnedPartition) -> None:
+        mended.tell(owned, self.metrics)
         self.dead_letters.watch(owned)
         self.binder.take_up_later(owned)
         self.claims.owners[owned.id] = self.id

@@ -16,7 +16,7 @@ from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
 from partq.errors import AppendGapError, PartqError
 from partq.store.audit import Audits
 from partq.store.log import Entry, Log
-from partq.store.partition_records import Claim, CursorRecord
+from partq.store.partition_records import Claim, CursorRecord, Mended
 
 
 @dataclass(eq=False, slots=True)
@@ -33,6 +33,8 @@ class OwnedPartition:
     groups: dict[str, Subscription] = field(default_factory=dict)
     writes: Iterator[int] = field(default_factory=count)
     """Numbers the writes of all books: one that is started again goes on above its last."""
+    mended: tuple[Mended, ...] = ()
+    """What the claim has mended in the records of groups."""
     is_yielding: bool = False
     expired: int = 0
     """All below has outlived the queue's time to live."""
@@ -78,6 +80,7 @@ class OwnedPartition:
             must_wait=lambda: room.is_store_overfull,
             on_lost=lambda error: on_lost(owned, error),
         )
+        owned.mended = claim.mended
         owned.add_groups(claim.groups)
         for subscription in owned.groups.values():
             subscription.book.mark(claim.next, cause)
@@ -101,6 +104,7 @@ class OwnedPartition:
                     born=record.born,
                     writes=self.writes,
                 )
+                # Also joins what was acknowledged above a cursor that was moved.
                 subscription.book.discard(
                     sorted((letter.offset, letter.offset + 1) for letter in record.outbox)
                 )

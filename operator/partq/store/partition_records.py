@@ -65,6 +65,19 @@ class CursorRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Mended:
+    """What of a group's record spoke of messages that the log does not hold, and was dropped."""
+
+    group: str
+    before: Offset
+    """The cursor as it was."""
+    cursor: Offset
+    """The cursor as it is now."""
+    letters: tuple[int, ...]
+    """Offsets of the dead letters that are gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """What a broker gets with a partition: one snapshot."""
 
@@ -74,6 +87,7 @@ class Claim:
     groups: dict[str, CursorRecord]
     is_audited: bool = False
     """Whether the partition keeps an audit record."""
+    mended: tuple[Mended, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +122,14 @@ def record_of(fields: Mapping[bytes, bytes]) -> Record:
         ),
         at_ms=int(fields[b"at_ms"]),
         audit=AuditState.of(fields),
+    )
+
+
+def mended_of(found: Sequence[bytes]) -> Mended:
+    """Read what the script `claim_partition` says of a cursor that it has mended."""
+    group, before, cursor, *letters = found
+    return Mended(
+        group.decode(), Offset(int(before)), Offset(int(cursor)), tuple(map(int, letters))
     )
 
 

@@ -24,6 +24,7 @@ from partq.store.partition_records import (
     Moved,
     Record,
     cursor_record,
+    mended_of,
     pairs,
     record_of,
 )
@@ -125,7 +126,7 @@ class Partitions:
             if answer == -2:
                 raise _unknown(partition)
             if answer != -1:
-                broker_epoch, end, trimmed, cursors, is_audited = answer
+                broker_epoch, end, trimmed, cursors, is_audited, mended = answer
                 return Claim(
                     BrokerEpoch(int(broker_epoch)),
                     Offset(int(end)),
@@ -135,6 +136,7 @@ class Partitions:
                         for group, flat in zip(groups, cursors, strict=True)
                     },
                     bool(is_audited),
+                    tuple(map(mended_of, mended)),
                 )
         raise ConflictError(f"partition {partition}: its groups change all the time; claim again")
 

@@ -33,14 +33,16 @@ KINDS: Final = {
     "ack": "the broker accepted an acknowledgement",
     "nack": "messages were taken back: cause `nack`, or `ack_timeout`",
     "release": "a member gave back what it had not begun, from `first` on",
-    "dead_letter": "a message went to the outbox; flags `sent`: its target has stored it",
+    "dead_letter": "a message went to the outbox; flags `sent`: its target has stored it; "
+    "`lost`: the log did not hold it any more",
     "expired": "messages outlived their time to live, and are done",
     "pause": "a handoff's attempt paused the deliveries",
     "drained": "nothing was in flight any more, or the time was up (cause `drain_timeout`)",
     "lapse": "nobody renewed the pause: the member goes on",
     "cancel": "the attempt is over: the member goes on",
     "commit": "the partition passed from `member` to `target`, under a new epoch",
-    "reset": "the cursor was moved to `first`, from `number`, under a new epoch",
+    "reset": "the cursor was moved to `first`, from `number`, under a new epoch; by a claim, if "
+    "the log did not hold it (cause `not_in_log`)",
     "seal": "the partition takes no more messages",
     "trim": "the log's messages [first, stop) were freed",
 }

@@ -12,11 +12,12 @@
 -- returns  the outbox afterwards, "<number>:<offset>:<reason>:<count>,..." by rising numbers; an
 --          offset that was in it already keeps its number, and one that the stored book has done
 --          with is left out, so a repeat changes nothing
---          0: the caller's broker epoch is over, or the log has lost messages that the caller
+--          0: the caller's broker epoch is over, or the log does not hold what the caller
 --          speaks of; -2: no such group; -3: a later write is stored
 local REASONS = {["1"] = "maxRedeliveries", ["2"] = "expired", ["3"] = "undecodable"}
 
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit")
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit",
+  "trimmed")
 if meta[1] ~= ARGV[1] then
   return 0
 end
@@ -46,6 +47,9 @@ for i = 5, #ARGV, 3 do
     return 0
   end
   if not held[ARGV[i]] and not is_done(cursor[5], cursor[6], ARGV[i]) then
+    if tonumber(ARGV[i]) < tonumber(meta[5]) then
+      return 0
+    end
     held[ARGV[i]] = true
     table.insert(entries,
       string.format("%.0f:%s:%s:%s", number, ARGV[i], ARGV[i + 1] == "3" and "1" or ARGV[i + 1],

@@ -2,6 +2,7 @@
 --
 -- when full: passes
 -- with: audit
+-- with: mend
 --
 -- KEYS[1]  meta      KEYS[2]  audit      KEYS[3...]  cursors, in the order of ARGV[6...]
 -- ARGV[1]  broker    ARGV[2]  its incarnation    ARGV[3]  broker epoch that it saw on record
@@ -9,7 +10,7 @@
 -- ARGV[5]  whether the queue wants an audit record: 1 or 0
 -- ARGV[6...]         names of all groups of the partition
 -- returns  {new broker epoch, next, trimmed, {field, value, ...} of each cursor, whether a record is
---          kept: 1 or 0}
+--          kept: 1 or 0, of each cursor that was mended what `mend_cursor` says}
 --          0: another broker epoch is on record, or the owner has affirmed it since;
 --          -1: other groups are on record; -2: no such partition
 local meta = KEYS[1]
@@ -43,8 +44,15 @@ local claimed = string.format("%.0f", math.max(tonumber(epoch) + 1, now_ms))
 redis.call("HSET", meta, "broker_epoch", claimed, "owner", ARGV[1], "owner_incarnation", ARGV[2],
   "successor", "", "append_number", "-1", "append_answer", "")
 local record = redis.call("HMGET", meta, "next", "trimmed", "audit", "audit_off")
-local cursors = {}
+local cursors, mended, mends = {}, {}, {}
 for i = 3, #KEYS do
+  local found, records = mend_cursor(meta, KEYS[i], ARGV[i + 3], record[2], record[1])
+  if found then
+    table.insert(mended, found)
+  end
+  for _, each in ipairs(records) do
+    table.insert(mends, each)
+  end
   cursors[i - 2] = redis.call("HGETALL", KEYS[i])
 end
 local audit = record[3]
@@ -54,12 +62,12 @@ if audit or ARGV[5] == "1" then
   if audit then
     -- The record goes on under the new owner; whether it ends, that one says by switch_audit.
     local state = string.match(audit, "^%d+ %x+ %d+ ") .. ARGV[1]
-    write_audit(meta, KEYS[2], state, claimed, {claim})
+    write_audit(meta, KEYS[2], state, claimed, {claim, unpack(mends)})
   else
     local records = first_records({next = record[1], trimmed = record[2]}, {unpack(ARGV, 6)}, cursors)
     table.insert(records, claim)
     begin_audit(meta, KEYS[2], record[4], ARGV[1], claimed, records)
   end
-  return {claimed, record[1], record[2], cursors, 1}
+  return {claimed, record[1], record[2], cursors, 1, mended}
 end
-return {claimed, record[1], record[2], cursors, 0}
+return {claimed, record[1], record[2], cursors, 0, mended}

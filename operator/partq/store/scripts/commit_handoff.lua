@@ -13,14 +13,15 @@
 -- ARGV[11]  why it was forced, for the audit record; empty: it was not
 -- ARGV[12]  number of this write under this epoch    ARGV[13]  when the group began
 -- returns  the new epoch, and the same again for a repeat of a commit that went through
---          0: the caller's broker epoch is over, or the log has lost messages that the caller
+--          0: the caller's broker epoch is over, or the log does not hold what the caller
 --          speaks of; -1: another member or epoch is on record, or the attempt is closed;
 --          -2: no such group; -3: a later write is stored
 
 -- The highest offset that the caller speaks of: the cursor, or the end of the last range.
 local last_end = string.match(string.sub(ARGV[9], -20), "(%d+)$")
 local highest = tonumber(last_end or ARGV[8])
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit")
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit",
+  "trimmed")
 if meta[1] ~= ARGV[1] then
   return 0
 end
@@ -40,7 +41,7 @@ end
 if cursor[1] ~= ARGV[3] or cursor[2] ~= ARGV[4] or tonumber(ARGV[5]) <= tonumber(cursor[3]) then
   return -1
 end
-if highest > tonumber(meta[2]) then
+if highest > tonumber(meta[2]) or tonumber(ARGV[8]) < tonumber(meta[5]) then
   return 0
 end
 if verdict < 1 then

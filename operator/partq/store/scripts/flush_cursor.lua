@@ -9,14 +9,16 @@
 -- ARGV[4]  acknowledged ranges above it          ARGV[5]  redelivery counts
 -- ARGV[6]  number of this write under this epoch    ARGV[7]  when the group began
 -- ARGV[8]  number of the first audit record under this epoch    ARGV[9...]  audit records
--- returns  1; 0: the caller's broker epoch is over, or the log has lost messages that the caller
+-- returns  1; 0: the caller's broker epoch is over, or the log does not hold what the caller
 --          speaks of; -2: no such group; -3: a later write is stored
 
 -- The highest offset that the caller speaks of: the cursor, or the end of the last range.
 local last_end = string.match(string.sub(ARGV[4], -20), "(%d+)$")
 local highest = tonumber(last_end or ARGV[3])
-local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit")
-if meta[1] ~= ARGV[1] or highest > tonumber(meta[2]) then
+local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "mark:" .. ARGV[2], "audit",
+  "trimmed")
+if meta[1] ~= ARGV[1] or highest > tonumber(meta[2])
+  or tonumber(ARGV[3]) < tonumber(meta[5]) then
   return 0
 end
 if not meta[3] then

@@ -1,0 +1,42 @@
+-- A part of scripts that read cursors: mends what speaks of messages that the log does not hold, as
+-- a backup that was put back leaves it, or a change by hand. Nobody could ever read them.
+
+-- Bring a group's cursor and outbox into [first, next), and its mark with them. Returns nil when
+-- all was well, else {group, cursor before, cursor now, dead letters dropped, ...}, and the records
+-- that tell of it.
+local function mend_cursor(meta, key, group, first, next)
+  local before, acked, outbox, epoch =
+    unpack(redis.call("HMGET", key, "cursor", "acked", "outbox", "epoch"))
+  first, next = tonumber(first), tonumber(next)
+  local cursor = math.max(first, math.min(tonumber(before), next))
+  local kept, lost, lowest = {}, {}, math.huge
+  for entry, offset in string.gmatch(outbox or "", "(%d+:(%d+):%d+:%d+)") do
+    if tonumber(offset) < first or tonumber(offset) >= next then
+      table.insert(lost, offset)
+    else
+      table.insert(kept, entry)
+      lowest = math.min(lowest, tonumber(offset))
+    end
+  end
+  local last_end = tonumber(string.match(string.sub(acked or "", -20), "(%d+)$") or "0")
+  if cursor == tonumber(before) and #lost == 0 and last_end <= next then
+    return nil, {}
+  end
+  local text = string.format("%.0f", cursor)
+  redis.call("HSET", key, "cursor", text, "outbox", table.concat(kept, ","),
+    "outbox_lowest", #kept > 0 and string.format("%.0f", lowest) or "")
+  if last_end > next then
+    redis.call("HSET", key, "acked", "")
+  end
+  redis.call("HSET", meta, "mark:" .. group, string.format("%.0f", math.min(cursor, lowest)))
+  local records = {}
+  if cursor ~= tonumber(before) then
+    table.insert(records, audit_line({kind = "reset", group = group, epoch = epoch, first = cursor,
+      stop = cursor, number = before, cause = "not_in_log"}))
+  end
+  for _, offset in ipairs(lost) do
+    table.insert(records, audit_line({kind = "dead_letter", group = group, first = offset,
+      stop = tonumber(offset) + 1, cause = "not_in_log", flags = "lost"}))
+  end
+  return {group, before, text, unpack(lost)}, records
+end
