@@ -1,6 +1,5 @@
 """Messages that a group's record speaks of and the log does not hold stop nobody else."""
 
-
 import pytest
 
 from partq.broker.gauges import render_metrics

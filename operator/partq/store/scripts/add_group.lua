@@ -26,7 +26,7 @@ redis.call("DEL", KEYS[2])
 redis.call("HSET", KEYS[2], "born", born,
   "member", "", "incarnation", "", "epoch", "0", "cursor", start, "acked", "", "redeliveries", "",
   "attempt", "0", "attempt_target", "", "attempt_epoch", "0", "cause", "0")
-redis.call("HSET", KEYS[1], "mark:" .. ARGV[1], start, "born", born)
+redis.call("HSET", KEYS[1], "born", born, "mark:" .. ARGV[1], start)
 if record[4] then
   write_audit(KEYS[1], KEYS[3], record[4], record[5],
     {audit_line({kind = "begin", group = ARGV[1], epoch = "0", first = "0", stop = start})})
