@@ -7,7 +7,7 @@ import pytest
 from partq.core.model import Cause
 from partq.errors import StoreUnavailableError
 from partq.wire import frames
-from tests.broker.conftest import Gate, eventually, open_flow, partition_id
+from tests.broker.conftest import Gate, eventually, open_flow, open_producer, partition_id
 
 DAY_MS = 86_400_000
 
@@ -61,6 +61,29 @@ async def test_a_nack_steps_back_and_says_so(scene):
     assert await source.ack(again, upto=2) == ""
     assert (await scene.running.state())["in_flight"] == 0
     assert await redeliveries(scene.running) == {}
+
+
+async def test_no_more_comes_again_than_was_in_flight(running):
+    """Neither what was acknowledged, nor anything beyond what the member had room for."""
+    await running.assign("m", [0])
+    producer = await open_producer(running)
+    for start in range(0, 60, 20):
+        await producer.publish(*(str(value) for value in range(start, start + 20)))
+    flow = await open_flow(running, credit=40)
+    held, values = await flow.deliver()
+    while len(values) < 40:
+        held, more = await flow.deliver()
+        values += more
+    assert await flow.ack(held, ranges=[(0, 5), (15, 30)]) == ""
+    assert await flow.nack(held, [(10, 11)], delay_ms=0, begun=31) == ""
+    await flow.find(frames.Rewound)
+    await flow.send(frames.Credit(15))
+    again = []
+    while len(again) < 15:
+        _, more = await flow.deliver()
+        again += more
+    assert again == [str(value) for value in (*range(10, 15), *range(30, 40))]
+    assert (await running.state())["in_flight"] == 20, "and those below that were in hand before"
 
 
 async def test_what_is_behind_waits_with_it(scene):
