@@ -1,10 +1,15 @@
 """What `partq dev up` says of partitions that dead letters stop."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from partq.cli.block_watch import BlockWatch, missing_targets
+from partq.cli.explain import _lines
 from partq.cli.groups import row
 from partq.cli.status import render
+from partq.core.explain import Waiting, WaitsFor
+from partq.core.model import PartitionId
 from partq.resources import parse_resources
 
 YAML = """
@@ -68,6 +73,26 @@ def test_groups_and_status_name_a_partition_that_dead_letters_stop():
     text = shown(stopped)
     assert f"partition 1.0 delivers nothing, as its dead letters are not stored: {REASON}" in text
     assert "2 dead letters wait to be stored" in text
+
+
+def test_explain_says_why_a_partition_delivers_nothing():
+    partition = PartitionId(1, 0)
+    detail = {
+        "state": "Ready", "lag": 1, "in_flight": 0, "cursor": 1, "end": 2,
+        "dead_letters": 1, "blocked": REASON,
+    }  # fmt: skip
+    seat = SimpleNamespace(member="m", broker="b", epoch=5, broker_epoch=6)
+    picture = SimpleNamespace(
+        sight=SimpleNamespace(seats={partition: seat}), details={partition: detail},
+        silent={}, past={},
+    )  # fmt: skip
+    lines = [
+        each.strip() for each in _lines(partition, picture, Waiting(what=WaitsFor.DEAD_LETTERS))
+    ]
+    assert f"delivers nothing: {REASON}" in lines
+    assert "1 dead letters wait to be stored in the dead-letter queue" in lines
+    said = "waits for: its dead letters to be stored; until then it delivers nothing"
+    assert said in lines
 
 
 def test_a_group_whose_last_member_has_left_is_empty():

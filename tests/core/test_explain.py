@@ -33,7 +33,7 @@ def unserved():
     return replace(seen, seats={**seen.seats, P0: replace(seen.seats[P0], broker=None)})
 
 
-def waits(seen, rules=None, *, handoffs=None, held=None):
+def waits(seen, rules=None, *, handoffs=None, held=None, blocked=""):
     return explain(
         P0,
         sight=seen,
@@ -41,6 +41,7 @@ def waits(seen, rules=None, *, handoffs=None, held=None):
         handoffs=handoffs or {},
         held=held or {},
         now_ms=NOW,
+        blocked=blocked,
     )
 
 
@@ -49,6 +50,16 @@ def waits(seen, rules=None, *, handoffs=None, held=None):
     [
         pytest.param(
             waits(group([A, B], bound=[A, B])), Waiting(what=WaitsFor.NOTHING), id="nothing"
+        ),
+        pytest.param(
+            waits(group([A, B], bound=[A, B]), blocked="no such queue"),
+            Waiting(what=WaitsFor.DEAD_LETTERS),
+            id="nothing but its dead letters",
+        ),
+        pytest.param(
+            waits(pausing(7), handoffs=handoff("Draining"), blocked="no such queue"),
+            Waiting(what=WaitsFor.DRAIN, target=B, left_ms=2_000),
+            id="a handoff comes before what stops its deliveries",
         ),
         pytest.param(waits(unserved()), Waiting(what=WaitsFor.BROKER), id="no broker"),
         pytest.param(
