@@ -10,7 +10,6 @@ import pytest
 from partq.testing.local_broker import LocalBroker
 from tests.broker.contract import TABLE
 
-MAX_EXAMPLES = 20
 WAIT_S = 180.0
 CONFIGURATION = """
 [parameters]
@@ -30,8 +29,18 @@ CHECKS = (
 )
 
 
+RUNS = {
+    "admin": ("coverage,fuzzing", 20),
+    "produce": ("fuzzing", 10),
+    "consume": ("fuzzing", 10),
+    "": ("fuzzing", 5),
+}
+"""Which calls are made up, and how many of each kind, by the role of the token; "": without one."""
+
+
 @pytest.mark.timeout(WAIT_S + 60)
-async def test_no_call_is_answered_otherwise_than_described(tmp_path):
+@pytest.mark.parametrize("role", RUNS, ids=lambda role: role or "no token")
+async def test_no_call_is_answered_otherwise_than_described(tmp_path, role):
     """The same calls in every run. What fails is printed with a curl command that repeats it."""
     configuration = tmp_path / "schemathesis.toml"
     configuration.write_text(CONFIGURATION)
@@ -42,16 +51,18 @@ async def test_no_call_is_answered_otherwise_than_described(tmp_path):
     }
     # The lease is long: a broker that is late on a busy machine must not answer 503.
     async with LocalBroker(lease_ttl_s=30.0) as broker, asyncio.timeout(WAIT_S):
+        token = getattr(broker.tokens, role, None)
+        phases, examples = RUNS[role]
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).parent / "schemathesis"),
             f"--config-file={configuration}",
             "run",
             f"{broker.url}/openapi.json",
             "--seed=1",
-            "--phases=coverage,fuzzing",
-            f"--max-examples={MAX_EXAMPLES}",
+            f"--phases={phases}",
+            f"--max-examples={examples}",
             f"--checks={','.join(CHECKS)}",
-            f"--header=Authorization: Bearer {broker.tokens.admin}",
+            *([f"--header=Authorization: Bearer {token}"] if token else []),
             "--request-timeout=30",
             "--no-color",
             cwd=tmp_path,
