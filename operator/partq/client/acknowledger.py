@@ -2,6 +2,7 @@
 
 import asyncio
 
+from partq.client import tasks
 from partq.client.confirmations import Confirmations
 from partq.client.deliveries import Batch, Delivery
 from partq.client.flow import GROUP_DELAY_MS
@@ -15,6 +16,8 @@ class Acknowledger:
     """Sends acks and nacks, and keeps the refusals until they are told: a part of `Consumer`."""
 
     def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where it was entered."""
         self._current: Delivery | None = None
         """What was handed out last, for `auto_ack`."""
         self._acks = Confirmations()
@@ -39,7 +42,7 @@ class Acknowledger:
             NotDeliveredError: it was given back before.
             TypeError: it is nothing that a consumer hands out.
         """
-        _check_taken("ack", done)
+        self._check("ack", done)
         await self._give(done.ack(), confirmed=confirmed)
 
     async def ack_cumulative(self, done: Delivery | Batch, *, confirmed: bool = False) -> None:
@@ -48,14 +51,14 @@ class Acknowledger:
         Arguments, and what it raises: as `ack`, and RewoundError: the partition was delivered
         again from further down.
         """
-        _check_taken("ack_cumulative", done)
+        self._check("ack_cumulative", done)
         batch = done.batch if isinstance(done, Delivery) else done
         last = done.offset if isinstance(done, Delivery) else done.offsets[-1]
         await self._give(batch.ack_upto(last), confirmed=confirmed)
 
     def ack_nowait(self, done: Delivery | Batch) -> None:
         """Acknowledge without waiting, also without bound; only `flush` tells of a refusal."""
-        _check_taken("ack_nowait", done)
+        self._check("ack_nowait", done)
         self._quiet_acks.add(done.ack())
 
     async def flush(self) -> None:
@@ -83,7 +86,7 @@ class Acknowledger:
             BadRequestError: the delay is out of range.
             FencedError: the partition is not this member's any more: it comes again in any case.
         """
-        _check_taken("nack", failed)
+        self._check("nack", failed)
         if delay_s is not None and not isinstance(delay_s, int | float):
             raise TypeError(f"nack: delay_s: got {type(delay_s).__name__}, expected seconds")
         if delay_s is not None and not 0 <= delay_s <= MAX_NACK_DELAY_S:
@@ -93,7 +96,13 @@ class Acknowledger:
         if self._current is failed:
             self._current = None
         delay_ms = GROUP_DELAY_MS if delay_s is None else round(delay_s * 1000)
-        await asyncio.shield(failed.nack(delay_ms))
+        batch = failed.batch if isinstance(failed, Delivery) else failed
+        offsets = [failed.offset] if isinstance(failed, Delivery) else failed.offsets
+        await asyncio.shield(batch.give_back(offsets, delay_ms))
+
+    def _check(self, call: str, done: object) -> None:
+        tasks.check_loop(self._loop, "the consumer")
+        _check_taken(call, done)
 
     async def _answered(self, timeout_s: float | None = None) -> None:
         await self._acks.wait(timeout_s)

@@ -12,7 +12,7 @@ from partq.client import stop_signals, tasks
 from partq.client.acknowledger import Acknowledger
 from partq.client.caller import Caller
 from partq.client.deliveries import Batch, Delivery
-from partq.client.flow import CREDIT_BYTES, Flow, check_credit
+from partq.client.flow import CREDIT_BYTES, Flow, check_credit, member_path
 from partq.client.flow_set import FlowSet
 from partq.client.heartbeat import Heartbeat
 from partq.client.holding import Window
@@ -152,7 +152,11 @@ class Consumer(Acknowledger):
             UnauthorizedError, ForbiddenError: at once.
             UnavailableError, UnknownQueueError, UnknownGroupError: nothing better came within
                 `connect_timeout_s`.
+            RuntimeError: it was entered before.
         """
+        if self._loop is not None:
+            raise RuntimeError("the consumer was entered before: make another one")
+        self._loop = asyncio.get_running_loop()
         await self._session.__aenter__()
         if self._handle_signals:
             self.leave_on_signals()
@@ -162,7 +166,10 @@ class Consumer(Acknowledger):
         try:
             await asyncio.wait([self._entering])
             if not self._entering.cancelled():
-                view = self._entering.result()
+                found = self._entering.result()
+                url = next(iter(found.urls.values()), self._session.seeds[0])
+                await self._session.check_rights(url, member_path(self._group, self.member))
+                view = found
         finally:
             if view is None:
                 await tasks.stop(self._entering)
@@ -211,6 +218,7 @@ class Consumer(Acknowledger):
         self._acks.raise_error()
 
     async def _close(self) -> None:
+        tasks.check_loop(self._loop, "the consumer")
         if self._watch is None:
             return
         try:
@@ -261,6 +269,7 @@ class Consumer(Acknowledger):
     # ---- take messages ----
 
     def __aiter__(self) -> Self:
+        """Iterate over messages, until the consumer has left; once it is closed there are none."""
         return self
 
     async def __anext__(self) -> Delivery:
@@ -326,6 +335,7 @@ class Consumer(Acknowledger):
 
     async def _next(self, take: Callable[[Window], T]) -> T | None:
         """Return the next message or batch; None when the consumer has left."""
+        tasks.check_loop(self._loop, "the consumer")
         time = asyncio.get_running_loop().time
         if time() >= self._turn_ends_at:
             # Without it an application that waits for nothing would send no ack and no ping.
@@ -339,7 +349,7 @@ class Consumer(Acknowledger):
             if self._has_ended:
                 return None
             if self._watch is None:
-                raise SettingsError("the consumer is not open; use it inside `async with`")
+                raise RuntimeError("the consumer is not open; use it inside `async with`")
             await self._changed()
 
     async def _changed(self) -> None:

@@ -45,6 +45,12 @@ class Batch(Sequence[Message]):
         self._nacked: set[int] = set()
         """Offsets that were given back: an ack of the whole leaves them out."""
 
+    def __repr__(self) -> str:
+        return (
+            f"Batch({self.partition}, offsets {self.offsets[0]} to {self.offsets[-1]}, "
+            f"{len(self.messages)} messages, cause {self.cause})"
+        )
+
     def __len__(self) -> int:
         return len(self.messages)
 
@@ -109,15 +115,8 @@ class Batch(Sequence[Message]):
         """Acknowledge everything of the partition up to and with one offset."""
         return self._ack(offset + 1, [])
 
-    def nack(self, delay_ms: int) -> asyncio.Future[None]:
-        """Give all messages back; for applications there is `Consumer.nack`."""
-        return self._nack(self.offsets, delay_ms)
-
-    def nack_one(self, offset: int, delay_ms: int) -> asyncio.Future[None]:
-        """Give the message at one offset back."""
-        return self._nack([offset], delay_ms)
-
-    def _nack(self, offsets: Sequence[int], delay_ms: int) -> asyncio.Future[None]:
+    def give_back(self, offsets: Sequence[int], delay_ms: int) -> asyncio.Future[None]:
+        """Give messages back; for applications there is `Consumer.nack`."""
         self._nacked.update(offsets)
         ranges = join_ranges([(offset, offset + 1) for offset in offsets])
         holding = self._holding
@@ -201,10 +200,6 @@ class Delivery:
     def ack(self) -> asyncio.Future[None]:
         """Acknowledge it; for applications there is `Consumer.ack`."""
         return self.batch.ack_one(self.offset)
-
-    def nack(self, delay_ms: int) -> asyncio.Future[None]:
-        """Give it back; for applications there is `Consumer.nack`."""
-        return self.batch.nack_one(self.offset, delay_ms)
 
     def __repr__(self) -> str:
         return f"Delivery({self.partition}, offset {self.offset}, key {self.key!r})"

@@ -34,6 +34,11 @@ GROUP_DELAY_MS = -1
 UNDECODABLE = "undecodable"
 
 
+def member_path(group: str, member: str) -> str:
+    """Return where a broker tells of a member, under the queue's path."""
+    return f"/groups/{quote(group, safe='')}/members/{quote(member, safe='')}"
+
+
 class Flow:
     """Holds partitions of one broker and hands out their messages in the order of arrival."""
 
@@ -66,9 +71,8 @@ class Flow:
         self._ready: deque[Window] = deque()
         self.number = 0
         """What the broker calls this flow."""
-        path = f"/groups/{quote(group, safe='')}"
-        self.alive_path = f"{path}/members/{quote(membership.member, safe='')}/alive"
-        self.link = Link(session, url, f"{path}/flow", self, clock)
+        self.alive_path = f"{member_path(group, membership.member)}/alive"
+        self.link = Link(session, url, f"/groups/{quote(group, safe='')}/flow", self, clock)
         self._acks = AckBook(self.link.send)
 
     # ---- what the application takes ----

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from partq.client import tasks
 from partq.client.batching import BatchLimits
 from partq.client.budget import Budget
 from partq.client.failures import Failures
@@ -107,6 +108,8 @@ class Producer:
         self._clock = clock
         self._has_given_id = producer_id is not None
         self._producer = producer_id or uuid.uuid4().hex
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Where it was entered."""
         self._publisher: Publisher | None = None
         self._view: QueueView | None = None
         self._slots: Slots | None = None
@@ -121,7 +124,11 @@ class Producer:
         Raises:
             UnauthorizedError, ForbiddenError: at once.
             UnavailableError, UnknownQueueError: nothing better came within `connect_timeout_s`.
+            RuntimeError: it was entered before.
         """
+        if self._loop is not None:
+            raise RuntimeError("the producer was entered before: make another one")
+        self._loop = asyncio.get_running_loop()
         await self._session.__aenter__()
         try:
             if self._has_given_id:
@@ -134,6 +141,8 @@ class Producer:
                 self._due = {partition: each.due for partition, each in progress.items()}
             else:
                 self._view = await self._session.first_view(self._connect_timeout_s)
+                url = next(iter(self._view.urls.values()), self._session.seeds[0])
+                await self._session.check_rights(url, f"/producers/{self._producer}")
         except BaseException:
             await self._session.__aexit__()
             raise
@@ -188,6 +197,7 @@ class Producer:
             raise unseen
 
     async def _close(self) -> PartqError | None:
+        tasks.check_loop(self._loop, "the producer")
         publisher, self._publisher = self._publisher, None
         if publisher is None:
             return None
@@ -337,8 +347,10 @@ class Producer:
         return min(self._view.max_message_bytes, MAX_BATCH_BYTES)
 
     def _open(self) -> tuple[Publisher, Slots]:
+        tasks.check_loop(self._loop, "the producer")
         if self._publisher is None or self._slots is None:
-            raise SettingsError("the producer is not open; use it inside `async with`")
+            state = "was closed" if self._loop is not None else "is not open"
+            raise RuntimeError(f"the producer {state}; use it inside `async with`")
         if self._publisher.error is not None:
             raise self._publisher.error
         return self._publisher, self._slots

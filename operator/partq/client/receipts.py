@@ -76,6 +76,10 @@ class Positions(Sequence[Position]):
             self._made = list(self._make())
         return self._made[index]
 
+    def __repr__(self) -> str:
+        partitions = ", ".join(map(str, sorted(self._runs)))
+        return f"Positions({len(self)} messages in partitions {partitions or 'none'})"
+
     def _make(self) -> Iterator[Position]:
         offsets = {partition: _expand(runs) for partition, runs in self._runs.items()}
         for slot in self._slots:

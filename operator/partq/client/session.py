@@ -192,7 +192,31 @@ class Session:
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
                 )
         except aiohttp.WSServerHandshakeError as error:
-            raise _error_of(error.status, b"", f"{url}{self._path}{path}") from error
+            body = await self._refusal(url, path, error.status)
+            raise _error_of(error.status, body, f"{url}{self._path}{path}") from error
+
+    async def _refusal(self, url: str, path: str, status: int) -> bytes:
+        """Return what the broker says when it refuses a handshake, whose answer is not read."""
+        try:
+            async with self._open().get(url + self._path + path, params=self._query) as response:
+                body = await _read(response)
+                return body if response.status == status else b""
+        except (*NOT_REACHED, PartqError):
+            return b""
+
+    async def check_rights(self, url: str, path: str) -> None:
+        """Ask for something that only the right token may have, to hear of a wrong one early.
+
+        Raises:
+            UnauthorizedError, ForbiddenError: in the broker's words. Any other answer, or none, is
+                no reason not to go on.
+        """
+        try:
+            await self.get(url, path)
+        except (UnauthorizedError, ForbiddenError):
+            raise
+        except (*NOT_REACHED, PartqError) as error:
+            log.info("%s%s: %s", url, path, error)
 
     async def view(self, urls: Sequence[str]) -> QueueView:
         """Return the layout from the first of `urls` that answers.
@@ -251,10 +275,10 @@ class Session:
             except UntrustedError:
                 raise
             except (UnavailableError, NotFoundError) as error:
-                wait_s = backoff.next_s(error.retry_after_s)
                 now = clock()
-                if now + wait_s > end:
+                if now >= end:
                     raise
+                wait_s = min(backoff.next_s(error.retry_after_s), end - now)  # then once more
                 if error.code != told or now >= tell_at:
                     told, tell_at = error.code, now + TELL_S
                     log.warning("waiting for at most %.0f s: %s", end - now, error)
@@ -320,12 +344,22 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
 
 
 def _split(url: str) -> tuple[str, ...]:
+    if not isinstance(url, str):
+        raise SettingsError(
+            f"url: got {type(url).__name__}, expected text; several URLs have commas between them"
+        )
     urls = tuple(part.strip().rstrip("/") for part in url.split(",") if part.strip())
     if not urls or not all(part.startswith(("http://", "https://")) for part in urls):
         raise SettingsError(
             f"url {url!r}: expected one or more broker URLs, comma between them, "
             "such as http://127.0.0.1:7411"
         )
+    for part in urls:
+        if "/" in part.partition("://")[2] or "?" in part or "#" in part:
+            raise SettingsError(
+                f"url {part!r}: expected scheme, host and port alone, such as "
+                "http://127.0.0.1:7411; the client adds the path"
+            )
     return urls
 
 

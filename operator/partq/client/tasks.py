@@ -25,6 +25,23 @@ def start(
     return task
 
 
+def check_loop(owner: asyncio.AbstractEventLoop | None, name: str) -> None:
+    """Refuse a call from elsewhere than the event loop where `name` was entered.
+
+    Raises:
+        RuntimeError: it comes from another event loop, or from a thread without one.
+    """
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if owner is not None and owner is not running:
+        raise RuntimeError(
+            f"{name} belongs to the event loop that entered it; from another thread use "
+            "asyncio.run_coroutine_threadsafe(..., loop)"
+        )
+
+
 async def stop(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks and wait until they have ended."""
     for task in tasks:

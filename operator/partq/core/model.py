@@ -64,3 +64,9 @@ class Cause(IntEnum):
     ACK_TIMEOUT = 7
     RESET = 8
     """The group's cursor was moved back by an administrator."""
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)

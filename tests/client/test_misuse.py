@@ -1,0 +1,176 @@
+"""What a client says to those who hold it the wrong way round."""
+
+import asyncio
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+import partq
+from partq import (
+    Batch,
+    Cause,
+    Consumer,
+    ForbiddenError,
+    PartitionId,
+    Position,
+    Positions,
+    Producer,
+    SettingsError,
+    UnavailableError,
+)
+from partq.testing.local_broker import LocalBroker
+from partq.wire import frames
+from tests.client.member import WAIT_S, Member, bound
+
+NOBODY = "http://127.0.0.1:9"
+
+
+def producer_of(url, **settings):
+    return Producer(url, queue="orders", **settings)
+
+
+def consumer_of(url, **settings):
+    return Consumer(url, queue="orders", group="workers", handle_signals=False, **settings)
+
+
+@pytest.fixture(params=[producer_of, consumer_of], ids=["producer", "consumer"])
+def client_of(request):
+    return request.param
+
+
+async def test_entering_twice_is_an_error(peer, client_of):
+    client = client_of(peer.url)
+    async with asyncio.timeout(WAIT_S), client:
+        with pytest.raises(RuntimeError, match="entered before"):
+            await client.__aenter__()
+    with pytest.raises(RuntimeError, match="entered before"):
+        await client.__aenter__()
+
+
+async def use(client):
+    if isinstance(client, Producer):
+        await client.send(b"x")
+    else:
+        await anext(client)
+
+
+async def test_using_what_is_not_open_is_no_matter_of_settings(client_of):
+    with pytest.raises(RuntimeError, match="is not open; use it inside `async with`"):
+        await use(client_of(NOBODY))
+
+
+@pytest.mark.parametrize("call", [use, lambda client: client.close()], ids=["use", "close"])
+async def test_another_event_loop_is_refused_at_once(peer, client_of, call):
+    async with asyncio.timeout(WAIT_S), client_of(peer.url) as client:
+        with pytest.raises(RuntimeError, match="run_coroutine_threadsafe"):
+            await asyncio.to_thread(asyncio.run, call(client))
+
+
+async def test_an_ack_from_a_thread_is_refused(peer, member, stored_batch):
+    await bound(peer, stored_batch, b"a")
+    message = await member.next()
+    with pytest.raises(RuntimeError, match="run_coroutine_threadsafe"):
+        await asyncio.to_thread(member.consumer.ack_nowait, message)
+
+
+@pytest.mark.parametrize("url", ["http://h:1/v1", "http://h:1/v1/queues/q", "http://h:1?x=1"])
+def test_a_url_with_a_path_is_refused(client_of, url):
+    with pytest.raises(SettingsError, match="scheme, host and port alone"):
+        client_of(url)
+
+
+def test_a_url_that_is_no_text_is_refused(client_of):
+    with pytest.raises(SettingsError, match="url: got list, expected text"):
+        client_of(["http://h:1"])
+
+
+async def test_a_timedelta_is_no_delay(peer, member, stored_batch):
+    await bound(peer, stored_batch, b"a")
+    message = await member.next()
+    with pytest.raises(TypeError, match="delay_s: got timedelta, expected seconds"):
+        await member.consumer.nack(message, delay_s=timedelta(seconds=5))
+
+
+async def test_a_message_has_no_nack_in_milliseconds(peer, member, stored_batch):
+    await bound(peer, stored_batch, b"a")
+    assert not hasattr(await member.next(), "nack")
+
+
+async def test_waiting_for_a_broker_goes_on_to_the_end(peer, client_of, monkeypatch):
+    """The last try is made as the time is up: a pause before it is cut short, not left out."""
+    monkeypatch.setattr("partq.client.session.FIRST_VIEW_BACKOFF_S", 3600.0)
+    monkeypatch.setattr("partq.client.liveness.random.uniform", lambda low, high: 3600.0)
+    peer.refusal = (503, "store_unavailable")
+    async with asyncio.timeout(WAIT_S):
+        entering = asyncio.create_task(client_of(peer.url, connect_timeout_s=0.3).__aenter__())
+        await peer.was_asked.wait()
+        peer.was_asked.clear()
+        await peer.was_asked.wait()
+        with pytest.raises(UnavailableError):
+            await entering
+
+
+# ---- what a broker says of a wrong token ----
+
+
+async def test_a_token_for_something_else_is_told_on_entering():
+    async with asyncio.timeout(60), LocalBroker(partitions=1) as local:
+        url, tokens = local.url, local.tokens
+        with pytest.raises(ForbiddenError, match="role consume; this call needs"):
+            await producer_of(url, token=tokens.consume).__aenter__()
+        with pytest.raises(ForbiddenError, match="role produce; this call needs"):
+            await consumer_of(url, token=tokens.produce).__aenter__()
+
+
+async def test_the_text_of_a_refused_handshake_arrives():
+    async with (
+        asyncio.timeout(60),
+        LocalBroker(partitions=1) as local,
+        producer_of(local.url, token=local.tokens.consume)._session as session,
+    ):
+        with pytest.raises(ForbiddenError, match="the token is for"):
+            await session.connect(local.url, "/publish")
+
+
+# ---- what things look like ----
+
+
+async def test_things_say_what_they_are(peer, member, stored_batch):
+    await bound(peer, stored_batch, b"a", b"b")
+    async for batch in member.consumer.batches():
+        assert isinstance(batch, Batch)
+        assert repr(batch) == "Batch(1.0, offsets 0 to 1, 2 messages, cause none)"
+        break
+    assert f"{Cause.FLOW_LOST} {Cause.NACK!s}" == "flow_lost nack"
+    assert Cause.FLOW_LOST == 1
+
+
+async def test_positions_say_how_many_and_where(peer):
+    async with asyncio.timeout(WAIT_S), producer_of(peer.url, linger_ms=0) as producer:
+        future = await producer.send_many([partq.Message("k", b"v")])
+        broker = await peer.producer()
+        frame = await broker.next(frames.Publish)
+        await broker.send(frames.Published(frame.request, 7))
+        positions = await future
+    partition = PartitionId(1, frame.partition)
+    assert isinstance(positions, Positions)
+    assert list(positions) == [Position(partition, 7)]
+    assert repr(positions) == f"Positions(1 messages in partitions {partition})"
+
+
+def test_what_a_test_needs_is_named_when_it_is_missing():
+    program = "import sys; sys.modules['yaml'] = None; import partq.testing.local_broker"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert "needs the extra `embedded`" in ended.stderr
+
+
+async def test_iterating_a_closed_consumer_ends_at_once(peer):
+    member = Member(peer)
+    async with member.consumer as consumer:
+        await peer.flow()
+    assert [message async for message in consumer] == []
