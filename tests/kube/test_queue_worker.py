@@ -9,7 +9,7 @@ import pytest
 from partq.kube import queue_worker
 from partq.kube.api import queue_path
 from partq.kube.cluster import Cluster, GroupKey
-from partq.kube.names import FINALIZER, PAUSE, REDIS, QueueKey
+from partq.kube.names import FINALIZER, PAUSE, QueueKey
 from partq.kube.queue_worker import QueueWorker
 from partq.metrics import OperatorMetrics
 from partq.settings import OperatorSettings
@@ -365,75 +365,3 @@ async def test_a_group_deleted_and_created_between_two_looks_is_another_group(st
     stage.store.writes.clear()
     await worker.look()
     assert "add_group" not in stage.store.writes
-
-
-HELD = {"partitions": {"configured": 4, "ready": 4}, "store": "redis:6379", "tokensSecret": "t"}
-"""The status of a queue that has been served."""
-ELSEWHERE = {"url": "redis://other.example:6380/2"}
-
-
-async def test_a_redis_that_has_lost_a_queue_is_not_taken_for_a_new_one(stage):
-    stage.put_queue(partitions=4)
-    worker, _ = stage.operator()
-    await worker.look()
-    assert (await stage.status(worker))["store"] == "redis:6379"
-
-    stage.store.layout = stage.store.config = None
-    stage.store.writes.clear()
-    for named in (None, "redis:6379"):
-        annotations = {REDIS: named} if named else None
-        stage.put_queue(partitions=4, status=HELD, annotations=annotations)
-        worker, serving = stage.operator()
-        assert not await worker.look()
-        assert troubles(worker) == ["StoreEmpty"], "the annotation is for another place"
-        assert not serving.is_coordinating
-        assert stage.store.writes == [], "nothing is made there"
-    status = await stage.status(worker)
-    assert condition(status, "Ready") == ("False", "StoreEmpty")
-    assert condition(status, "Stalled") == ("True", "StoreEmpty")
-
-
-async def test_another_redis_is_refused_and_the_old_one_stays_in_use(stage):
-    stage.put_queue(partitions=4)
-    worker, serving = stage.operator()
-    await worker.look()
-    stage.put_queue(partitions=4, status=HELD, redis=ELSEWHERE)
-    for is_restarted in (False, True):
-        if is_restarted:
-            worker, serving = stage.operator()
-        opened = len(stage.opened)
-        assert not await worker.look()
-        assert troubles(worker) == ["RedisImmutable"]
-        assert set(stage.opened[opened:]) == {"redis://redis:6379/0"}
-        assert serving.is_coordinating
-    status = await stage.status(worker)
-    assert condition(status, "SpecValid") == ("False", "RedisImmutable")
-    assert condition(status, "Stalled") == ("True", "RedisImmutable")
-    assert status["store"] == "redis:6379"
-
-
-async def test_an_annotation_that_names_the_new_place_lets_it_begin_there(stage):
-    stage.put_queue(partitions=4)
-    worker, _ = stage.operator()
-    await worker.look()
-    stage.store = FakeStore()
-    annotations = {REDIS: "other.example:6380/2"}
-    stage.put_queue(partitions=4, status=HELD, redis=ELSEWHERE, annotations=annotations)
-    assert await worker.look()
-    assert stage.opened[-1] == "redis://other.example:6380/2"
-    assert stage.store.layout.partition_count == 4
-    assert (await stage.status(worker))["store"] == "other.example:6380/2"
-
-
-async def test_a_queue_that_goes_is_removed_from_where_its_messages_are(stage):
-    stage.put_queue(partitions=4)
-    worker, _ = stage.operator()
-    await worker.look()
-    body = stage.put_queue(partitions=4, status=HELD, redis=ELSEWHERE)
-    body["metadata"]["deletionTimestamp"] = "2026-11-20T12:00:00Z"
-    body["metadata"]["resourceVersion"] = "999"
-    stage.cluster.put_queue(body)
-    worker, _ = stage.operator()
-    opened = len(stage.opened)
-    await worker.look()
-    assert stage.opened[opened:] == ["redis://redis:6379/0"]
