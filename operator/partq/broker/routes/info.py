@@ -24,9 +24,9 @@ from partq.wire.answers import (
     Picture,
     ProducerDue,
     Readiness,
-    StatusAnswer,
 )
 from partq.wire.bodies import ProducerQuery, read_texts
+from partq.wire.status import StatusAnswer
 
 calls = Calls()
 

@@ -1,0 +1,47 @@
+"""What a producer says of batches that it sends again, and what it hears of their numbers."""
+
+from partq.errors import NotStoredError, NumberReusedError, UnknownProducerError
+from tests.client.test_pipeline import LATER, Line
+
+
+def test_a_repeat_says_how_long_ago_it_was_first_sent():
+    """By that the store tells what it has forgotten from what it never had."""
+    line = Line().add(b"a", b"b", b"c")
+    ages = line_ages(line)
+    assert ages(1.0) == [0, 0]
+    line.pipeline.lost()
+    assert ages(3.5) == [2500, 2500]
+    line.pipeline.lost()
+    assert ages(4.0) == [3000, 3000]
+    line.refused(5, "unknown_producer")
+    assert line.fate.told == [(UnknownProducerError, 2), (UnknownProducerError, 1)]
+    line.add(b"d")
+    assert ages(LATER) == [0]
+
+
+def line_ages(line):
+    """Return what sends all that can be, and returns the ages that are told."""
+
+    def ages(now):
+        out = []
+        while (taken := line.pipeline.take(line.requests + 1, now)) is not None:
+            line.requests += 1
+            out.append(taken.age_ms)
+        return out
+
+    return ages
+
+
+def test_under_another_id_nothing_was_sent_before():
+    line = Line(first=9).add(b"a")
+    line.sent()
+    line.refused(1, "unknown_producer")
+    assert line_ages(line)(LATER) == [0]
+
+
+def test_a_number_that_stands_for_another_message_ends_a_producer_of_a_given_id():
+    line = Line(ids=()).add(b"a")
+    line.sent()
+    line.refused(1, "number_reused", due=1)
+    assert line.fate.told == [(NotStoredError, 1)]
+    assert type(line.pipeline.broken) is NumberReusedError
