@@ -56,6 +56,7 @@ MAY = {
     f"GET {GROUP}/members/{{member}}": CONSUMERS,
     f"DELETE {GROUP}/members/{{member}}": CONSUMERS,
     f"POST {GROUP}/members/{{member}}/leave": CONSUMERS,
+    f"POST {GROUP}/members/{{member}}/alive": CONSUMERS,
     f"GET {GROUP}/picture": ADMINS,
     f"POST {GROUP}/reset": ADMINS,
     f"GET {ADMIN}/state": ADMINS,

@@ -111,7 +111,7 @@ async def test_what_is_in_hand_for_too_long_comes_again(consumer, running):
     assert book.cursor == first.offset + 1
 
 
-async def test_what_cannot_be_read_is_given_back_and_the_rest_goes_on(running, peers):
+async def test_what_cannot_be_read_becomes_a_dead_letter_and_the_rest_goes_on(running, peers):
     await running.assign("m", [0, 1])
     producer = await peers.open_producer(running)
     slot = slot_of(key_of(0))
@@ -127,7 +127,8 @@ async def test_what_cannot_be_read_is_given_back_and_the_rest_goes_on(running, p
         assert (await anext(consumer)).value == b"other"
         asking = asyncio.create_task(anext(consumer))
         group = running.broker.owned[1, 0].groups["workers"]
-        await eventually(lambda: group.book.redeliveries == {0: 1}, "given back")
+        await eventually(lambda: [each.offset for each in group.outbox.letters] == [0], "parked")
+        assert group.book.cursor == 1
         asking.cancel()
     [error] = errors
     assert isinstance(error, UndecodableError)

@@ -24,7 +24,11 @@ OPERATIONS = {
 async def test_the_document_has_every_route_and_no_other():
     """HEAD, which goes with every GET but those of sockets, is not named."""
     async with ClientSession() as peers:
-        app = make_app(SimpleNamespace(), SimpleNamespace(), peers)
+        broker = SimpleNamespace(
+            settings=SimpleNamespace(request_memory_bytes=1 << 20),
+            metrics=SimpleNamespace(overloaded=None),
+        )
+        app = make_app(broker, SimpleNamespace(), peers)
         served = {
             (route.method, route.resource.canonical)
             for route in app.router.routes()
