@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from partq.core.delivery import ACK_SPAN, Delivery
+from partq.core.delivery import Delivery
+from partq.core.horizon import ACK_SPAN
 from partq.core.model import Cause
 from partq.errors import NotDeliveredError, RewoundError
 

@@ -9,6 +9,7 @@ from partq.broker.flow import Flow, Judge, Reader
 from partq.broker.flusher import Flusher
 from partq.broker.partition import OwnedPartition
 from partq.broker.subscription import Subscription
+from partq.core.horizon import MAX_PIECES
 from partq.core.model import Cause, Epoch, MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
@@ -296,7 +297,16 @@ class Binder:
             if now - flow.last_seen > limit:
                 _log.info("flow of %s in %s: silent, lost", flow.member, flow.group)
                 self.lose(flow)
-            elif flow.is_at_limit and not flow.is_known_stuck and now - flow.acked_at > STUCK_S:
+            elif flow.is_known_stuck or now - flow.acked_at <= STUCK_S:
+                continue
+            elif (partition := flow.scattered) is not None:
+                flow.is_known_stuck = True
+                _log.warning(
+                    "flow of %s in %s: what is acknowledged of partition %s lies in more than %d "
+                    "pieces: nothing new of it is sent until what lies between them is done",
+                    *(flow.member, flow.group, partition, MAX_PIECES),
+                )
+            elif flow.is_at_limit:
                 flow.is_known_stuck = True
                 _log.warning(
                     "flow of %s in %s: %d messages are not acknowledged, which is the limit "

@@ -9,7 +9,7 @@ from typing import Protocol
 from partq.broker.audit_records import delivered
 from partq.broker.held import HeldDelivery, HeldFrames
 from partq.broker.subscription import Subscription
-from partq.core.model import Cause, MemberId
+from partq.core.model import Cause, MemberId, PartitionId
 from partq.core.windows import Window
 from partq.store.log import Entry
 from partq.wire import frames
@@ -215,6 +215,11 @@ class Flow:
     def is_at_limit(self) -> bool:
         """Whether the client has room, and the limit of unacknowledged messages leaves none."""
         return self.credit > 0 and self.unacked >= self._max_unacked()
+
+    @property
+    def scattered(self) -> PartitionId | None:
+        """A partition whose acks lie in too many pieces, so that nothing new of it is sent."""
+        return next((s.partition for s in self.subscriptions if s.book.is_scattered), None)
 
     def take_credit(self, messages: int, size_bytes: int) -> None:
         """Take room that the client has again."""

@@ -6,12 +6,17 @@ from collections.abc import Callable
 
 from partq.broker.progress import Progress
 from partq.broker.subscription import Answer, Subscription
+from partq.core.delivery import Delivery
 from partq.core.model import Offset
 from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
 from partq.store.partitions import Partitions
 
 FLUSH_GAP_S = 0.005
 """How long acks are gathered before they are written."""
+LARGE_BYTES = 4096
+"""A book above it is written at a pace."""
+BYTES_PER_S = 500_000
+"""What large books may add up to: each costs time here and a sync of Redis's, which others wait for."""
 MAX_WAITING = 1000
 """Acks that end the gathering early."""
 RETRY_GAP_S = 0.05
@@ -41,6 +46,8 @@ class Flusher:
         self._full = asyncio.Event()
         self._waiting_count = 0
         self._flushes: set[asyncio.Task[None]] = set()
+        self._next_large = 0.0
+        """When the next large book may be written, on the event loop's clock."""
 
     def notice(self, subscription: Subscription, answer: Answer | None = None) -> None:
         """Write the book soon; `answer` is called when what it says now is stored."""
@@ -86,12 +93,22 @@ class Flusher:
             for task in list(self._flushes):
                 task.cancel()
 
+    async def _pace(self, book: Delivery) -> None:
+        """Wait until a large book may be written; meanwhile more acks come into it."""
+        size = _size(book)
+        if size > LARGE_BYTES:
+            now = asyncio.get_running_loop().time()
+            at = max(now, self._next_large)
+            self._next_large = at + size / BYTES_PER_S
+            await asyncio.sleep(at - now)
+
     async def _flush(self, subscription: Subscription) -> None:
         answers: list[Answer] = []
         is_failing = False
         try:
-            while subscription.is_dirty and not subscription.is_dropped:
-                if subscription.is_resetting:
+            while subscription.is_dirty:
+                await self._pace(subscription.book)
+                if subscription.is_dropped or subscription.is_resetting:
                     break  # the book is about to be another one; its acks end with their token
                 subscription.is_dirty = False
                 answers += subscription.confirmations
@@ -138,3 +155,9 @@ class Flusher:
             subscription.is_flushing = False
             subscription.flushed.set()
             self._progress.notice()
+
+
+def _size(book: Delivery) -> int:
+    """Return about how many bytes a book has as it is stored."""
+    digits = len(str(book.acked.stop or book.position)) + 1
+    return 2 * digits * len(book.acked) + (digits + 2) * len(book.redeliveries)

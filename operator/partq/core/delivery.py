@@ -8,14 +8,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from partq.core.begun import Begun, within
+from partq.core.horizon import horizon, is_scattered
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.core.waiting import Wait, Waiting
 from partq.core.windows import TakenBack, Window
 from partq.errors import NotDeliveredError, RewoundError
-
-ACK_SPAN = 100_000
-"""Offsets above the cursor that may be delivered: bounds the acknowledged ranges."""
 
 _COUNTED = frozenset({Cause.FLOW_LOST, Cause.FORCED_COMMIT})
 """Causes of a rewind that may be the fault of the message in hand."""
@@ -70,6 +68,11 @@ class Delivery:
     def redeliveries(self) -> dict[int, int]:
         """How often an offset was sent again through a fault of its own, where not 0."""
         return dict(self._redeliveries)
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether nothing new is sent before some of what lies between the acks is done."""
+        return is_scattered(self.acked, self._redeliveries)
 
     def exceeding(self, limit: int) -> list[int]:
         """Return the offsets that were sent again more than `limit` times by their own fault."""
@@ -145,7 +148,7 @@ class Delivery:
         batch is left to send, or nothing may be sent now; `position` tells which.
         """
         absent = self.acked
-        end = min(stop, self.cursor + ACK_SPAN)
+        end = min(stop, horizon(self.cursor, self.acked, self._redeliveries))
         if self.waiting:
             held_from, passed = self.waiting.hidden(self.position, end)
             end = min(end, held_from)

@@ -18,6 +18,15 @@ class Ranges:
     def __bool__(self) -> bool:
         return bool(self._starts)
 
+    def __len__(self) -> int:
+        """How many ranges there are."""
+        return len(self._starts)
+
+    @property
+    def stop(self) -> int:
+        """The end of the last range; 0: there is none."""
+        return self._stops[-1] if self._stops else 0
+
     def pairs(self) -> list[tuple[int, int]]:
         """Return the ranges in ascending order."""
         return list(zip(self._starts, self._stops, strict=True))

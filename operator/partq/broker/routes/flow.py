@@ -10,7 +10,7 @@ from partq.broker.flow import MAX_CREDIT, Flow
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
 from partq.broker.routes.access import enter, group_of, peer
 from partq.broker.subscription import Answer
-from partq.core.delivery import ACK_SPAN
+from partq.core.horizon import ACK_SPAN
 from partq.core.model import Cause
 from partq.errors import BadFrameError, BadRequestError, PartqError
 from partq.wire import frames
