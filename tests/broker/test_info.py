@@ -106,7 +106,7 @@ async def test_the_status_shows_every_partition_and_group(scene):
     assert group["lag_ms"] == max(ages)
     assert group["partitions"]["1.0"] == {
         "member": "m", "epoch": scene.held.epoch, "state": "Paused", "cursor": 0, "lag": 3,
-        "dead_letters": 0, "blocked": "",
+        "dead_letters": 0, "blocked": "", "missing": "",
     }  # fmt: skip
     assert (group["partitions"]["1.1"]["state"], group["partitions"]["1.1"]["lag"]) == (
         "Unassigned", 1,
@@ -177,7 +177,7 @@ async def test_the_state_for_the_coordinator(scene):
     assert group == {
         "member": "m", "incarnation": "i", "epoch": scene.held.epoch, "attempt": 1, "cursor": 0,
         "position": 3, "in_flight": 3, "lag": 3, "state": "Ready", "is_bound": True,
-        "pause_attempt": 0, "dead_letters": 0, "blocked": "", "parked": "",
+        "pause_attempt": 0, "dead_letters": 0, "blocked": "", "missing": "", "parked": "",
     }  # fmt: skip
     (flow,) = state["flows"]
     assert (flow["member"], flow["kind"], flow["address"], flow["is_leaving"]) == (

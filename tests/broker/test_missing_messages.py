@@ -3,7 +3,7 @@
 import pytest
 
 from partq.broker.gauges import render_metrics
-from tests.broker.conftest import eventually, partition_id
+from tests.broker.conftest import eventually, open_flow, open_producer, partition_id
 
 P = partition_id(0)
 
@@ -74,3 +74,63 @@ async def test_a_dead_letter_below_the_log_interrupts_nobody(running, trimmed, s
         pass
     assert running.broker.owned[P] is owned, "claimed once"
     assert "1 dead letters are dropped" in caplog.text
+
+
+async def test_a_hole_in_the_log_stops_its_group_alone_until_it_is_reset(
+    running, scene, store, caplog
+):
+    await scene.producer.publish("x")
+    await scene.source.close()
+    await store.read("XDEL", running.broker.keys.log(P), "0-1")
+    await claim_again(running)
+    flow = await open_flow(running, "m", "j")
+
+    def found():
+        owned = running.broker.owned.get(P)
+        return owned is not None and owned.groups["workers"].missing and owned
+
+    owned = await eventually(found, "the group is stopped")
+    text = "message 0 is not in the log, which goes on at 3"
+    state = await running.state()
+    assert text in state["blocked"]
+    assert state["missing"] == state["blocked"]
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    assert text in status["groups"]["workers"]["partitions"]["1.0"]["blocked"]
+    assert caplog.text.count("partition 1.0 lost") == 1, "claimed again once"
+    producer = await open_producer(running, "another")
+    await producer.publish("y")
+    assert running.broker.owned[P] is owned
+
+    path = "/v1/queues/orders/groups/workers/reset"
+    body = {"partitions": ["1.0"], "offset": 3, "is_forced": True}
+    _, answer = await running.call("POST", path, json=body)
+    assert answer["partitions"]["1.0"]["to"] == 3
+    assert (await flow.deliver())[1] == ["x"]
+    assert (await running.state())["blocked"] == ""
+
+
+class Road:
+    """A way to other queues that takes every dead letter."""
+
+    async def send(self, queue, slot, data, producer, number):
+        return True
+
+
+async def test_a_dead_letter_in_a_hole_is_dropped_and_stops_nobody(
+    running, scene, store, spoil, caplog
+):
+    running.broker.dead_letters.connect(Road())
+    assert await scene.source.ack(scene.held, 3) == ""
+    await scene.producer.publish("x")
+    await spoil(outbox="11:1:1:3", outbox_lowest=1)
+    await store.read("XDEL", running.broker.keys.log(P), "0-1")
+    await claim_again(running)
+
+    async def is_dropped():
+        return (await running.broker.partitions.read_cursor(P, "workers")).outbox == []
+
+    await eventually(is_dropped, "it is dropped")
+    assert caplog.text.count("partition 1.0 lost") == 1, "claimed again once"
+    await eventually(lambda: "; it is dropped" in caplog.text, "it is told")
+    while (await scene.source.deliver())[1] != ["x"]:
+        pass

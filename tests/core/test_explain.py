@@ -181,3 +181,12 @@ def test_the_budget_makes_moves_take_turns(budget, paused, takes_ms):
     assert duration_ms(steps, budget, [10, 40, 90]) == takes_ms
     assert duration_ms(steps, budget, []) is None
     assert duration_ms([], budget, [10]) == 0
+
+
+def test_a_message_that_is_missing_goes_before_dead_letters():
+    at_rest = group([A, B], bound=[A, B])
+    told = explain(
+        P0, sight=at_rest, rules=GroupRules(), handoffs={}, held={}, now_ms=NOW,
+        blocked="why", missing="why",
+    )  # fmt: skip
+    assert told == Waiting(what=WaitsFor.MESSAGES)

@@ -52,6 +52,7 @@ def group_view(
     unseen=0,
     rebalances=(),
     blocked=None,
+    missing=None,
 ):
     names = {"R": "Ready", "P": "Paused", "U": "Unbound", "-": "Unassigned"}
     return GroupView(
@@ -66,6 +67,7 @@ def group_view(
         rebalances=rebalances,
         waiting_count=held,
         blocked=blocked or {},
+        missing=missing or {},
     )
 
 

@@ -302,7 +302,8 @@ def _subscription(subscription: Subscription, end: int) -> dict[str, Any]:
         "is_bound": subscription.flow is not None,
         "pause_attempt": pause.attempt if pause is not None else 0,
         "dead_letters": len(subscription.outbox.letters),
-        "blocked": subscription.outbox.blocked,
+        "blocked": subscription.blocked,
+        "missing": subscription.missing,
         "parked": subscription.outbox.parked,
     }
 

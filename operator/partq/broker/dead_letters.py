@@ -23,7 +23,7 @@ from partq.core.dead_letters import DeadLetter, Reason, producer_of
 from partq.core.delivery import Delivery
 from partq.errors import (
     BatchTooLargeError,
-    ConflictError,
+    DataLossError,
     FencedError,
     MessageTooLargeError,
     PartqError,
@@ -180,10 +180,15 @@ class DeadLetterOffice:
         letter = outbox.letters[0]
         try:
             reason = await self._send(subscription, letter)
-        except ConflictError as error:
+        except DataLossError as error:
             if not subscription.is_dropped:
                 self._on_lost(subscription, error)
-            raise
+            if subscription.is_dropped:
+                raise
+            # The record was read again since, and says the same: nobody can ever send it.
+            subscription.missing = ""
+            await self._give_up(subscription, letter)
+            return
         # Taken out only once the stored book says that the group has done with it.
         await self._flusher.settle(subscription)
         if await self._in_record(subscription, self._remove(subscription, letter)):
@@ -192,11 +197,23 @@ class DeadLetterOffice:
             self._metrics.dead_lettered(subscription.group, reason.word)
             self._resume(subscription)
 
+    async def _give_up(self, subscription: Subscription, letter: DeadLetter) -> None:
+        """Drop a letter whose message is nowhere."""
+        if await self._in_record(subscription, self._remove(subscription, letter)):
+            outbox = subscription.outbox
+            outbox.letters = [each for each in outbox.letters if each.number != letter.number]
+            _log.error(
+                "dead letter %d of %s, group %s: the log does not hold its message; it is dropped",
+                *(letter.offset, subscription.partition, subscription.group),
+            )
+            self._metrics.skipped(subscription.group, 1)
+            self._resume(subscription)
+
     async def _send(self, subscription: Subscription, letter: DeadLetter) -> Reason:
         """Have a letter stored, and return why it was one.
 
         Raises:
-            ConflictError: the log does not have its message.
+            DataLossError: the log does not have its message.
         """
         queue = self._rules(subscription.group).queue
         producer = producer_of(self._keys.uid, subscription.partition, subscription.group)

@@ -7,7 +7,7 @@ from partq.broker.outbox import BrokenBatch
 from partq.broker.subscription import Subscription
 from partq.core.dead_letters import HEADER_PREFIX, DeadLetter, Origin, Reason, headers_of
 from partq.core.model import BrokerEpoch, Offset
-from partq.errors import ConflictError, UndecodableError
+from partq.errors import DataLossError, UndecodableError
 from partq.store.keys import Keys
 from partq.store.log import Entry, Log
 from partq.wire import batch
@@ -49,7 +49,7 @@ class LetterWriter:
         that was is the broker's memory: another broker sends them once more.
 
         Raises:
-            ConflictError: its message is not in the log.
+            DataLossError: its message is not in the log.
             StoreUnavailableError: no answer.
         """
         outbox, offset = subscription.outbox, letter.offset
@@ -88,7 +88,7 @@ class LetterWriter:
         partition, offset = subscription.partition, Offset(letter.offset)
         entries = await self._log.read(partition, offset, max_bytes=1, max_entries=1)
         if not entries or not entries[0].first <= offset < entries[0].first + entries[0].count:
-            raise ConflictError(f"partition {partition}: dead letter {offset} is not in the log")
+            raise DataLossError(f"partition {partition}: dead letter {offset} is not in the log")
         return entries[0]
 
     async def _broken(self, subscription: Subscription, entry: Entry) -> BrokenBatch:

@@ -13,6 +13,7 @@ from partq.core.model import BrokerId, Cause, PartitionId
 from partq.errors import (
     BrokerClosingError,
     ConflictError,
+    DataLossError,
     NotOwnerError,
     PartqError,
     UnknownGroupError,
@@ -24,6 +25,8 @@ from partq.store.partitions import Partitions
 
 SETTLE_TIMEOUT_S = 5.0
 """How long giving up a partition waits for the store."""
+MAX_MISSED = 2000
+"""How much of what a group has missed is remembered: more than it can have dead letters."""
 CLAIMS_AT_ONCE = 200
 """Claims that are under way together after a restart of Redis."""
 
@@ -52,6 +55,8 @@ class Ownership:
         self.owned: dict[PartitionId, OwnedPartition] = {}
         self._last_ends: dict[PartitionId, int] = {}
         """Where a log ended when this broker held it last; a shorter one was rolled back."""
+        self._missed: dict[tuple[PartitionId, str], set[str]] = {}
+        """What groups have missed in the log, each with what was said of it."""
         self._partitions = partitions
         self._log = log
         self._broker = broker
@@ -177,16 +182,33 @@ class Ownership:
         self._drop(owned)
 
     def lose_subscription(self, subscription: Subscription, error: PartqError) -> None:
-        """Drop what an error of one group's call has shown to be wrong."""
+        """Drop what an error of one group's call has shown to be wrong.
+
+        A message that the log does not hold may be missing in memory only, so the first time the
+        record is read again. Then it is the group's trouble alone.
+        """
         owned = self.owned.get(subscription.partition)
         if owned is None or owned.broker_epoch != subscription.broker_epoch:
             return
         if isinstance(error, UnknownGroupError):
             if owned.groups.get(subscription.group) is subscription:
                 del owned.groups[subscription.group]  # else another one has its name by now
+            self._missed.pop((subscription.partition, subscription.group), None)
             subscription.drop(Cause.NONE)
+        elif isinstance(error, DataLossError) and not self._is_first(subscription, error):
+            subscription.missing = error.message
+            _log.error("still missing after another claim: %s", error)
         else:
             self.lose(owned, error)
+
+    def _is_first(self, subscription: Subscription, error: DataLossError) -> bool:
+        """Note what a group misses; return whether that is new."""
+        missed = self._missed.setdefault((subscription.partition, subscription.group), set())
+        is_new = error.message not in missed
+        if len(missed) >= MAX_MISSED:
+            missed.clear()
+        missed.add(error.message)
+        return is_new
 
     def store_restarted(self, is_lost: Callable[[PartitionId], bool]) -> None:
         """Redis is another one, or the same with less: memory of it cannot be trusted.

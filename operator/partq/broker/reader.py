@@ -8,7 +8,7 @@ from partq.broker.partition import OwnedPartition
 from partq.broker.read_ahead import ReadAhead
 from partq.broker.subscription import Subscription
 from partq.core.model import Offset, PartitionId
-from partq.errors import ConflictError, PartqError
+from partq.errors import DataLossError, PartqError
 from partq.store.log import Entry, Log
 
 READ_ENTRIES = 256
@@ -71,7 +71,7 @@ class LogReader:
                 # Stored and not trimmed, yet not there: this memory is of another history.
                 self._on_lost(
                     subscription,
-                    ConflictError(f"partition {subscription.partition}: {start} is not in the log"),
+                    _missing(subscription, start, entries[0].first if entries else stop),
                 )
                 return
             if subscription.flow is not None:
@@ -93,3 +93,10 @@ class LogReader:
             return []
         async with self.ahead.reserved(extent.size_bytes):
             return await self._store.read_extent(partition, extent, max_entries=READ_ENTRIES)
+
+
+def _missing(subscription: Subscription, offset: int, following: int) -> DataLossError:
+    return DataLossError(
+        f"partition {subscription.partition}, group {subscription.group}: message {offset} is not "
+        f"in the log, which goes on at {following}; reset the group there to {following} or above"
+    )

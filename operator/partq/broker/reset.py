@@ -159,6 +159,7 @@ async def _move(broker: Broker, subscription: Subscription, wanted: int) -> None
     subscription.book = subscription.book.moved_to(moved.cursor)
     subscription.counts_stored = subscription.counts  # there are none any more
     subscription.outbox.doomed.clear()
+    subscription.missing = ""
     subscription.outbox.aside.clear()
     subscription.outbox.letters = moved.outbox
     subscription.outbox.is_in_doubt = False

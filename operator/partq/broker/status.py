@@ -72,7 +72,7 @@ async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
         )
     )
     if any(
-        row["dead_letters"] and PartitionId.parse(name) not in broker.owned
+        (row["dead_letters"] or row["lag"]) and PartitionId.parse(name) not in broker.owned
         for view in views.values()
         for name, row in view["partitions"].items()
     ):
@@ -105,7 +105,7 @@ async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
 
 
 def _add_blocked(views: dict[str, Any], brokers: dict[str, Any]) -> None:
-    """Add what the owners say of partitions whose dead letters stop their deliveries."""
+    """Add what the owners say of partitions where something stops the deliveries."""
     for answer in brokers.values():
         for name, partition in answer.get("state", {}).get("partitions", {}).items():
             for group, held in partition["groups"].items():
@@ -158,7 +158,7 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
             "lag": lag_of(records[partition].next, cursor.cursor, cursor.acked),
             "lag_ms": age_ms,
             "dead_letters": len(cursor.outbox),
-            "blocked": mine.outbox.blocked if mine is not None else "",
+            "blocked": mine.blocked if mine is not None else "",
         }
         if cursor.member is not None:
             held[cursor.member] = held.get(cursor.member, 0) + 1

@@ -95,6 +95,8 @@ class Subscription:
     """`counts` that must be stored before anything is sent."""
     next_tick: float = 0.0
     """When the time for acks is looked at again, on the broker's clock."""
+    missing: str = ""
+    """Which message the log should hold and does not: nothing is delivered; empty: none."""
     is_dropped: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by binds and handoffs, never by appends, deliveries or acks."""
@@ -141,9 +143,15 @@ class Subscription:
             and not self.is_committing
             and not self.must_flush_first
             and not self.outbox.is_holding
+            and not self.missing
             and not (self.audit is not None and self.audit.is_held)
             and not self.is_dropped
         )
+
+    @property
+    def blocked(self) -> str:
+        """Why the group's deliveries stop; empty: they do not."""
+        return self.missing or self.outbox.blocked
 
     @property
     def is_drained(self) -> bool:

@@ -51,6 +51,7 @@ _WAITS = {
     WaitsFor.BROKER: "a broker: none that answers serves it",
     WaitsFor.MEMBER: "{member}, which is not connected: the rebalance delay {left}",
     WaitsFor.DEAD_LETTERS: "its dead letters to be stored; until then it delivers nothing",
+    WaitsFor.MESSAGES: "a reset of the group, as its log does not hold the message that comes next",
     WaitsFor.DRAIN: "{member} to finish {in_flight} messages that it has not acknowledged, the"
     " oldest at offset {cursor}, before it goes to {target}: the time for that {left}",
     WaitsFor.PAUSE: "its handoff to {target}, which is planned and not begun, or whose coordinator"
@@ -65,7 +66,7 @@ _WAITS = {
     WaitsFor.COORDINATOR: "a coordinator: it is to go to {target} now. If this stays so, none runs,"
     " or partq.dev/pause is set",
 }
-_DETAILS = ("state", "cursor", "end", "lag", "in_flight", "dead_letters", "blocked")
+_DETAILS = ("state", "cursor", "end", "lag", "in_flight", "dead_letters", "blocked", "missing")
 
 
 @click.command(help=_HELP)
@@ -94,6 +95,7 @@ def explain(
         held=picture.waiting,
         now_ms=picture.now_ms,
         blocked=_blocked(picture.details.get(found, {})),
+        missing=str(picture.details.get(found, {}).get("missing") or ""),
     )
     if as_json:
         click.echo(json.dumps(to_json(found, name, picture, waiting)))

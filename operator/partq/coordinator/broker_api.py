@@ -226,13 +226,15 @@ def read_state(body: Mapping[str, Any]) -> BrokerState:
 
 def _group(report: Mapping[str, Any]) -> GroupReport:
     pause_attempt = report.get("pause_attempt")
+    missing = str(report.get("missing", ""))[:MAX_BLOCKED_CHARS]
     return GroupReport(
         member=MemberId(report["member"]) if report["member"] else None,
         epoch=Epoch(int(report["epoch"])),
         closed_attempt=int(report["attempt"]),
         is_bound=bool(report["is_bound"]),
         pause_attempt=int(pause_attempt) if pause_attempt else None,
-        blocked=str(report.get("blocked", ""))[:MAX_BLOCKED_CHARS],
+        blocked="" if missing else str(report.get("blocked", ""))[:MAX_BLOCKED_CHARS],
+        missing=missing,
     )
 
 

@@ -35,6 +35,7 @@ from partq.coordinator.sight import (
     leaving,
     look,
     lost_since,
+    missing,
 )
 from partq.coordinator.view import GroupView, as_assigned
 from partq.core import handoff
@@ -194,6 +195,7 @@ class GroupWorker:
             rebalances=self._history.last,
             waiting_count=len(self._ledger.waiting),
             blocked=blocked(world, group),
+            missing=missing(world, group),
             is_complete=world.is_complete,
             refused=self.roster.refused,
         )

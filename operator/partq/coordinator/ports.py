@@ -213,6 +213,8 @@ class GroupReport:
     pause_attempt: int | None
     blocked: str = ""
     """Why deliveries wait for dead letters to be stored; empty: they do not."""
+    missing: str = ""
+    """Which message the log should hold and does not, so that nothing is delivered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,6 +67,15 @@ def blocked(world: World, group: str) -> dict[PartitionId, str]:
     }
 
 
+def missing(world: World, group: str) -> dict[PartitionId, str]:
+    """Return what partitions of a group miss in their logs; only those that do."""
+    return {
+        partition: report.groups[group].missing
+        for partition, (_, report) in owners(world).items()
+        if group in report.groups and report.groups[group].missing
+    }
+
+
 def lost_since(members: MembersRead) -> dict[MemberId, int]:
     """Return since when members are lost, in the store's time; only those that are."""
     return {

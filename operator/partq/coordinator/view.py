@@ -28,6 +28,8 @@ class GroupView:
     """How many moves for balance wait for the group's budget."""
     blocked: Mapping[PartitionId, str] = field(default_factory=dict)
     """The partitions whose deliveries wait for dead letters to be stored, and why."""
+    missing: Mapping[PartitionId, str] = field(default_factory=dict)
+    """The partitions whose deliveries stopped at a message that the log does not hold."""
     is_complete: bool = True
     """Every living broker has answered: whoever is not in `members` has left."""
     refused: Mapping[MemberId, str] = field(default_factory=dict)

@@ -37,6 +37,8 @@ class WaitsFor(StrEnum):
     """Nobody has it, and no member that is connected to its broker can take it."""
     DEAD_LETTERS = "dead_letters"
     """It is where it shall be, and its dead letters stop its deliveries."""
+    MESSAGES = "messages"
+    """It is where it shall be, and its log does not hold the message that comes next."""
     COORDINATOR = "coordinator"
     """It is to move now: a coordinator begins that within a second, if one runs."""
 
@@ -63,6 +65,7 @@ def explain(
     held: Mapping[PartitionId, WaitingMove],
     now_ms: int,
     blocked: str = "",
+    missing: str = "",
 ) -> Waiting:
     """Return what a partition waits for.
 
@@ -74,6 +77,7 @@ def explain(
         held: the moves that a coordinator has put off.
         now_ms: store time.
         blocked: why its dead letters stop its deliveries; empty: they do not.
+        missing: which message its log should hold and does not; empty: none.
     """
     seat = sight.seats[partition]
     if seat.broker is None:
@@ -106,6 +110,8 @@ def explain(
         return Waiting(what=WaitsFor.REPLACEMENT)
     if rules.is_paused and (move := planned(replace(rules, is_paused=False))) is not None:
         return Waiting(what=WaitsFor.REBALANCE_PAUSED, target=move.target)
+    if missing:
+        return Waiting(what=WaitsFor.MESSAGES)
     return Waiting(what=WaitsFor.DEAD_LETTERS if blocked else WaitsFor.NOTHING)
 
 

@@ -59,6 +59,18 @@ def dead_letters_stored(view: GroupView | None) -> Finding:
     return bad(type_, Reason.DEAD_LETTERS_BLOCKED, text)
 
 
+def messages_present(view: GroupView | None) -> Finding:
+    """Say whether a partition has stopped at a message that its log does not hold."""
+    type_ = ConditionType.MESSAGES_PRESENT
+    if view is None:
+        return Finding(type_, None, Reason.PENDING)
+    if not view.missing:
+        return good(type_)
+    indexes = {partition.index: why for partition, why in view.missing.items()}
+    text = f"deliveries of the partitions {ranges(indexes)} stopped: {indexes[min(indexes)]}"
+    return bad(type_, Reason.MESSAGES_MISSING, text)
+
+
 def members_admitted(view: GroupView | None, unselected: Sequence[str]) -> Finding:
     """Say who wants to be a member and may not, and who is one that could not come back."""
     type_ = ConditionType.MEMBERS_ADMITTED

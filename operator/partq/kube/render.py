@@ -16,6 +16,7 @@ from partq.kube.group_conditions import (
     assigned_of,
     dead_letters_stored,
     members_admitted,
+    messages_present,
     ranges,
 )
 from partq.kube.names import ConditionType, QueueKey, Reason, client_url
@@ -197,17 +198,18 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
         text = "not every broker serves the group yet"
         needed.append(Finding(ConditionType.QUEUE_READY, None, Reason.PENDING, text))
     assigned, stored = assigned_of(facts.view), dead_letters_stored(facts.view)
+    present = messages_present(facts.view)
     admitted = members_admitted(facts.view, facts.unselected)
     # A group without consumers does what it shall; its reason says so in the first columns.
     is_ready = assigned.is_true is True or assigned.reason is Reason.NO_MEMBER
-    needs = [stored, *([admitted] if assigned.reason is Reason.NO_MEMBER else ())]
+    needs = [present, stored, *([admitted] if assigned.reason is Reason.NO_MEMBER else ())]
     trouble = next((each for each in needs if is_ready and each.is_true is False), None)
     shown = trouble or assigned
     is_ready = is_ready and trouble is None
     ready = Finding(ConditionType.READY, is_ready, shown.reason, shown.message)
     is_moving = assigned.reason in MOVING
     summary = summarize(needed, ready=ready, is_moving=is_moving, refused=refused)
-    return [*summary, assigned, stored, admitted, *_pauses(facts)]
+    return [*summary, assigned, stored, present, admitted, *_pauses(facts)]
 
 
 def instant(at: datetime) -> str:
