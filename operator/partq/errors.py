@@ -5,6 +5,7 @@
     ├── UnauthorizedError        unauthorized
     ├── ForbiddenError           forbidden
     │   └── NotListedError       not_listed
+    │       └── MemberRefusedError  member_refused
     ├── NotFoundError            unknown_queue, unknown_group, unknown_partition
     ├── DataLossError            data_loss
     ├── ConflictError            fenced, not_delivered, rewound, member_in_use, ...
@@ -130,6 +131,12 @@ class NotListedError(ForbiddenError):
     """The member is not among those that may bind (yet)."""
 
     code = "not_listed"
+
+
+class MemberRefusedError(NotListedError):
+    """The coordinator will not list the member: somebody has to change something first."""
+
+    code = "member_refused"
     is_retryable = True
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from partq import PartqError, Producer
 from partq.client.outage import UNLISTED_S, Outage
-from partq.errors import MemberInUseError, NotListedError, UnavailableError
+from partq.errors import MemberInUseError, MemberRefusedError, NotListedError, UnavailableError
 from partq.wire import frames
 from tests.client.conftest import Clock
 from tests.client.member import WAIT_S, Member, bound
@@ -68,6 +68,24 @@ async def test_a_name_in_use_is_told_at_once_and_an_error_in_the_end(peer, caplo
             await waiting
         refusing.cancel()
     assert len([line for line in warnings(caplog) if "living flow" in line]) == 1
+
+
+async def test_a_refused_member_ends_with_the_words(peer):
+    """What somebody else has to change is not waited for without end."""
+    words = "pod p of shop (app=x) does not match app=y"
+    member = Member(peer, connect_timeout_s=0.3)
+    async with asyncio.timeout(WAIT_S), member.consumer:
+        waiting = asyncio.create_task(member.next())
+
+        async def refuse():
+            while True:
+                failed = frames.Failed(MemberRefusedError.code, words, 1)
+                await (await peer.raw_flow()).send(failed)
+
+        refusing = asyncio.create_task(refuse())
+        with pytest.raises(MemberRefusedError, match="does not match app=y"):
+            await waiting
+        refusing.cancel()
 
 
 async def test_a_name_that_becomes_free_in_time_is_no_error(peer, stored_batch):

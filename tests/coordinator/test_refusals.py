@@ -59,6 +59,7 @@ async def test_brokers_read_what_the_last_look_found(system, until):
         roster = coordinator._groups[GROUP].worker.roster
         await roster.admit(MemberId("stranger"), "10.0.0.9")
         await until(lambda: MemberId("stranger") in system.store.refused)
-        address, reason = system.store.refused[MemberId("stranger")]
+        address, reason, is_final = system.store.refused[MemberId("stranger")]
+        assert is_final
         assert (address, roster.refused) == ("10.0.0.9", {"stranger": reason})
         assert "asks from 10.0.0.9" in reason

@@ -11,11 +11,13 @@ from partq.broker.partition import OwnedPartition
 from partq.broker.subscription import Subscription
 from partq.core.horizon import MAX_PIECES
 from partq.core.model import Cause, Epoch, MemberId, PartitionId
+from partq.core.records import Refused
 from partq.errors import (
     BadRequestError,
     BrokerClosingError,
     FencedError,
     MemberInUseError,
+    MemberRefusedError,
     NotListedError,
     NotOwnerError,
     PartqError,
@@ -260,14 +262,13 @@ class Binder:
                 await self._events.add("ask", group=group, member=member, address=address)
                 has_asked = True
             if self._clock() >= deadline:
-                why = (
-                    refused.reason
-                    if refused is not None and refused.address == address
-                    else f"it is not listed at {address}; no coordinator has said why"
-                )
-                raise NotListedError(
-                    f"member {member} may not join {group} yet: {why}", retry_after_s=1.0
-                )
+                if refused is None or refused.address != address:
+                    refused = Refused(
+                        address, f"it is not listed at {address}; no coordinator has said why"
+                    )
+                kind = MemberRefusedError if refused.is_final else NotListedError
+                text = f"member {member} may not join {group} yet: {refused.reason}"
+                raise kind(text, retry_after_s=1.0)
             await asyncio.sleep(LISTING_POLL_S)
 
     # ---- losing ---------------------------------------------------------------------------------

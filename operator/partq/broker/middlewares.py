@@ -25,6 +25,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "unauthorized": 401,
     "forbidden": 403,
     "not_listed": 403,
+    "member_refused": 403,
     "not_found": 404,
     "unknown_queue": 404,
     "unknown_group": 404,

@@ -16,6 +16,7 @@ from partq.core.model import Cause, PartitionId
 from partq.errors import (
     InternalError,
     MemberInUseError,
+    MemberRefusedError,
     PartqError,
     SettingsError,
     UndecodableError,
@@ -233,8 +234,11 @@ class Flow:
         self._membership.wake()
 
     def failing(self, error: PartqError, for_s: float) -> None:
-        """Stop the consumer when another process has its name, and does not end."""
-        if isinstance(error, MemberInUseError) and for_s >= self._name_timeout_s:
+        """Stop the consumer when it is refused, or another process has its name, for too long."""
+        if (
+            isinstance(error, MemberInUseError | MemberRefusedError)
+            and for_s >= self._name_timeout_s
+        ):
             self._membership.stop(error)
 
     def refused(self, error: PartqError) -> None:

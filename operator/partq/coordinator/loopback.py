@@ -32,4 +32,5 @@ class LoopbackRuntime:
             is_local = False
         if is_local:
             return None
-        return Refusal(f"member {member} asks from {address}; only this machine's processes may")
+        text = f"member {member} asks from {address}; only this machine's processes may"
+        return Refusal(text, is_final=True)

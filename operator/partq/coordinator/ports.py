@@ -313,6 +313,8 @@ class Refusal:
     """For people: which pod, what was found, what is expected."""
     told_after_s: float = 0.0
     """How long it lasts before people are told: a pod that has just started is no trouble."""
+    is_final: bool = False
+    """Time alone does not mend it: the member gives up in the end."""
 
 
 class Runtime(Protocol):

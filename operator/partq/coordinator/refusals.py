@@ -55,7 +55,7 @@ class Refusals:
             elif refusal != asked.refusal:
                 self._asked[member] = _Asked(asked.address, refusal, now, asked.at)
         return {
-            member: Refused(asked.address, asked.refusal.text)
+            member: Refused(asked.address, asked.refusal.text, asked.refusal.is_final)
             for member, asked in self._asked.items()
         }
 

@@ -14,6 +14,8 @@ class Refused(NamedTuple):
     """Where it asked from."""
     reason: str
     """Why, as it is told."""
+    is_final: bool = False
+    """Time alone does not mend it."""
 
 
 @dataclass(frozen=True, slots=True)

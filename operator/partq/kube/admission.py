@@ -22,7 +22,7 @@ def refusal(pod: Pod, selector: Selector | None, address: str) -> Refusal | None
     if selector is None:
         return Refusal(f"the group of {who} has no selector that can be read", UNKNOWN_S)
     if not selector.matches(pod.labels):
-        return Refusal(mismatch(pod, selector))
+        return Refusal(mismatch(pod, selector), is_final=True)
     if pod.is_terminating:
         return Refusal(f"{who} is being deleted", STARTING_S)
     if not pod.is_ready:
@@ -43,7 +43,7 @@ def unknown(member: MemberId, namespace: str) -> Refusal:
         f"member {member} is neither the uid of a pod of {namespace} nor the name of one that a "
         "StatefulSet owns; set PARTQ_MEMBER to the pod's uid"
     )
-    return Refusal(text, UNKNOWN_S)
+    return Refusal(text, UNKNOWN_S, is_final=True)
 
 
 def mismatch(pod: Pod, selector: Selector) -> str:

@@ -20,6 +20,7 @@ from partq.errors import (
     BatchTooLargeError,
     FencedError,
     MemberInUseError,
+    MemberRefusedError,
     NotListedError,
     OutcomeUnknownError,
     PartqError,
@@ -51,7 +52,7 @@ PREFIX = "/v1/queues/{queue}/groups/{group}"
     roles=CONSUMERS,
     body=PullBody,
     answers={200: PullAnswer},
-    errors=(FencedError, MemberInUseError, NotListedError),
+    errors=(FencedError, MemberInUseError, MemberRefusedError, NotListedError),
 )
 async def pull(request: web.Request) -> web.Response:
     """Bind the member, if it is not, and deliver to it."""
