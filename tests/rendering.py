@@ -72,6 +72,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "serviceAccount": {"annotations": {"example.org/role": "operator"}},
         "monitoring": {
             "serviceMonitor": True,
+            "tokenSecret": "scrapes",
             "podMonitor": True,
             "labels": {"release": "prometheus"},
             "dashboard": True,

@@ -135,6 +135,20 @@ def test_the_operator_knows_whether_its_redis_has_a_volume(tmp_path, redis, expe
     assert settings(tmp_path, {"redis": redis}).redis_storage == expected
 
 
+def test_scrapes_of_the_operator_may_need_a_token(tmp_path):
+    """The operator and the ServiceMonitor take it from the same entry."""
+    place = {"name": "scrapes", "key": "token"}
+    values = {"monitoring": {"serviceMonitor": True, "tokenSecret": "scrapes"}}
+    (deployment,) = rendered(tmp_path, values, "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each for each in container["env"]}
+    assert env["PARTQ_METRICS_TOKEN"]["valueFrom"] == {"secretKeyRef": place}
+    (monitor,) = rendered(tmp_path, values, "ServiceMonitor")
+    assert monitor["spec"]["endpoints"][0]["authorization"] == {"credentials": place}
+    (deployment,) = rendered(tmp_path, {}, "Deployment")
+    assert "PARTQ_METRICS_TOKEN" not in str(deployment)
+
+
 def test_the_hosts_that_queues_may_name(tmp_path):
     assert settings(tmp_path, {}).redis_host_list == ()
     values = {"redis": {"allowedHosts": ["*.example.org", "10.0.0.7"]}}

@@ -258,22 +258,15 @@ class BrokerSettings(QueueSettings):
     """
 
     max_connections: Annotated[int, Whole(16, 100_000)] = 4096
-    """The most open connections, of all callers. Callers without a token get half of them at most:
-    beyond it the oldest of theirs is cut."""
-
+    """The most open connections; half of them at most for callers without a token."""
     max_connections_per_token: Annotated[int, Whole(1, 100_000)] = 2048
     """The most open connections whose last call came with one token; calls beyond it get 429."""
-
     max_connections_per_address: Annotated[int, Whole(1, 100_000)] = 256
-    """The most open connections of one address that have not shown a token yet; beyond it the
-    oldest is cut."""
-
+    """The most of one address without a token; beyond it the oldest is cut."""
     headers_timeout_s: Annotated[float, Number(0.1, 600)] = 10.0
     """How long the headers of a request may take, in seconds; then the connection is cut."""
-
     body_timeout_s: Annotated[float, Number(0.1, 600)] = 30.0
     """How long the body of a request may take, in seconds; then the call gets 408."""
-
     answer_timeout_s: Annotated[float, Number(0.1, 600)] = 30.0
     """How long a caller may take to read its answer, in seconds; then the connection is cut."""
 
@@ -362,6 +355,11 @@ class OperatorSettings(LoggingSettings):
 
     listen_port: Annotated[int, Whole(0, 65_535)] = 8080
     """The TCP port for probes and metrics; 0: one that is free."""
+
+    metrics_token: Annotated[
+        str | None, Text(r"[!-~]{16,512}", "16 to 512 characters without blanks", is_secret=True)
+    ] = field(default=None, repr=False)
+    """The bearer token that `/metrics` asks for, which names queues and groups. None: none."""
 
     @property
     def redis_host_list(self) -> tuple[str, ...]:

@@ -44,6 +44,23 @@ async def test_no_answer_says_what_serves_it(port, path):
     assert "Python" not in answer
 
 
+async def test_metrics_ask_for_their_token():
+    """They name every queue; probes tell nothing, and need none."""
+    token = "0123456789abcdef"
+    server = HealthServer(Health(lambda: 0.0), lambda: b"metric 1\n", token=token)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        for lines in ((), ("Authorization: Bearer wrong",), (f"Authorization: {token}",)):
+            answer = await ask(port, "GET /metrics HTTP/1.1", *lines)
+            assert answer.startswith("HTTP/1.1 401 ")
+            assert "metric 1" not in answer
+        answer = await ask(port, "GET /metrics HTTP/1.1", f"Authorization: Bearer {token}")
+        assert answer.endswith("metric 1\n")
+        assert (await ask(port, "GET /healthz HTTP/1.1")).startswith("HTTP/1.1 200 ")
+    finally:
+        await server.close()
+
+
 async def test_what_is_no_http_is_told_in_text(port):
     assert (await ask(port, "no http")).splitlines()[0].endswith(" 400 Bad Request")
 

@@ -57,7 +57,11 @@ class Operator:
         async with contextlib.AsyncExitStack() as stack:
             api = await KubeApi.open()
             stack.push_async_callback(api.close)
-            server = HealthServer(self._health, lambda: self._render_metrics(api, leader))
+            server = HealthServer(
+                self._health,
+                lambda: self._render_metrics(api, leader),
+                token=self._settings.metrics_token,
+            )
             leader = self._leader(api)
             stack.push_async_callback(server.close)
             port = await server.start(self._settings.listen_host, self._settings.listen_port)

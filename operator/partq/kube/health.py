@@ -1,5 +1,6 @@
 """Probes and metrics over HTTP."""
 
+import hmac
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -47,11 +48,14 @@ class Health:
 
 
 class HealthServer:
-    """Serves `/healthz`, `/readyz` and `/metrics` until closed."""
+    """Serves `/healthz`, `/readyz` and `/metrics` until closed; the last one wants the `token`."""
 
-    def __init__(self, health: Health, metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self, health: Health, metrics: Callable[[], bytes], *, token: str | None = None
+    ) -> None:
         self._health = health
         self._metrics = metrics
+        self._token = token
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
@@ -93,7 +97,13 @@ class HealthServer:
         text = "ready" if is_ready else "not everything is listed"
         return web.Response(text=text + "\n", status=200 if is_ready else 503)
 
-    async def _show_metrics(self, _: web.Request) -> web.Response:
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        if self._token is not None and not hmac.compare_digest(
+            given, b"Bearer " + self._token.encode()
+        ):
+            text = "metrics: send the header 'Authorization: Bearer TOKEN' (PARTQ_METRICS_TOKEN)\n"
+            return web.Response(text=text, status=401, headers={"WWW-Authenticate": "Bearer"})
         return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
 
 
