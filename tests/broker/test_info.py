@@ -106,7 +106,7 @@ async def test_the_status_shows_every_partition_and_group(scene):
     assert group["lag_ms"] == max(ages)
     assert group["partitions"]["1.0"] == {
         "member": "m", "epoch": scene.held.epoch, "state": "Paused", "cursor": 0, "lag": 3,
-        "dead_letters": 0, "blocked": "",
+        "dead_letters": 0, "blocked": "", "parked": "",
     }  # fmt: skip
     assert (group["partitions"]["1.1"]["state"], group["partitions"]["1.1"]["lag"]) == (
         "Unassigned", 1,

@@ -6,6 +6,7 @@ import pytest
 
 from partq import Consumer
 from partq.broker.gauges import render_metrics
+from partq.cli.status import parked_lines
 from partq.core.hashing import slot_of
 from partq.core.model import Offset, PartitionId
 from partq.core.unreadable import MAX_RUNS
@@ -81,7 +82,7 @@ async def consume(running, *wanted, **settings):
     got, errors = [], []
     consumer = Consumer(
         running.url, queue="orders", group="workers", token=CONSUME, member="m",
-        on_error=errors.append, handle_sigterm=False, leave_timeout_s=0.05, **settings,
+        on_error=errors.append, handle_signals=False, leave_timeout_s=0.05, **settings,
     )  # fmt: skip
     async with consumer, asyncio.timeout(WAIT_S):
         async for message in consumer:
@@ -199,6 +200,9 @@ async def test_without_a_dead_letter_queue_it_waits_and_the_others_go_on(
     state = await running.state()
     assert (state["dead_letters"], state["blocked"], state["cursor"]) == (3, "", 4)
     assert "the Redis of orders has none of this name" in state["parked"]
+    _, answer = await running.call("GET", "/v1/queues/orders/status")
+    (line,) = parked_lines(answer["groups"]["workers"])
+    assert line.startswith("partition 1.0: 3 messages that do not decode wait")
     second = await start_broker("orders-1")
     record = await second.broker.partitions.read(P)
     await second.broker.ownership.claim(P, record)

@@ -110,8 +110,9 @@ def _add_blocked(views: dict[str, Any], brokers: dict[str, Any]) -> None:
         for name, partition in answer.get("state", {}).get("partitions", {}).items():
             for group, held in partition["groups"].items():
                 row = views.get(group, {"partitions": {}})["partitions"].get(name)
-                if row is not None and held.get("blocked"):
-                    row["blocked"] = held["blocked"]
+                for told in ("blocked", "parked"):
+                    if row is not None and held.get(told):
+                        row[told] = held[told]
 
 
 async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
@@ -159,6 +160,7 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
             "lag_ms": age_ms,
             "dead_letters": len(cursor.outbox),
             "blocked": mine.blocked if mine is not None else "",
+            "parked": mine.outbox.parked if mine is not None else "",
         }
         if cursor.member is not None:
             held[cursor.member] = held.get(cursor.member, 0) + 1

@@ -113,6 +113,7 @@ def render(answer: Mapping[str, Any], rates: Rates | None = None) -> RenderableT
         acked = None if rates is None else rates.acked.get(name, 0.0)
         parts += [Text(), _summary(name, group, acked)]
         parts += [Text(line, style="bold red") for line in blocked_lines(group)]
+        parts += [Text(line, style="yellow") for line in parked_lines(group)]
         parts.append(_members(group))
         if group["handoffs"]:
             parts.append(_handoffs(group["handoffs"]))
@@ -165,7 +166,18 @@ def blocked_lines(group: Mapping[str, Any]) -> list[str]:
     return [*lines, f"and {more} partitions more"] if (more := _more(list(found))) else lines
 
 
-def _more(names: Sequence[str]) -> int:
+def parked_lines(group: Mapping[str, Any]) -> list[str]:
+    """Return a line for each partition where what does not decode waits, of many for some."""
+    rows = [(name, row) for name, row in group["partitions"].items() if row.get("parked")]
+    lines = [
+        f"partition {name}: {row['dead_letters']} messages that do not decode wait for their "
+        f"dead-letter queue: {row['parked']}"
+        for name, row in rows[:MAX_NAMED]
+    ]
+    return [*lines, f"and {more} partitions more"] if (more := _more(rows)) else lines
+
+
+def _more(names: Sequence[object]) -> int:
     return max(0, len(names) - MAX_NAMED)
 
 

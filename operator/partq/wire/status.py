@@ -37,6 +37,8 @@ class GroupPartition(msgspec.Struct):
     """Dead letters that wait to be stored in the dead-letter queue; none of them is in the lag."""
     blocked: str = ""
     """Why dead letters stop the group's deliveries here, as the owner says; empty: they do not."""
+    parked: str = ""
+    """Why what does not decode waits here while deliveries go on; empty: it does not."""
 
 
 class HandoffStatus(msgspec.Struct):
