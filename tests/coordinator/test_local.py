@@ -48,7 +48,9 @@ async def test_members_come_and_go_and_the_coordinator_with_them(until):
 
         members = [await stack.enter_async_context(consumer(broker, name)) for name in ("a", "b")]
         await until(lambda: sizes() == [4, 4], "two members share")
-        members += [await stack.enter_async_context(consumer(broker, name)) for name in ("c", "d")]
+        # Together: what joins while a rebalance is made ready is part of it.
+        joining = [stack.enter_async_context(consumer(broker, name)) for name in ("c", "d")]
+        members += await asyncio.gather(*joining)
         await until(lambda: sizes() == [2, 2, 2, 2], "four members share")
         await rebalance(history, "member_joined", moved=4)
 
