@@ -73,6 +73,19 @@ def test_a_pod_that_the_selector_does_not_mean(stage, brokers):
         eventually(lambda: refused(stage, group) == (0, []), "none is counted any more")
 
 
+def test_a_refused_consumer_ends_with_the_words(stage, brokers):
+    """As long as `--wait` says; its pod is started again, and people see why in its log."""
+    stage.apply_group("closed", QUEUE, selector={"matchLabels": {"app": "right"}})
+    with stage.consumers():
+        pod = stage.owner("ended", "wrong").make_pod()
+        stage.start_consumer(pod, QUEUE, "closed", brokers, "--wait", "2")
+        pod.report(is_ready=True)
+        eventually(lambda: not pod.process.is_running, "it gives up")
+        assert f"pod {pod.name} of {stage.namespace} (group=wrong" in pod.process.output()
+        assert "does not match app=right" in pod.process.output()
+        assert "Traceback" not in pod.process.output()
+
+
 def test_a_member_that_is_no_pod(stage, brokers):
     stage.apply_group("strangers", QUEUE)
     assert pull(brokers, "strangers", "laptop")[0] == 403
