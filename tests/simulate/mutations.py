@@ -1,10 +1,7 @@
 """Mistakes that somebody could make in the protocol, each as a change of the running code."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from hashlib import sha1
-from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,66 +13,8 @@ from partq.core.assignors import ASSIGNORS, modulo
 from partq.core.delivery import Delivery
 from partq.core.membership import SeatState
 from partq.core.rebalance import GroupType
-from partq.simulate.schedule import Event, Schedule, draw_schedule
-from partq.store import lua as lua_files
-from partq.store.lua import load_scripts
-
-EVENT_COUNT = 20
-
-Apply = Callable[[pytest.MonkeyPatch], None]
-
-
-class Mutation(NamedTuple):
-    """One mistake, and what is violated by it."""
-
-    name: str
-    apply: Apply
-    violates: frozenset[str]
-    faults: frozenset[str] | Callable[[int], tuple[Event, ...]]
-    """What brings it to light: kinds of faults to draw from, or by a seed the events themselves."""
-    setting: dict[str, Any]
-
-    def schedule(self, seed: int) -> Schedule:
-        """Return a schedule that may bring it to light."""
-        if isinstance(self.faults, frozenset):
-            return draw_schedule(seed, EVENT_COUNT, only=self.faults, **self.setting)
-        drawn = draw_schedule(seed, 0, **self.setting)
-        return replace(drawn, events=self.faults(seed))
-
-
-def lua(script: str, *changes: tuple[str, str]) -> Apply:
-    """Change the text of a script."""
-
-    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
-        def mutated(version: tuple[int, ...]) -> Any:
-            scripts = dict(load_scripts(version))
-            source = scripts[script].source
-            for before, after in changes:
-                assert before in source, before
-                source = source.replace(before, after)
-            sha = sha1(source.encode(), usedforsecurity=False).hexdigest()
-            scripts[script] = replace(scripts[script], source=source, sha=sha)
-            return scripts
-
-        monkeypatch.setattr(lua_files, "load_scripts", mutated)
-
-    return apply
-
-
-def both(*parts: Apply) -> Apply:
-    """Apply one after the other: some mistakes show only where the next guard fails as well."""
-
-    def apply(monkeypatch: pytest.MonkeyPatch) -> None:
-        for part in parts:
-            part(monkeypatch)
-
-    return apply
-
-
-def code(owner: Any, name: str, value: Any) -> Apply:
-    """Put something else in the place of a function."""
-    return lambda monkeypatch: monkeypatch.setattr(owner, name, value)
-
+from partq.simulate.schedule import Event
+from tests.simulate.mutation import Mutation, both, code, lua
 
 # ---- what is put in the place of the right code -------------------------------------------------
 

@@ -3,12 +3,15 @@
 import pytest
 
 from partq.simulate.trial import run_schedule
+from tests.simulate.feature_mutations import FEATURE_MUTATIONS
 from tests.simulate.mutations import MUTATIONS
 
 MAX_SEEDS = 40
 """Most are found by the first ones."""
 
-EACH = pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+EACH = pytest.mark.parametrize(
+    "mutation", [*MUTATIONS, *FEATURE_MUTATIONS], ids=lambda mutation: mutation.name
+)
 
 
 @EACH

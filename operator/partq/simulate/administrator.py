@@ -38,6 +38,7 @@ class Administrator:
             },
         }
         common = {
+            "uid": "first",
             "start": "Earliest",
             "ack": {
                 "timeoutSeconds": setting.ack_timeout_s,

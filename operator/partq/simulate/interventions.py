@@ -59,12 +59,15 @@ class Interventions:
         if not names:
             return None
         name: str = names[args["which"] % len(names)]
-        spec = groups.pop(name)
+        spec = {**groups.pop(name), "uid": f"{self._world.loop.time():.6f}"}
+        if args["is_one"]:  # who looks now and then sees one change, and another uid
+            groups[name] = spec
         self._changed(name)
 
         def make() -> None:
-            groups.setdefault(name, spec)
-            self._changed(name)
+            if name not in groups:
+                groups[name] = spec
+                self._changed(name)
 
         self._later(args["for_s"], make)
         return name

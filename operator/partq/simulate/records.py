@@ -329,6 +329,8 @@ class Records:
                     "marks",
                     f"{seat.name}: trimmed to {trimmed}, marked {mark}, its cursor is {cursor}",
                 )
+            if mark > min(seat.outbox.values(), default=mark):
+                self._fail("marks", f"{seat.name}: marked {mark}, {seat.outbox} wait to be sent")
             if cursor < seat.cursor:
                 self._fail("S2", f"{seat.name}: the cursor goes from {seat.cursor} to {cursor}")
 

@@ -145,6 +145,12 @@ _KINDS: Final[dict[str, tuple[int, Draw]]] = {
             "late_s": _short(rng),
         },
     ),
+    "group_life": (
+        3,
+        lambda rng: {
+            "which": _some(rng), "for_s": _short(rng), "is_one": rng.random() < 0.4,
+        },
+    ),
     "reset": (
         3,
         lambda rng: {
@@ -171,6 +177,10 @@ _KINDS: Final[dict[str, tuple[int, Draw]]] = {
     ),
     "hostile": (4, lambda rng: {"count": rng.randrange(1, 6)}),
 }  # fmt: skip
+
+
+KINDS: Final = frozenset(_KINDS)
+"""What may happen."""
 
 
 def _shorten(args: dict[str, Any], most_s: float) -> None:
@@ -221,6 +231,9 @@ def draw_schedule(
         # A store that forgets *and* whose clock goes back draws epochs twice: beyond what is
         # promised (docs/simulator.md).
         kinds.remove(rng.choice(("redis_rollback", "redis_clock")))
+    if "group_life" in kinds and "redis_clock" in kinds:
+        # A group that is made again draws its epochs by the clock alone.
+        kinds.remove(rng.choice(("group_life", "redis_clock")))
     weights = [_KINDS[kind][0] for kind in kinds]
     events = []
     at = START_S
