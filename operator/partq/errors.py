@@ -131,13 +131,14 @@ class NotListedError(ForbiddenError):
     """The member is not among those that may bind (yet)."""
 
     code = "not_listed"
+    is_retryable = True
 
 
 class MemberRefusedError(NotListedError):
     """The coordinator will not list the member: somebody has to change something first."""
 
     code = "member_refused"
-    is_retryable = True
+    is_retryable = False
 
 
 class NotFoundError(PartqError):
