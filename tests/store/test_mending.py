@@ -64,6 +64,25 @@ async def test_a_cursor_outside_the_log_is_moved_into_it(
     assert again.mended == ()
 
 
+@pytest.mark.parametrize(
+    ("spoilt", "cursor", "left"),
+    [
+        pytest.param({"redeliveries": "9:1,15:3,40:2"}, 7, {9: 1}, id="beyond the end"),
+        pytest.param({"redeliveries": "3:4,9:1", "cursor": 2}, 5, {9: 1}, id="below what is there"),
+        pytest.param({"redeliveries": "99:3", "cursor": 98}, 15, {}, id="with the cursor"),
+    ],
+)
+async def test_redelivery_counts_outside_the_log_are_dropped(
+    partitions, partition, broker_epoch, trimmed, spoil, spoilt, cursor, left
+):
+    await spoil(**spoilt)
+    claimed = await claim(partitions, partition, broker_epoch)
+    assert [each.group for each in claimed.mended] == [GROUP]
+    stored = await partitions.read_cursor(partition, GROUP)
+    assert (stored.cursor, stored.redeliveries) == (cursor, left)
+    assert (await claim(partitions, partition, claimed.broker_epoch)).mended == ()
+
+
 async def test_dead_letters_outside_the_log_are_dropped_and_told(
     partitions, partition, broker_epoch, store, keys, trimmed, spoil
 ):

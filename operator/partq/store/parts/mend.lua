@@ -1,12 +1,12 @@
 -- A part of scripts that read cursors: mends what speaks of messages that the log does not hold, as
 -- a backup that was put back leaves it, or a change by hand. Nobody could ever read them.
 
--- Bring a group's cursor and outbox into [first, next), and its mark with them. Returns nil when
--- all was well, else {group, cursor before, cursor now, dead letters dropped, ...}, and the records
--- that tell of it.
+-- Bring a group's cursor, outbox and redelivery counts into [first, next), and its mark with them.
+-- Returns nil when all was well, else {group, cursor before, cursor now, dead letters dropped, ...},
+-- and the records that tell of it.
 local function mend_cursor(meta, key, group, first, next)
-  local before, acked, outbox, epoch =
-    unpack(redis.call("HMGET", key, "cursor", "acked", "outbox", "epoch"))
+  local before, acked, outbox, epoch, redeliveries =
+    unpack(redis.call("HMGET", key, "cursor", "acked", "outbox", "epoch", "redeliveries"))
   first, next = tonumber(first), tonumber(next)
   local cursor = math.max(first, math.min(tonumber(before), next))
   local kept, lost, lowest = {}, {}, math.huge
@@ -18,13 +18,23 @@ local function mend_cursor(meta, key, group, first, next)
       lowest = math.min(lowest, tonumber(offset))
     end
   end
+  -- A count beyond the end makes a dead letter of a message that is not there, or not there yet.
+  local counts, is_beyond = {}, false
+  for entry, offset in string.gmatch(redeliveries or "", "((%d+):%d+)") do
+    if tonumber(offset) >= next then
+      is_beyond = true
+    elseif tonumber(offset) >= first then
+      table.insert(counts, entry)
+    end
+  end
   local last_end = tonumber(string.match(string.sub(acked or "", -20), "(%d+)$") or "0")
-  if cursor == tonumber(before) and #lost == 0 and last_end <= next then
+  if cursor == tonumber(before) and #lost == 0 and last_end <= next and not is_beyond then
     return nil, {}
   end
   local text = string.format("%.0f", cursor)
   redis.call("HSET", key, "cursor", text, "outbox", table.concat(kept, ","),
-    "outbox_lowest", #kept > 0 and string.format("%.0f", lowest) or "")
+    "outbox_lowest", #kept > 0 and string.format("%.0f", lowest) or "",
+    "redeliveries", table.concat(counts, ","))
   if last_end > next then
     redis.call("HSET", key, "acked", "")
   end
