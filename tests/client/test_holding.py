@@ -188,3 +188,31 @@ def test_what_comes_out_of_turn_is_handed_out_beside_the_rest(holding, stored_ba
 )
 def test_ranges_are_joined(ranges, joined):
     assert join_ranges(ranges) == joined
+
+
+def test_what_came_again_is_in_hand_until_it_is_done(holding, stored_batch):
+    batch = stored_batch(b"a", b"b")
+    holding.accept(deliver(0, 2), batch).take_all()
+    holding.nack(1, 0, [(0, 1)], -1, "")
+    holding.ack(2, 0, -1, [(1, 2)])
+    assert not holding.has_in_hand
+    holding.accept(deliver(0, 1), batch)
+    assert holding.has_in_hand, "out of turn it cannot be released"
+    holding.nack(3, 0, [(0, 1)], -1, "")
+    assert not holding.has_in_hand
+    holding.accept(deliver(0, 1), batch).take_one()
+    holding.ack(4, 0, -1, [(0, 1)])
+    assert not holding.has_in_hand
+
+
+def test_what_came_again_in_turn_is_in_hand_once_begun(holding, stored_batch):
+    batch = stored_batch(b"a", b"b")
+    holding.accept(deliver(0, 2), batch).take_one()
+    holding.nack(1, 0, [(0, 1)], -1, "")
+    holding.rewind(rewound(0, delivery=1))
+    window = holding.accept(deliver(0, 2, delivery=1), batch)
+    assert not holding.has_in_hand
+    window.take_one()
+    assert holding.has_in_hand
+    holding.ack(2, 1, 1, [])
+    assert not holding.has_in_hand

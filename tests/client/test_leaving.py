@@ -7,7 +7,7 @@ import pytest
 from partq import Cause, Consumer, Producer
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
-from tests.client.member import WAIT_S, Member, bound
+from tests.client.member import WAIT_S, Member, bound, deliver
 
 HANDOFF_S = 120
 """How long a drain would wait for acks that never come: longer than a test may last."""
@@ -24,6 +24,29 @@ async def test_what_is_in_hand_is_given_back_at_once(peer, stored_batch):
         assert isinstance(await flow.next(), frames.Leave)
         release = await flow.next(frames.Release)
         assert release.start == 2, "c has not begun"
+        await flow.closed()
+
+
+@pytest.mark.parametrize("is_free", [False, True], ids=["in turn", "out of turn"])
+async def test_what_came_again_after_a_nack_is_in_hand_too(peer, stored_batch, is_free):
+    member = Member(peer, leave_timeout_s=600)
+    async with asyncio.timeout(WAIT_S):
+        async with member.consumer as consumer:
+            flow = await bound(peer, stored_batch, b"a", b"b")
+            nacking = asyncio.create_task(consumer.nack(await anext(consumer)))
+            request = (await flow.next(frames.Nack)).request
+            if is_free:
+                await flow.send(frames.AckConfirmed(request))
+                await nacking
+                consumer.ack_nowait(await anext(consumer))
+                await flow.send(frames.AckConfirmed((await flow.next(frames.Ack)).request))
+                await flow.send(deliver(0, 1), payload=stored_batch(b"a"))
+            else:
+                await flow.send(frames.Rewound(1, 0, 5, 9, 1, 0, Cause.NACK))
+                await flow.send(frames.AckConfirmed(request))
+                await nacking
+                await flow.send(deliver(0, 2, delivery=1), payload=stored_batch(b"a", b"b"))
+            assert (await anext(consumer)).value == b"a"
         await flow.closed()
 
 

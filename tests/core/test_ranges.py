@@ -12,7 +12,10 @@ LIMIT = 40
 OFFSETS = st.integers(0, LIMIT)
 SPANS = st.tuples(OFFSETS, OFFSETS)
 STEPS = st.lists(
-    st.one_of(st.tuples(st.just("add"), SPANS), st.tuples(st.just("drop_below"), OFFSETS))
+    st.one_of(
+        st.tuples(st.sampled_from(["add", "remove"]), SPANS),
+        st.tuples(st.just("drop_below"), OFFSETS),
+    )
 )
 
 
@@ -23,6 +26,9 @@ def build(steps):
         if step == "add":
             ranges.add(*argument)
             model |= set(range(*argument))
+        elif step == "remove":
+            ranges.remove(*argument)
+            model -= set(range(*argument))
         else:
             ranges.drop_below(argument)
             model -= set(range(argument))

@@ -72,13 +72,18 @@ class Holding:
         self._windows: deque[Window] = deque()
         self._out_of_turn: list[Window] = []
         self._done = Ranges()
-        """What was acknowledged or given back, above `_done_upto`."""
+        """What was acknowledged or given back, above `_done_upto`; not what came again since."""
         self._done_upto = cursor
+        self._again = Ranges()
+        """What came again out of turn, and was neither acknowledged nor given back since."""
 
     @property
     def has_in_hand(self) -> bool:
-        """Whether the application has begun something, in turn, and said nothing of it yet."""
-        return self._begun_upto() > self._done_upto
+        """Whether the application has begun something, and said nothing of it yet.
+
+        What came out of turn counts from then on: it cannot be released.
+        """
+        return self._begun_upto() > self._done_upto or bool(self._again)
 
     def accept(self, frame: Deliver, payload: bytes) -> "Window | None":
         """Take a delivery; return the window to hand out.
@@ -93,6 +98,8 @@ class Holding:
         window = Window(self, frame, payload)
         if frame.start < self._delivered_end:
             self._out_of_turn.append(window)
+            for start, stop in Ranges(frame.skip).outside(frame.start, frame.stop):
+                self._again.add(start, stop)
             return window
         # What the broker passes over has expired, or was acknowledged under an older token.
         self._settle(-1, [(self._delivered_end, frame.start), *frame.skip])
@@ -107,6 +114,10 @@ class Holding:
         self.delivery = frame.delivery
         self._delivered_end = min(self._delivered_end, frame.start)
         self._begun_end = min(self._begun_end, frame.start)
+        # What was given back comes again, in turn.
+        self._done_upto = min(self._done_upto, frame.start)
+        self._done.remove(frame.start, self._done.stop)
+        self._again.remove(frame.start, self._again.stop)
         return self.drop_from(frame.start)
 
     def drop_from(self, offset: int = 0) -> Room:
@@ -153,6 +164,9 @@ class Holding:
         return Nack(request, *place, delivery, ranges, delay_ms, reason, self._begun_upto())
 
     def _settle(self, upto: int, ranges: Sequence[Range]) -> None:
+        if self._again:
+            for start, stop in ((0, upto), *ranges):
+                self._again.remove(start, stop)
         for start, stop in ((self._done_upto, upto), *ranges):
             if stop > start:
                 self._done.add(start, stop)

@@ -95,6 +95,16 @@ class Ranges:
         if self._starts and self._starts[0] < offset:
             self._starts[0] = offset
 
+    def remove(self, start: int, stop: int) -> None:
+        """Take [start, stop) out of the set."""
+        places = self._places(start, stop)
+        if places:
+            at = slice(places.start, places.stop)
+            ends = (self._starts[places[0]], start), (stop, self._stops[places[-1]])
+            left = [(low, high) for low, high in ends if low < high]
+            self._starts[at] = [low for low, _ in left]
+            self._stops[at] = [high for _, high in left]
+
     def _places(self, start: int, stop: int) -> range:
         """Return where the ranges stand that share offsets with [start, stop)."""
         if start >= stop:
