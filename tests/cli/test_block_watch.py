@@ -1,4 +1,4 @@
-"""What `partq dev up` says of partitions that dead letters stop."""
+"""What `partq dev up`, `status`, `groups` and `explain` say of partitions that deliver nothing."""
 
 from types import SimpleNamespace
 
@@ -30,6 +30,7 @@ metadata: {name: a-g-dlq}
 spec: {partitions: 1}
 """
 REASON = "queue default/a-g-dlq: create the PartitionedQueue"
+MISSING = "message 3 is not in the log, which goes on at 5; reset the group there to 5 or above"
 
 
 def test_a_limit_without_a_dead_letter_queue_is_told_at_the_start():
@@ -62,7 +63,7 @@ def test_a_stop_is_told_once_and_its_end_once():
     told = "queue default/a, group g: partition 1.0 delivers"
     said = [watch.take("default/a", each) for each in (stopped, stopped, {"g": group()}, {})]
     assert said == [
-        [f"{told} nothing, as its dead letters are not stored: {REASON}"], [], [f"{told} again"], []
+        [f"{told} nothing: {REASON}"], [], [f"{told} again"], []
     ]  # fmt: skip
 
 
@@ -71,8 +72,16 @@ def test_groups_and_status_name_a_partition_that_dead_letters_stop():
     told = row("g", stopped)
     assert (told["state"], told["dead_letters"], told["blocked"]) == ("Blocked", 2, {"1.0": REASON})
     text = shown(stopped)
-    assert f"partition 1.0 delivers nothing, as its dead letters are not stored: {REASON}" in text
+    assert f"partition 1.0 delivers nothing: {REASON}" in text
     assert "2 dead letters wait to be stored" in text
+
+
+def test_a_message_that_the_log_does_not_hold_is_not_told_as_a_dead_letter():
+    stopped = group(blocked=MISSING)
+    (told,) = BlockWatch().take("default/a", {"g": stopped})
+    for text in (told, shown(stopped)):
+        assert f"partition 1.0 delivers nothing: {MISSING}" in text
+        assert "dead letter" not in text
 
 
 def test_explain_says_why_a_partition_delivers_nothing():

@@ -55,7 +55,7 @@ async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
     """Read every partition's record and every group's cursors, members and handoffs.
 
     The queue as a whole is `Limited` while some of its partitions have no living broker. The other
-    brokers are asked only where dead letters of theirs wait: why, nobody else knows.
+    brokers are asked only where messages or dead letters of theirs wait: why, nobody else knows.
     """
     partitions = broker.config.layout.partitions()
     records = await broker.partitions.read_many(partitions)
@@ -76,7 +76,7 @@ async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
         for view in views.values()
         for name, row in view["partitions"].items()
     ):
-        _add_blocked(views, await ask())
+        _add_reasons(views, await ask())
     return {
         "queue": broker.settings.queue,
         "namespace": broker.settings.namespace,
@@ -104,7 +104,7 @@ async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
     }
 
 
-def _add_blocked(views: dict[str, Any], brokers: dict[str, Any]) -> None:
+def _add_reasons(views: dict[str, Any], brokers: dict[str, Any]) -> None:
     """Add what the owners say of partitions where something stops the deliveries."""
     for answer in brokers.values():
         for name, partition in answer.get("state", {}).get("partitions", {}).items():

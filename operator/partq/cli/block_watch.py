@@ -1,4 +1,4 @@
-"""What `partq dev up` says of partitions that dead letters stop, or will stop."""
+"""What `partq dev up` says of partitions that deliver nothing, or will stop at a dead letter."""
 
 import asyncio
 import logging
@@ -51,8 +51,8 @@ class BlockWatch:
             before = self._known.get((queue, name), {})
             self._known[queue, name] = found
             news += [
-                f"queue {queue}, group {name}: partition {partition} delivers nothing, as its dead "
-                f"letters are not stored: {found[partition]}"
+                f"queue {queue}, group {name}: partition {partition} delivers nothing: "
+                f"{found[partition]}"
                 for partition in found.keys() - before.keys()
             ]
             news += [

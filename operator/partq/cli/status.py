@@ -151,16 +151,19 @@ def _queue(answer: Mapping[str, Any], rates: Rates | None) -> Text:
 
 
 def blocked_partitions(group: Mapping[str, Any]) -> dict[str, str]:
-    """Return the partitions of a group that its dead letters stop, with the reason."""
+    """Return the partitions that deliver nothing to a group, each with the reason.
+
+    Its dead letters are not stored, or the log does not hold the message that comes next.
+    """
     rows = group["partitions"].items()
     return {name: row["blocked"] for name, row in rows if row.get("blocked")}
 
 
 def blocked_lines(group: Mapping[str, Any]) -> list[str]:
-    """Return a line for each partition that dead letters stop, of many for some of them."""
+    """Return a line for each partition that delivers nothing, of many for some of them."""
     found = blocked_partitions(group)
     lines = [
-        f"partition {name} delivers nothing, as its dead letters are not stored: {reason}"
+        f"partition {name} delivers nothing: {reason}"
         for name, reason in list(found.items())[:MAX_NAMED]
     ]
     return [*lines, f"and {more} partitions more"] if (more := _more(list(found))) else lines

@@ -36,7 +36,8 @@ class GroupPartition(msgspec.Struct):
     dead_letters: int = 0
     """Dead letters that wait to be stored in the dead-letter queue; none of them is in the lag."""
     blocked: str = ""
-    """Why dead letters stop the group's deliveries here, as the owner says; empty: they do not."""
+    """Why nothing is delivered to the group here, as the owner says: dead letters are not
+    stored, or the log does not hold the message that comes next. Empty: nothing stops it."""
     parked: str = ""
     """Why what does not decode waits here while deliveries go on; empty: it does not."""
 
