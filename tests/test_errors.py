@@ -7,7 +7,15 @@ import pytest
 
 from partq import errors
 from partq.broker.middlewares import STATUS_BY_CODE
-from partq.errors import BY_CODE, InternalError, PartqError, StoreUnavailableError, from_code
+from partq.errors import (
+    BY_CODE,
+    InternalError,
+    MemberRefusedError,
+    NotListedError,
+    PartqError,
+    StoreUnavailableError,
+    from_code,
+)
 
 PROTOCOL = Path(__file__).parent.parent / "docs" / "protocol.md"
 INSIDE_ONE_PROCESS = {"bad_settings", "append_gap", "superseded"}
@@ -82,3 +90,9 @@ def test_all_errors_are_caught_by_their_base():
     assert all(issubclass(kind, PartqError) for kind in BY_CODE.values())
     with pytest.raises(PartqError, match="what happened"):
         raise from_code("fenced", "what happened")
+
+
+def test_a_member_that_is_not_listed_yet_may_ask_again():
+    """Without a coordinator nobody is listed, and a client that gave up would not come back."""
+    assert NotListedError("x").is_retryable
+    assert MemberRefusedError("x").is_retryable

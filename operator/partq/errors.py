@@ -138,7 +138,6 @@ class MemberRefusedError(NotListedError):
     """The coordinator will not list the member: somebody has to change something first."""
 
     code = "member_refused"
-    is_retryable = True
 
 
 class NotFoundError(PartqError):
