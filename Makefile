@@ -19,7 +19,7 @@ KEEP ?=
 export KEEP
 COMMA := ,
 WITH_SPARK := $(filter --with-spark,$(ARGS))
-# Where an image sets it, each of the hundreds of processes here would compile all of partq anew.
+# Where an image sets it, each of the hundreds of processes here would compile all of partq again.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests start hundreds of servers that sync each write. Where there is room they do so in memory: a disk
 # that others keep busy is no subject of theirs, and when one stalls for seconds, every lease ends.
