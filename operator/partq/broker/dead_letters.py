@@ -9,6 +9,7 @@ the order of their numbers, and a number below the target's last one is a repeat
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
 
@@ -146,6 +147,8 @@ class DeadLetterOffice:
         self._work_on(subscription)
 
     def _work_on(self, subscription: Subscription) -> None:
+        if subscription.outbox.doomed or subscription.outbox.aside:
+            subscription.outbox.to_move.set()
         if not subscription.outbox.is_working and not subscription.is_dropped:
             subscription.outbox.is_working = True
             name = f"dead letters {subscription.partition}/{subscription.group}"
@@ -156,11 +159,14 @@ class DeadLetterOffice:
         wait_s = FIRST_WAIT_S
         try:
             while outbox.has_work and not subscription.is_dropped:
+                outbox.to_move.clear()
                 try:
                     await self._step(subscription)
                 except PartqError as error:
                     self._note(subscription, error)
-                    await asyncio.sleep(wait_s)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(wait_s):
+                            await outbox.to_move.wait()
                     wait_s = min(2 * wait_s, LONGEST_WAIT_S)
                 else:
                     wait_s = FIRST_WAIT_S

@@ -1,5 +1,6 @@
 """What of one group in one partition is a dead letter, or about to be one, in memory."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -53,6 +54,8 @@ class Outbox:
     trouble: Trouble | None = None
     is_working: bool = False
     """A task moves and sends."""
+    to_move: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when an offset is to be moved: it must not wait for the repeat of a failed step."""
 
     @property
     def has_work(self) -> bool:
