@@ -4,6 +4,7 @@ import logging
 
 from partq.broker.partition import OwnedPartition
 from partq.metrics import BrokerMetrics
+from partq.store.partition_records import Mended
 
 _log = logging.getLogger(__name__)
 
@@ -12,8 +13,16 @@ def tell(owned: OwnedPartition, metrics: BrokerMetrics) -> None:
     """Log and count what the claim of a partition has mended in the records of its groups."""
     for each in owned.mended:
         _log.error(
-            "partition %s, group %s: its record spoke of messages that the log does not hold; "
-            "its cursor was moved from %d to %d, and %d dead letters are dropped",
-            *(owned.id, each.group, each.before, each.cursor, len(each.letters)),
+            "partition %s, group %s: its record spoke of messages that the log does not hold; %s",
+            *(owned.id, each.group, _changes(each)),
         )
         metrics.skipped(each.group, max(0, each.cursor - each.before) + len(each.letters))
+
+
+def _changes(mended: Mended) -> str:
+    parts = []
+    if mended.cursor != mended.before:
+        parts.append(f"its cursor was moved from {mended.before} to {mended.cursor}")
+    if mended.letters:
+        parts.append(f"{len(mended.letters)} dead letters are dropped")
+    return ", ".join(parts) or "acknowledgements or redelivery counts of them are dropped"
