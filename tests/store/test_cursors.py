@@ -12,7 +12,7 @@ from partq.errors import (
     UnknownGroupError,
 )
 from partq.store.log import AppendBatch
-from tests.store.record import GROUP, NOTHING, NUMBERS, commit, write
+from tests.store.record import GROUP, NOTHING, commit, write
 
 # ---- bind ---------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ async def test_a_write_that_comes_after_a_later_one_writes_nothing(
     epoch = (await partitions.read_cursor(partition, GROUP)).epoch
     place = {"broker_epoch": broker_epoch}
     move = {"source": member, "epoch": epoch, "attempt": 2, "target": "m-1", "cause": 0}
-    late, late_call = next(NUMBERS), {
+    late, late_call = write(), {
         "flush": {**NOTHING, "cursor": 3},
         "reset": {"epoch": epoch, "offset": 3},
         "commit": {**move, **NOTHING, "cursor": 3},
@@ -121,7 +121,7 @@ async def test_a_write_that_comes_after_a_later_one_writes_nothing(
     before = await partitions.read_cursor(partition, GROUP)
     call = getattr(partitions, script)
     with pytest.raises(SupersededError):
-        await call(partition, GROUP, number=late, **place, **late_call[script])
+        await call(partition, GROUP, **late, **place, **late_call[script])
     assert await partitions.read_cursor(partition, GROUP) == before
 
 
@@ -136,11 +136,11 @@ async def test_a_write_whose_answer_was_lost_is_answered_again_and_changes_nothi
     ]:
         if name == "reset":
             call["epoch"] = (await partitions.read_cursor(partition, GROUP)).epoch
-        number = next(NUMBERS)
+        this = write()
         asked = getattr(partitions, name)
-        first = await asked(partition, GROUP, number=number, **place, **call)
+        first = await asked(partition, GROUP, **this, **place, **call)
         after = await partitions.read_cursor(partition, GROUP)
-        assert await asked(partition, GROUP, number=number, **place, **call) == first
+        assert await asked(partition, GROUP, **this, **place, **call) == first
         assert await partitions.read_cursor(partition, GROUP) == after
 
 
@@ -148,10 +148,12 @@ async def test_another_broker_numbers_from_the_beginning(
     partitions, partition, broker_epoch, ten_messages
 ):
     book = {**NOTHING, "cursor": 3}
-    await partitions.flush(partition, GROUP, number=2**40, broker_epoch=broker_epoch, **book)
+    last = {**write(), "number": 2**40}
+    await partitions.flush(partition, GROUP, **last, broker_epoch=broker_epoch, **book)
     claim = await partitions.claim(partition, BrokerId("b-1"), "i", expected=broker_epoch)
     book = {**NOTHING, "cursor": 4}
-    await partitions.flush(partition, GROUP, number=0, broker_epoch=claim.broker_epoch, **book)
+    first = {**write(), "number": 0}
+    await partitions.flush(partition, GROUP, **first, broker_epoch=claim.broker_epoch, **book)
     assert (await partitions.read_cursor(partition, GROUP)).cursor == 4
 
 

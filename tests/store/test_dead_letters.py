@@ -7,7 +7,7 @@ from partq.core.model import BrokerId, MemberId, Offset
 from partq.errors import FencedError, SupersededError, UnknownGroupError
 from partq.store.dead_letters import Outboxes
 from partq.store.log import AppendBatch
-from tests.store.record import BORN, GROUP, NOTHING, NUMBERS, commit, write
+from tests.store.record import BORN, GROUP, NOTHING, commit, write
 
 
 @pytest.fixture
@@ -140,11 +140,11 @@ async def test_a_late_first_try_makes_no_message_a_dead_letter_twice(
     outboxes, partitions, store, keys, partition, broker_epoch, ten_messages, mark
 ):
     place = {"broker_epoch": broker_epoch}
-    early, letters = next(NUMBERS), [(4, Reason.EXPIRED, 0)]
+    early, letters = write(), [(4, Reason.EXPIRED, 0)]
     (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
     await outboxes.remove(partition, GROUP, **write(), letter=letter.number, **place)
     with pytest.raises(SupersededError):
-        await outboxes.add(partition, GROUP, number=early, letters=letters, **place)
+        await outboxes.add(partition, GROUP, **early, letters=letters, **place)
     record = await partitions.read_cursor(partition, GROUP)
     assert (record.outbox, await mark()) == ([], 0)
 
