@@ -3,7 +3,8 @@
 import pytest
 
 from partq.broker.gauges import render_metrics
-from tests.broker.conftest import eventually, open_flow, open_producer, partition_id
+from partq.embedded.provision import provision
+from tests.broker.conftest import UID, eventually, open_flow, open_producer, partition_id
 
 P = partition_id(0)
 
@@ -18,6 +19,19 @@ def spoil(running, store):
         await store.run("write_fields", [key], [len(fields), *flat])
 
     return spoil
+
+
+@pytest.fixture
+def set_ttl(store, resources, running):
+    """Change the queue's time to live."""
+
+    async def set_ttl(seconds):
+        queue = resources.queues[0]
+        spec = queue.spec.model_copy(update={"message_ttl_seconds": seconds})
+        await provision(store, queue.model_copy(update={"spec": spec}), resources, uid=UID)
+        await running.broker.refresh()
+
+    return set_ttl
 
 
 @pytest.fixture
@@ -76,9 +90,8 @@ async def test_a_dead_letter_below_the_log_interrupts_nobody(running, trimmed, s
     assert "1 dead letters are dropped" in caplog.text
 
 
-async def test_a_hole_in_the_log_stops_its_group_alone_until_it_is_reset(
-    running, scene, store, caplog
-):
+async def stopped(running, scene, store):
+    """Stop the group at a hole in the log; return the partition and the member's flow."""
     await scene.producer.publish("x")
     await scene.source.close()
     await store.read("XDEL", running.broker.keys.log(P), "0-1")
@@ -89,7 +102,13 @@ async def test_a_hole_in_the_log_stops_its_group_alone_until_it_is_reset(
         owned = running.broker.owned.get(P)
         return owned is not None and owned.groups["workers"].missing and owned
 
-    owned = await eventually(found, "the group is stopped")
+    return await eventually(found, "the group is stopped"), flow
+
+
+async def test_a_hole_in_the_log_stops_its_group_alone_until_it_is_reset(
+    running, scene, store, caplog
+):
+    owned, flow = await stopped(running, scene, store)
     text = "message 0 is not in the log, which goes on at 3"
     state = await running.state()
     assert text in state["blocked"]
@@ -106,6 +125,30 @@ async def test_a_hole_in_the_log_stops_its_group_alone_until_it_is_reset(
     _, answer = await running.call("POST", path, json=body)
     assert answer["partitions"]["1.0"]["to"] == 3
     assert (await flow.deliver())[1] == ["x"]
+    assert (await running.state())["blocked"] == ""
+
+
+async def test_a_cursor_that_is_moved_beyond_a_hole_lets_the_group_go_on(running, scene, store):
+    owned, flow = await stopped(running, scene, store)
+    await flow.close()
+    subscription = owned.groups["workers"]
+    await eventually(lambda: subscription.flow is None, "unbound")
+    path = "/v1/queues/orders/groups/workers/cursors"
+    body = {"positions": {"1.0": {"offset": 3, "append_broker_epoch": 0}}}
+    await running.call("POST", path, json=body)
+    flow = await open_flow(running, "m", "k")
+    assert (await flow.deliver())[1] == ["x"]
+    assert (await running.state())["blocked"] == ""
+
+
+async def test_a_hole_that_has_expired_lets_the_group_go_on(running, scene, store, set_ttl):
+    owned, flow = await stopped(running, scene, store)
+    await set_ttl(1.0)
+    await eventually(lambda: owned.groups["workers"].book.cursor >= 3, "expired")
+    await set_ttl(None)
+    await scene.producer.publish("y")
+    while (await flow.deliver())[1] != ["y"]:
+        pass  # x may have been faster than its time to live
     assert (await running.state())["blocked"] == ""
 
 

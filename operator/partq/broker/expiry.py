@@ -165,6 +165,7 @@ class Expiry:
             subscription.flush_records.told("expired", subscription, None, ranges)
         book.discard([(start, stop)])
         if expired:
+            subscription.missing = ""  # what was may have expired; else it is missed again
             self._metrics.expired(subscription.group, expired)
             self._flusher.notice(subscription)
         return expired > 0

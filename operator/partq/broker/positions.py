@@ -105,6 +105,7 @@ async def advance(
                 ranges = book.acked.outside(began_at, position.offset)
                 subscription.flush_records.acked(subscription, None, ranges, "cursor")
             book.discard([(began_at, position.offset)])
+            subscription.missing = ""  # what was may lie below; what does not is missed again
         cursor = book.cursor
         stored = _stored(broker, subscription, is_moved=is_moved)
     try:
