@@ -108,7 +108,7 @@ async def reset_moves_what_it_has_shown(queue):
 
     done = await queue.partq(*args, "--yes")
     assert "messages come again, up to 20 are skipped" in done
-    assert "group workers: 4 cursors are where they shall be" in done
+    assert "group workers: 4 cursors are in place" in done
     status = await queue.asked("status")
     assert cursors(status["groups"]["workers"]) == ends
     assert set(cursors(status["groups"]["audit"]).values()) == {0}, "the other group's stay"

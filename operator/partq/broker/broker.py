@@ -340,7 +340,7 @@ class Broker:
     # ---- owning ---------------------------------------------------------------------------------
 
     def _served(self) -> tuple[PartitionId, ...]:
-        """Return the partitions that some broker shall own."""
+        """Return the partitions that some broker is to own."""
         config = self._config
         return () if config is None or config.is_deleted else config.layout.partitions()
 

@@ -19,7 +19,7 @@ OVER_FACTOR = 1.5
 RANK_GAP_S = 1.0
 """Brokers claim one after another, in rendezvous order, so far apart."""
 FIRST_CLAIM_WAIT_S = 3.0
-"""A partition that nobody owns, and nobody shall, is left to the coordinator for so long."""
+"""A partition that nobody owns, and nobody is to own, is left to the coordinator for so long."""
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Claims:
             await asyncio.sleep(WATCH_GAP_S)
 
     def successor(self, partition: PartitionId) -> BrokerId | None:
-        """Return the living broker that shall claim a partition when this one gives it up."""
+        """Return the living broker that is to claim a partition when this one gives it up."""
         others = self._others()
         return rendezvous(partition, others)[0] if others else None
 

@@ -157,7 +157,7 @@ class Flow:
             self.send(frame)
 
     def send_paused(self, subscription: Subscription) -> None:
-        """Tell the client that nothing new comes, and that it shall release what it can."""
+        """Tell the client that nothing new comes, and ask it to release what it can."""
         self._send_behind(
             subscription,
             frames.Paused(*subscription.partition, subscription.broker_epoch, subscription.epoch),

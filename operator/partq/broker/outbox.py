@@ -37,7 +37,7 @@ class BrokenBatch:
 
 @dataclass(slots=True)
 class Outbox:
-    """The stored outbox, and what shall come into it."""
+    """The stored outbox, and what is to come into it."""
 
     letters: list[DeadLetter] = field(default_factory=list)
     """As stored, by rising numbers."""

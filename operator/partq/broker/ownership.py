@@ -225,7 +225,7 @@ class Ownership:
 
         What is kept nobody can claim any more by what they saw before. The lease must be renewed
         already: who looks from now on sees that. What lies on a node of a Redis Cluster that is
-        silent is not kept: the rest shall go on.
+        silent is not kept: the rest goes on.
 
         Raises:
             StoreUnavailableError: no answer; nothing was dropped.

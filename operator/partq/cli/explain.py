@@ -47,7 +47,7 @@ _FORCED = {
     "drain_timeout": "forced, as {source} had not finished in time: what it had in hand came again",
 }
 _WAITS = {
-    WaitsFor.NOTHING: "nothing: it is where it shall be",
+    WaitsFor.NOTHING: "nothing: it is where it belongs",
     WaitsFor.BROKER: "a broker: none that answers serves it",
     WaitsFor.MEMBER: "{member}, which is not connected: the rebalance delay {left}",
     WaitsFor.DEAD_LETTERS: "its dead letters to be stored; until then it delivers nothing",

@@ -77,7 +77,7 @@ def reset(
 
 
 def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict[str, Any]:
-    """Return where the cursors shall go, as the brokers take it.
+    """Return where the cursors are to go, as the brokers take it.
 
     Raises:
         SettingsError: not just one place is given, or not a time.
@@ -124,7 +124,7 @@ async def _reset(
             f"{error['message']}; run it again"
         )
     if not json_:
-        click.echo(f"group {group}: {len(done)} cursors are where they shall be")
+        click.echo(f"group {group}: {len(done)} cursors are in place")
 
 
 async def _ask(session: Session, group: str, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class SealedBatch:
             receipt.failed(partition, error, count)
 
     def cut(self, known: int) -> tuple["SealedBatch", "SealedBatch"]:
-        """Split off the first `known` messages; both parts are encoded anew."""
+        """Split off the first `known` messages; both parts are encoded again."""
         header = wire.read_header(self.data)
         slots = wire.read_slots(self.data, header)
         encoded = wire.encode_messages(wire.decode(self.data))

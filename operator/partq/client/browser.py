@@ -41,7 +41,7 @@ class Browser:
         url: of a broker, or several with commas between them.
         queue: its name.
         token: of a consumer of any group, or of an administrator.
-        namespace: of the queue, where that shall be checked.
+        namespace: of the queue; None: it is not checked.
         ca_file: certificates of who may sign the brokers'; None: the system's.
         pin: a name under which what lies ahead is kept while this reads, whatever the groups
             acknowledge; None: it may go.

@@ -56,7 +56,7 @@ class Consumer(Acknowledger):
         token: bearer token with the role `consume` for the group.
         namespace: of the queue; None: the broker's.
         ca_file: PEM of who may sign the certificates of `https://` URLs; None: the system's CAs.
-        member: name in the group, the same after a restart if partitions shall come back to it.
+        member: name in the group, the same after a restart if partitions are to come back to it.
             None: the environment's PARTQ_MEMBER, else made of host name, pid and chance.
         on_assigned: called with a partition before its first message.
         on_revoked: called with a partition and the cause; messages of it in hand may be processed

@@ -38,7 +38,7 @@ class Handler(Protocol):
         """Take the answer to `hello`; return the lease in seconds. Raises: InternalError."""
 
     def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
-        """Take a frame. An error ends the connection, which is then opened anew."""
+        """Take a frame. An error ends the connection, which is then opened again."""
 
     def lost(self, error: PartqError) -> None:
         """Forget what depends on the connection; it was welcomed before. Called once for each."""
@@ -98,12 +98,12 @@ class Link:
         return True
 
     def cut(self) -> None:
-        """End the connection as lost; it is opened anew."""
+        """End the connection as lost; it is opened again."""
         if self._cut is not None and not self._cut.done():
             self._cut.set_result(None)
 
     def retire(self) -> None:
-        """Let this connection be the last one: it is not opened anew."""
+        """Let this connection be the last one: it is not opened again."""
         self._is_retired = True
 
     def hang_up(self) -> None:

@@ -33,7 +33,7 @@ async def producer_due(
         producer: its name, 1 to 128 printable characters.
         queue: the queue's name.
         token: of a producer, or of an administrator.
-        namespace: of the queue, where that shall be checked.
+        namespace: of the queue; None: it is not checked.
         ca_file: certificates of who may sign the brokers'; None: the system's.
         timeout_s: for how long a partition that nobody serves is waited for, in seconds.
 

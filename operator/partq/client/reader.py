@@ -24,7 +24,7 @@ class Reader:
         url: of a broker, or several with commas between them.
         queue: its name.
         token: one that may read what is read.
-        namespace: of the queue, where that shall be checked.
+        namespace: of the queue; None: it is not checked.
         ca_file: certificates of who may sign the brokers'; None: the system's.
         timeout_s: for how long a partition that nobody serves is waited for, in seconds.
         fetch_bytes: how much is fetched at once, 1 to 16 MiB.

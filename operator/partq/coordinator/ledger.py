@@ -62,7 +62,7 @@ class Ledger:
     ) -> None:
         """Note the targets of a plan; `under_way`: the partitions whose handoffs run.
 
-        `is_judged`: whether the plan says all that shall move for balance; else what was promised
+        `is_judged`: whether the plan says all that is to move for balance; else what was promised
         before holds on.
         """
         self.promised = {
@@ -86,7 +86,7 @@ class Ledger:
             moves: what a plan asks for.
             budget: of the group.
             paused: the partitions that are being handed over by a member.
-            is_judged: whether the plan says all that shall move for balance. Otherwise what waits
+            is_judged: whether the plan says all that is to move for balance. Otherwise what waits
                 goes on waiting: the next one will say.
             now_ms: the own clock.
             store_ms: the store's.
@@ -167,5 +167,5 @@ class Ledger:
             and before.until_ms is not None
             and abs(until_ms - before.until_ms) < CLOCK_JITTER_MS
         ):
-            until_ms = before.until_ms  # not written anew at each look
+            until_ms = before.until_ms  # not written again at each look
         return replace(new, since_ms=before.since_ms, until_ms=until_ms)

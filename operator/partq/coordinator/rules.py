@@ -21,7 +21,7 @@ MAX_BROKERS = 1000
 
 
 def broker_rules(queue: Mapping[str, Any]) -> BrokerRules:
-    """Read how many brokers a queue shall have.
+    """Read how many brokers a queue is to have.
 
     Raises:
         SettingsError: the spec is broken.

@@ -63,7 +63,7 @@ class Begun:
             del self._again[offset]
 
     def go_back(self, position: int) -> None:
-        """Note that all from `position` on is sent anew."""
+        """Note that all from `position` on is sent again."""
         while self._stretches and self._stretches[-1][1] >= position:
             self._stretches.pop()
         if self._stretches and self._stretches[-1][2] > position:

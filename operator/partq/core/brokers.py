@@ -77,7 +77,7 @@ class BrokerRules:
     """How brokers are balanced; times in milliseconds."""
 
     expected_count: int = 1
-    """How many brokers the queue shall have."""
+    """How many brokers the queue is to have."""
     settle_ms: int = 3_000
     """How long first claims wait for the expected brokers, and balance for a new broker."""
     takeover_leases: float = 2
@@ -92,7 +92,7 @@ class BrokerRules:
 
 @dataclass(frozen=True, slots=True)
 class BrokerMove:
-    """One partition shall pass from a living broker to another."""
+    """One partition is to pass from a living broker to another."""
 
     partition: PartitionId
     source: BrokerId
@@ -111,7 +111,7 @@ def first_claims(
     rules: BrokerRules,
     now_ms: int,
 ) -> dict[BrokerId, list[PartitionId]]:
-    """Return which broker shall claim which partitions: those that nobody serves or will claim.
+    """Return which broker is to claim which partitions: those that nobody serves or will claim.
 
     Args:
         partitions: all of the layout.
@@ -185,7 +185,7 @@ def _awaits_brokers(
     rules: BrokerRules,
     now_ms: int,
 ) -> bool:
-    """Whether a new queue's brokers are still starting: who comes first shall not get it all."""
+    """Whether a new queue's brokers are still starting: who comes first must not get it all."""
     first_ms = min(watched[broker].since_ms for broker in living)
     return len(living) < rules.expected_count and now_ms - first_ms < rules.settle_ms
 

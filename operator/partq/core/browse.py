@@ -66,7 +66,7 @@ def merge(
     """Return the oldest messages of all pages, by (time, partition, offset).
 
     Args:
-        pages: each from where its partition shall be shown.
+        pages: each from where its partition is to be shown.
         max_messages: above 0.
         max_bytes: of all messages together; a first one that is larger is shown all the same.
         before_ms: when the oldest message of the partitions without a page was stored; None: there

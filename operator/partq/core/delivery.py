@@ -269,7 +269,7 @@ class Delivery:
         """Take back `ranges`, whose messages could not be processed.
 
         Each counts, and waits as long as `delay_s` says of its count. What was acknowledged, waits
-        already or was delivered anew since is left alone. Unless `is_free`, all from the lowest on
+        already or was delivered again since is left alone. Unless `is_free`, all from the lowest on
         is sent again, and waits for it; what nobody has begun of that, because it lies above these
         and from `begun` on, has no new cause. None: all may have begun. Without `counts` none of
         them counts: another message was at fault.

@@ -14,7 +14,7 @@ class WaitsFor(StrEnum):
     """What keeps a partition as it is."""
 
     NOTHING = "nothing"
-    """It is where it shall be."""
+    """It is where it belongs."""
     BROKER = "broker"
     """No broker that answers serves it."""
     MEMBER = "member"
@@ -36,9 +36,9 @@ class WaitsFor(StrEnum):
     NO_MEMBER = "no_member"
     """Nobody has it, and no member that is connected to its broker can take it."""
     DEAD_LETTERS = "dead_letters"
-    """It is where it shall be, and its dead letters stop its deliveries."""
+    """It is where it belongs, and its dead letters stop its deliveries."""
     MESSAGES = "messages"
-    """It is where it shall be, and its log does not hold the message that comes next."""
+    """It is where it belongs, and its log does not hold the message that comes next."""
     COORDINATOR = "coordinator"
     """It is to move now: a coordinator begins that within a second, if one runs."""
 

@@ -78,7 +78,7 @@ class GroupRules:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition shall pass from one member, or none, to another, or none."""
+    """One partition is to pass from one member, or none, to another, or none."""
 
     seat: Seat
     target: MemberId | None
@@ -272,9 +272,9 @@ class _Planner:
     def _wanted(
         self, shared: Sequence[PartitionId], members: Collection[MemberId]
     ) -> dict[PartitionId, MemberId]:
-        """Return who shall have what: as promised, where that is as good as anything new.
+        """Return who is to have what: as promised, where that is as good as anything new.
 
-        What started of a plan has changed the sizes by which it was made. Planned anew, the rest
+        What started of a plan has changed the sizes by which it was made. Planned again, the rest
         might go to others, and people who were told would wonder.
         """
         assign = self._assignor(len(members))

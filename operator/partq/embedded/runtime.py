@@ -175,7 +175,7 @@ class EmbeddedRuntime:
 
     async def stop(self) -> None:
         """End every process in order, Redis last, and give the directory back."""
-        # The coordinator first: nobody shall move partitions between brokers that go anyway.
+        # The coordinator first: nobody is to move partitions between brokers that go anyway.
         await _all(coordinator.stop() for coordinator in self.coordinators)
         await _all(broker.stop() for broker in self.brokers)
         if self._redis is not None:

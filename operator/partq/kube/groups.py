@@ -183,7 +183,7 @@ class Groups:
 
 
 async def _partition_count(store: QueueStore, queue: PartitionedQueue) -> int:
-    """Return how many partitions a queue has on record; before its first record: shall have."""
+    """Return how many partitions a queue has; before its first record: is to have."""
     try:
         stored = await store.ports.layouts.read()
     except UnknownQueueError:

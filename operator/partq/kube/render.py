@@ -31,7 +31,7 @@ from partq.resources.status import (
 MOVING = frozenset(
     {Reason.REBALANCING, Reason.WAITING_FOR_MEMBER, Reason.WAITING_FOR_BUDGET},
 )
-"""Reasons by which a group is on its way to what it shall be."""
+"""Reasons by which a group is on its way to its desired state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +200,7 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     assigned, stored = assigned_of(facts.view), dead_letters_stored(facts.view)
     present = messages_present(facts.view)
     admitted = members_admitted(facts.view, facts.unselected)
-    # A group without consumers does what it shall; its reason says so in the first columns.
+    # A group without consumers does what it should; its reason says so in the first columns.
     is_ready = assigned.is_true is True or assigned.reason is Reason.NO_MEMBER
     needs = [present, stored, *([admitted] if assigned.reason is Reason.NO_MEMBER else ())]
     trouble = next((each for each in needs if is_ready and each.is_true is False), None)

@@ -105,8 +105,8 @@ class Brokers(Model):
         json_schema_extra={"x-partq-whole-default": True},
     )
     """Processor and memory of each broker; what is left out of it, once it is there, is without a
-    bound. The default limit is twice what a broker's buffers take. A process in the embedded
-    runtime has no bounds."""
+    bound. The default limit is three times what a broker's buffers and calls may hold. A process
+    in the embedded runtime has no bounds."""
     node_selector: _Labels = Field(default={})
     """Labels that a node must have to run a broker."""
     tolerations: Annotated[list[Toleration], Field(max_length=20)] = Field(
@@ -188,7 +188,7 @@ class Tls(Model):
 
 
 class PartitionedQueueSpec(Model):
-    """What a queue shall be."""
+    """The desired state of a queue."""
 
     partitions: Annotated[int, Field(ge=1, le=4096)] = Field(
         default=16,
@@ -275,7 +275,7 @@ def _holds(requirement: SelectorRequirement, labels: Mapping[str, str]) -> bool:
 
 
 class ConsumerGroupSpec(Model):
-    """What a consumer group shall be."""
+    """The desired state of a consumer group."""
 
     model_config = ConfigDict(
         json_schema_extra=rule(
@@ -331,7 +331,7 @@ class PartitionedQueue(Model):
     kind: Literal["PartitionedQueue"]
     metadata: QueueMetadata
     spec: PartitionedQueueSpec = PartitionedQueueSpec()
-    """What the queue shall be."""
+    """The desired state of the queue."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -346,7 +346,7 @@ class ConsumerGroup(Model):
     kind: Literal["ConsumerGroup"]
     metadata: Metadata
     spec: ConsumerGroupSpec
-    """What the group shall be."""
+    """The desired state of the group."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -37,7 +37,7 @@ class Connection:
         return replace(self, timeout_s=min(self.timeout_s, FIRST_TIMEOUT_S))
 
     def token(self) -> str | None:
-        """Return the token; a file is read anew each time, so that it may be rotated.
+        """Return the token; a file is read again each time, so that it may be rotated.
 
         Raises:
             BadRequestError: the file cannot be read, or is empty.

@@ -54,7 +54,7 @@ def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
     if not is_timed:
         connection = replace(connection, timeout_s=DEFAULT_TIMEOUT_S)
     if is_stream:
-        # Each micro-batch begins anew, and the one before has shown that the URL is right.
+        # Each micro-batch begins again, and the one before has shown that the URL is right.
         answer_s = connection.timeout_s if is_timed else FIRST_TIMEOUT_S
         connection = replace(connection, answer_s=answer_s)
     write_id = options.get("writeid", "")

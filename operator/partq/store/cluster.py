@@ -20,7 +20,7 @@ class Cluster:
     """Which node serves a slot. Slots that go over to another node are told of, before it is asked.
 
     Another node may have less than the one before: after a failover what had not reached the
-    replica is gone. So whoever remembers anything of such a slot has to begin anew.
+    replica is gone. So whoever remembers anything of such a slot has to begin again.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ _MAX_READ_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AppendBatch:
-    """A batch that shall be stored as one entry."""
+    """A batch that is to be stored as one entry."""
 
     producer: str
     """Empty: not numbered, so stored whenever it comes."""

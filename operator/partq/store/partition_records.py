@@ -30,7 +30,7 @@ class Record:
     trimmed: Offset
     """The first offset still in the log."""
     successor: BrokerId | None
-    """Who shall claim a partition that was yielded."""
+    """Who is to claim a partition that was yielded."""
     affirmed: int
     """Changes when an owner goes on whose lease had been over; 0: that has never been."""
     groups: frozenset[str]

@@ -29,7 +29,7 @@ class LocalBroker:
         groups: names of its consumer groups, which begin at the oldest message; or each name with
             fields of its spec, named as in YAML.
         broker_count: broker processes, 1 to 64.
-        spec: fields of the PartitionedQueue's spec that shall differ from their defaults, named as
+        spec: fields of the PartitionedQueue's spec that differ from their defaults, named as
             in YAML.
         lease_ttl_s: of a broker, 1 to 60 s: how long its partitions wait when it is killed.
         data_dir: where to keep the data; None: a temporary directory, removed at the end.

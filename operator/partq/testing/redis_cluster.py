@@ -87,7 +87,7 @@ class RedisCluster:
     def set_node_timeout(self, timeout_ms: int) -> None:
         """Let a node be silent for this long before the others call it dead and replace it.
 
-        At first 30,000 ms: a busy machine shall not make a failover that nobody has asked for.
+        At first 30,000 ms: a busy machine must not cause a failover that nobody has asked for.
         """
         for node in self._nodes:
             command(node.port, "CONFIG", "SET", "cluster-node-timeout", str(timeout_ms))

@@ -291,7 +291,7 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NATURAL)]
 
 
 class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a group shall go on: one of `to`, `at_ms` and `offset`."""
+    """Where a group is to go on: one of `to`, `at_ms` and `offset`."""
 
     to: Literal["earliest", "latest"] | None = None
     at_ms: Natural | None = None

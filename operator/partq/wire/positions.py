@@ -48,7 +48,7 @@ class CursorPosition(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CursorsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Where a group's cursors shall be."""
+    """Where a group's cursors are to be."""
 
     positions: dict[str, CursorPosition]
     partitions: list[str] = []

@@ -108,7 +108,7 @@ class Storing:
         self._outcomes[at] = error
 
     def add(self, row: Row, partition: PartitionId) -> None:
-        """Note a message that shall be stored."""
+        """Note a message that is to be stored."""
         self._rows.setdefault(partition, []).append(row)
 
     def series(self, partition: PartitionId, key: str | None) -> Series:

@@ -109,7 +109,7 @@ class Log:
             self._last, self._sent_at = progress, now
 
     def rested(self) -> None:
-        """Send what came, and begin anew."""
+        """Send what came, and begin again."""
         self.connection.send(Rested(self.seen, self.latencies_ms))
         self.latencies_ms = []
 

@@ -51,7 +51,7 @@ while work was waiting.
     type=float,
     default=1.5,
     show_default=True,
-    help="How many times the load of the archive shall fit.",
+    help="How many times the load of the archive has to fit.",
 )
 @click.option("--group", help="Take the rate of this group's consumers. Default: the slowest's.")
 @click.option(

@@ -35,7 +35,7 @@ class Compaction:
 
 
 def plan_merges(files: Iterable[DataFile], target_bytes: int) -> list[list[DataFile]]:
-    """Return the runs of files that shall become one, each of one date and partition.
+    """Return the runs of files that are to become one, each of one date and partition.
 
     A run is of neighbours, has two files or more, and none that has reached the target alone; it
     ends with the file that makes it reach the target. So a file is written again at most about

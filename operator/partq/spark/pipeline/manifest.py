@@ -119,7 +119,7 @@ class State:
     files: dict[str, DataFile] = field(default_factory=dict)
     """What readers read: path → file."""
     removed: dict[str, int] = field(default_factory=dict)
-    """What nobody shall begin to read: path → when it was removed, in unix ms."""
+    """What nobody may begin to read: path → when it was removed, in unix ms."""
     positions: dict[Stream, dict[str, Position]] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
 

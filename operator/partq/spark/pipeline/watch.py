@@ -1,4 +1,4 @@
-"""How a job tells what it does, and learns that it shall end."""
+"""How a job tells what it does, and learns that it is to end."""
 
 import threading
 from collections.abc import Callable
@@ -54,18 +54,18 @@ class Watch:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the job shall end."""
+        """Whether the job is to end."""
         return self._stopped.is_set()
 
     def wait(self, length_s: float) -> bool:
-        """Wait for so many seconds; True at once when the job shall end."""
+        """Wait for so many seconds; True at once when the job is to end."""
         return self._stopped.wait(length_s)
 
     def check(self) -> None:
-        """Go on, unless the job shall end.
+        """Go on, unless the job is to end.
 
         Raises:
-            StoppedError: it shall.
+            StoppedError: it is to end.
         """
         if self.is_stopped:
             raise StoppedError("stopped before the end; what is durable stays")

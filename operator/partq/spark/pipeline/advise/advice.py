@@ -25,7 +25,7 @@ NEARLY_ALL: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the suggestion shall hold for."""
+    """What the suggestion has to hold for."""
 
     consumer_per_s: float | None
     """Messages that one consumer processes per second; None: nobody knows."""
@@ -154,7 +154,7 @@ def advise(loads: Loads, needs: Needs, *, current: int | None = None) -> Advice:
 
     Args:
         loads: what the queue has carried.
-        needs: what shall hold.
+        needs: what has to hold.
         current: how many partitions it has, which is tried as well.
 
     Raises:

@@ -73,7 +73,7 @@ def run_advise(
     Args:
         messages: those of the archive; columns as `read_archive` returns them.
         audit: the archived record; None: there is none, so the lag is unknown.
-        needs: what shall hold. Without a consumer's rate that of the record is taken.
+        needs: what has to hold. Without a consumer's rate that of the record is taken.
         watch: is told how far it is.
         time: the column by which messages are cut into windows.
         window_s: length of a window in whole seconds; None: one that fits.

@@ -18,7 +18,7 @@ _SPECIAL = r"[\x00-\x1F%\x7F]"
 def groups_of(record: DataFrame) -> DataFrame:
     """Return the groups of the record, one row each, and what can be told of each by itself.
 
-    A group's hash is computed anew from its records, whose bytes follow from their columns.
+    A group's hash is computed again from its records, whose bytes follow from their columns.
     """
     line = f.struct("place", _bytes_of_record().alias("data"))
     groups = record.groupBy("partition", "sequence", "chain").agg(
