@@ -70,7 +70,11 @@ async def _verify(broker: "Broker", generation: int) -> None:
             subscription.verified = generation
         else:
             broker.ownership.lose_subscription(
-                subscription, UnknownGroupError(f"group {subscription.group}: made again")
+                subscription,
+                UnknownGroupError(
+                    f"partition {subscription.partition}: group {subscription.group} was removed "
+                    "and made again since its record was read; it is read again"
+                ),
             )
 
 

@@ -1,6 +1,5 @@
 """Ids and value objects that every part of partq shares."""
 
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple, NewType, Self
 
@@ -45,9 +44,6 @@ class Token(NamedTuple):
     broker_epoch: BrokerEpoch
     epoch: Epoch
     offset: Offset
-
-
-Assignment = Mapping[PartitionId, MemberId]
 
 
 class Cause(IntEnum):

@@ -34,10 +34,10 @@ class AddressRefusedError(SettingsError):
     code = "address_refused"
 
 
-class RedisFixedError(SettingsError):
+class RedisImmutableError(SettingsError):
     """A queue's URL leads to another Redis than the one with its records."""
 
-    code = "redis_fixed"
+    code = "redis_immutable"
 
 
 class StoreEmptyError(SettingsError):
@@ -67,7 +67,7 @@ def reason_of(error: BaseException) -> tuple[ConditionType, Reason]:
             return ConditionType.OBJECTS_APPLIED, Reason.API_UNAVAILABLE
         case AddressRefusedError():
             return ConditionType.SPEC_VALID, Reason.ADDRESS_REFUSED
-        case RedisFixedError():
+        case RedisImmutableError():
             return ConditionType.SPEC_VALID, Reason.REDIS_IMMUTABLE
         case StoreEmptyError():
             return ConditionType.STORE_REACHABLE, Reason.STORE_EMPTY

@@ -12,7 +12,7 @@ from partq.errors import UnknownQueueError
 from partq.kube import broker_pods, names, parse
 from partq.kube.api import KubeApi, secret_path
 from partq.kube.broker_policies import REDIS_PORT
-from partq.kube.errors import RedisFixedError, StoreEmptyError
+from partq.kube.errors import RedisImmutableError, StoreEmptyError
 from partq.kube.names import QueueKey
 from partq.kube.ports import QueueStore
 from partq.settings import redis_urls
@@ -27,12 +27,12 @@ def refuse_move(key: QueueKey, body: Mapping[str, Any], redis_url: str) -> None:
     """See that a queue's URL leads to where its records are, or that its annotation names it.
 
     Raises:
-        RedisFixedError: it leads elsewhere.
+        RedisImmutableError: it leads elsewhere.
     """
     recorded, place = recorded_place(body), place_of(redis_url)
     if recorded is None or _are_same(recorded, place) or _names(body, place):
         return
-    raise RedisFixedError(
+    raise RedisImmutableError(
         f"queue {key}: spec.redis: got {place}, expected {recorded}, where its messages are; they "
         f"do not move. To begin empty at the other one, set the annotation {names.REDIS}={place}"
     )
@@ -67,16 +67,16 @@ async def refuse_loss(
 
 async def settled_url(
     api: KubeApi, key: QueueKey, body: Mapping[str, Any], redis_url: str
-) -> tuple[str, RedisFixedError | None]:
+) -> tuple[str, RedisImmutableError | None]:
     """Return the URL of where a queue's records are, and why it is not the one of its spec.
 
     Raises:
-        RedisFixedError: the spec has another one, and nobody knows the former.
+        RedisImmutableError: the spec has another one, and nobody knows the former.
         KubernetesError: no answer, or a refusal.
     """
     try:
         refuse_move(key, body, redis_url)
-    except RedisFixedError as error:
+    except RedisImmutableError as error:
         url = await recorded_url(api, key, body)
         if url is None:
             raise
