@@ -93,6 +93,22 @@ async def test_a_pull_waits_for_a_message(member, producer):
     assert await member.messages(wait_ms=0) == []
 
 
+async def test_what_is_looked_at_and_not_sent_holds_no_memory(member, producer, running):
+    """A message that waits after a nack is looked at again with each publish behind it."""
+    await producer.publish("a" * 4000)
+    (message,) = await member.messages()
+    nack = {**token_of(message), "offsets": [0], "delay_ms": 3_600_000}
+    body = {"member": "m", "flow": member.flow, "nacks": [nack]}
+    _, answer = await running.call("POST", f"{GROUP}/nacks", token=member.token, json=body)
+    assert answer == {"results": [{"rewound_from": 0}]}
+    pulling = asyncio.create_task(member.messages(wait_ms=1500))
+    for _ in range(40):
+        await producer.publish("b")
+        assert running.guard.memory.used_bytes < 30_000
+    assert await pulling == []
+    assert running.guard.memory.used_bytes == 0
+
+
 async def test_parts_of_a_batch_come_without_waiting(member, producer):
     """A pull that asks for less than a batch holds gets so much, again and again."""
     await producer.publish(*map(str, range(10)))

@@ -194,6 +194,7 @@ class Pulls:
             except TimeoutError:
                 continue
         flow.credit = 0
+        answer.forget_looks()
 
     async def _recorded(self, flow: Flow, taken: list[Taken]) -> None:
         """Have the windows on record before they are answered.

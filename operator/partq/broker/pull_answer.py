@@ -41,10 +41,13 @@ class PullAnswer:
         self._offset = 0
         self._contents: list[bytes] = []
         """Of the batch that was looked at last, from `_offset` on."""
+        self._looked_bytes = 0
+        """What these hold, until they are delivered."""
 
     def fits(self, entry: Entry, offset: int, limit: int) -> int:
         """Encode messages of a batch from an offset on; return how many of them fit."""
-        self._offset, self._contents = offset, []
+        self.forget_looks()
+        self._offset = offset
         before = self._size
         stop = min(entry.first + entry.count, offset + limit, self._raw_stop(entry, offset))
         for content in contents(entry, offset, stop):
@@ -57,9 +60,15 @@ class PullAnswer:
             if not self.hold.try_take(MESSAGE_BYTES + len(encoded)):
                 self.lacks_bytes = MESSAGE_BYTES + len(encoded)
                 break
+            self._looked_bytes += MESSAGE_BYTES + len(encoded)
             self._contents.append(encoded)
             before = size
         return len(self._contents)
+
+    def forget_looks(self) -> None:
+        """Give back what was looked at and is not delivered: a batch may be looked at often."""
+        self.hold.give_back(self._looked_bytes)
+        self._contents, self._looked_bytes = [], 0
 
     def _raw_stop(self, entry: Entry, offset: int) -> int:
         """Return where the messages end that may fit: as JSON they are not smaller."""
@@ -92,7 +101,9 @@ class PullAnswer:
             }
             # What does not decode stays in its place: whether to pass over it, the member says.
             content = self._contents[offset - self._offset]
+            self._looked_bytes -= MESSAGE_BYTES + len(content)
             messages.append(bodies.encode(place)[:-1] + b"," + content[1:])
+        self.forget_looks()
         self._size += sum(map(len, messages))
         self.taken.append(Taken(header, window, messages))
 

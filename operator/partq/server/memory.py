@@ -77,6 +77,11 @@ class Hold:
         self.size_bytes += size_bytes
         self._memory.used_bytes += size_bytes
 
+    def give_back(self, size_bytes: int) -> None:
+        """Hold less."""
+        self.size_bytes -= size_bytes
+        self._memory.used_bytes -= size_bytes
+
     def release(self) -> None:
         """Give everything back; a repeat does nothing."""
         self._memory.used_bytes -= self.size_bytes
