@@ -49,6 +49,16 @@ async def test_a_repeat_is_stored_when_nothing_that_young_had_to_go(append, stor
     assert await append_all(append, ["r"], SENT_BEFORE_MS) == {"r": STORED}
 
 
+async def test_an_idle_record_that_goes_later_hides_no_younger_one(append, store, keys, partition):
+    at_ms = (await append(("p", 0, 1, b"x"))).at_ms
+    day_ms = 24 * 3600 * 1000
+    await store.read("HSET", keys.meta(partition), "producers_forgotten_ms", str(at_ms))
+    await store.read("HSET", keys.producers(partition), "idle", f"1 {at_ms - day_ms - 1} 0:1:0")
+    await append(("q", 0, 1, b"x"))
+    assert not await store.read("HEXISTS", keys.producers(partition), "idle")
+    assert await append_all(append, ["r"], SENT_BEFORE_MS) == {"r": "unknown_producer"}
+
+
 async def test_series_and_producers_do_not_push_each_other_out(append, store, keys, partition):
     series = [series_name("http", f"order-{n}") for n in range(MAX_PRODUCERS + AT_ONCE)]
     await append_all(append, ["library"])
