@@ -86,6 +86,50 @@ def test_a_url_that_is_no_text_is_refused(client_of):
         client_of(["http://h:1"])
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"token": "secret\n"}, "token: got characters .* line end of the file"),
+        ({"token": b"secret"}, "token: got bytes, expected text"),
+        ({"namespace": 5}, "namespace: got int, expected text"),
+        ({"connect_timeout_s": "30"}, "connect_timeout_s: got str, expected a number"),
+        ({"connect_timeout_s": -1}, "connect_timeout_s: got -1, expected 0 to"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_refused_by_its_name(client_of, settings, words):
+    with pytest.raises(SettingsError, match=words) as caught:
+        client_of(NOBODY, **settings)
+    assert "secret" not in str(caught.value), "a token is never shown"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"group": None}, "group: got NoneType, expected text"),
+        ({"member": 5}, "member: got int, expected text"),
+        ({"credit": "10"}, "credit: got str, expected a number"),
+        ({"leave_timeout_s": -1}, "leave_timeout_s: got -1, expected 0 to"),
+        ({"on_assigned": 5}, "on_assigned: got int, expected a function"),
+    ],
+)
+def test_a_setting_of_a_consumer_is_refused_by_its_name(settings, words):
+    with pytest.raises(SettingsError, match=words):
+        Consumer(NOBODY, **{"queue": "orders", "group": "workers", **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"queue": None}, "queue: got NoneType, expected text"),
+        ({"linger_ms": "5"}, "linger_ms: got str, expected a number"),
+        ({"producer_id": 5}, "producer_id: got int, expected text"),
+    ],
+)
+def test_a_setting_of_a_producer_is_refused_by_its_name(settings, words):
+    with pytest.raises(SettingsError, match=words):
+        Producer(NOBODY, **{"queue": "orders", **settings})
+
+
 async def test_a_timedelta_is_no_delay(peer, member, stored_batch):
     await bound(peer, stored_batch, b"a")
     message = await member.next()

@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 
 from partq.client import stop_signals, tasks
 from partq.client.acknowledger import Acknowledger
+from partq.client.arguments import check_range, check_texts
 from partq.client.caller import Caller
 from partq.client.deliveries import Batch, Delivery
 from partq.client.flow import CREDIT_BYTES, Flow, check_credit, member_path
@@ -107,10 +108,17 @@ class Consumer(Acknowledger):
         clock: Clock = boot_time,
     ) -> None:
         check_credit(credit, credit_bytes)
-        if not 0 <= max_processing_s <= MAX_PROCESSING_S:
-            raise SettingsError(
-                f"max_processing_s: got {max_processing_s}, expected 0 to {MAX_PROCESSING_S}"
-            )
+        check_range("leave_timeout_s", leave_timeout_s, 0, 86_400)
+        check_range("connect_timeout_s", connect_timeout_s, 0, 86_400)
+        check_range("max_processing_s", max_processing_s, 0, MAX_PROCESSING_S)
+        check_texts({"group": group}, needed=("group",))
+        for name, callback in (
+            ("on_assigned", on_assigned),
+            ("on_revoked", on_revoked),
+            ("on_error", on_error),
+        ):
+            if callback is not None and not callable(callback):
+                raise SettingsError(f"{name}: got {type(callback).__name__}, expected a function")
         super().__init__()
         self.member = member = member_name(member)
         self._queue = queue

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from partq.client.acks import AckBook
+from partq.client.arguments import check_range
 from partq.client.deliveries import cause_of
 from partq.client.holding import Holding, Window, window_size
 from partq.client.link import Link
@@ -18,7 +19,6 @@ from partq.errors import (
     MemberInUseError,
     MemberRefusedError,
     PartqError,
-    SettingsError,
     UndecodableError,
     from_code,
 )
@@ -319,11 +319,10 @@ def check_credit(messages: int, size_bytes: int) -> None:
     """Check what a consumer says that it has room for.
 
     Raises:
-        SettingsError: one of them is out of range.
+        SettingsError: one of them is no number, or out of range.
     """
     for name, got, most in (
         ("credit", messages, MAX_CREDIT),
         ("credit_bytes", size_bytes, MAX_CREDIT_BYTES),
     ):
-        if not 1 <= got <= most:
-            raise SettingsError(f"{name}: got {got}, expected 1 to {most}")
+        check_range(name, got, 1, most)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from partq.client import tasks
+from partq.client.arguments import check_range, check_texts
 from partq.client.batching import BatchLimits
 from partq.client.budget import Budget
 from partq.client.failures import Failures
@@ -80,15 +81,16 @@ class Producer:
         connect_timeout_s: float = 30.0,
         clock: Clock = boot_time,
     ) -> None:
-        _in_range("linger_ms", linger_ms, 0, 10_000)
-        _in_range("max_batch_bytes", max_batch_bytes, 1, MAX_BATCH_BYTES)
-        _in_range("max_batch_count", max_batch_count, 1, MAX_BATCH_COUNT)
-        _in_range("max_pending_messages", max_pending_messages, 1, 2**31)
-        _in_range("max_pending_bytes", max_pending_bytes, 1, 2**40)
-        _in_range("delivery_timeout_s", delivery_timeout_s, 0.1, 86_400)
-        _in_range("connect_timeout_s", connect_timeout_s, 0, 86_400)
+        check_range("linger_ms", linger_ms, 0, 10_000)
+        check_range("max_batch_bytes", max_batch_bytes, 1, MAX_BATCH_BYTES)
+        check_range("max_batch_count", max_batch_count, 1, MAX_BATCH_COUNT)
+        check_range("max_pending_messages", max_pending_messages, 1, 2**31)
+        check_range("max_pending_bytes", max_pending_bytes, 1, 2**40)
+        check_range("delivery_timeout_s", delivery_timeout_s, 0.1, 86_400)
+        check_range("connect_timeout_s", connect_timeout_s, 0, 86_400)
         if compression not in CODECS:
             raise SettingsError(f"compression {compression!r}: expected one of {', '.join(CODECS)}")
+        check_texts({"producer_id": producer_id})
         if producer_id is not None and not (
             1 <= len(producer_id) <= MAX_PRODUCER_CHARS and producer_id.isprintable()
         ):
@@ -379,8 +381,3 @@ class Producer:
         if unavailable != self._unavailable:
             self._unavailable = unavailable
             self._slots.avoid(unavailable)
-
-
-def _in_range(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise SettingsError(f"{name}: got {value}, expected {least} to {most}")

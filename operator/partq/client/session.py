@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import aiohttp
 
+from partq.client.arguments import check_texts, check_token
 from partq.client.layout import QueueView
 from partq.client.liveness import Backoff
 from partq.core.model import PartitionId
@@ -79,7 +80,8 @@ class Session:
     """Connections to the brokers of one queue, with the caller's token.
 
     Raises:
-        SettingsError: `url` is none, or `ca_file` holds no certificate.
+        SettingsError: `url` is none, a name or the token is no text or the token has a line end, or
+            `ca_file` holds no certificate.
     """
 
     def __init__(
@@ -92,6 +94,8 @@ class Session:
         ca_file: str | Path | None = None,
     ) -> None:
         self.seeds = _split(url)
+        check_texts({"queue": queue, "namespace": namespace}, needed=("queue",))
+        check_token(token)
         self._queue = queue
         self._trust = trust(ca_file=ca_file) if ca_file is not None else True
         self._path = f"/v1/queues/{quote(queue, safe='')}"
