@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from partq.errors import SettingsError
 
 
-def check_range(name: str, value: float, least: float, most: float) -> None:
+def check_range(name: str, value: object, least: float, most: float) -> None:
     """Check a number.
 
     Raises:
