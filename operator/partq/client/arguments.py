@@ -17,7 +17,7 @@ def check_range(name: str, value: object, least: float, most: float) -> None:
         raise SettingsError(f"{name}: got {value}, expected {least} to {most}")
 
 
-def check_texts(texts: Mapping[str, str | None], *, needed: tuple[str, ...] = ()) -> None:
+def check_texts(texts: Mapping[str, object], *, needed: tuple[str, ...] = ()) -> None:
     """Check texts by their names; None is one that is left out.
 
     Raises:
