@@ -56,9 +56,11 @@ demo-kubernetes: ## the same on a real cluster, scaled by kubectl
 	@scripts/setup.sh cli
 	@$(BIN)/python -m e2e.demo
 
+# The time of a story is its own: before the first one the cluster and the images are made, once.
 e2e: ## the stories on a real cluster; see e2e/README.md
 	@scripts/setup.sh dev,embedded
-	@$(BIN)/python -m pytest e2e -p no:xdist -W ignore::ResourceWarning --timeout 600 --durations 0 $(PYTEST)
+	@$(BIN)/python -m pytest e2e -p no:xdist -W ignore::ResourceWarning --timeout 600 -o timeout_func_only=true \
+	    --durations 0 $(PYTEST)
 
 manifests: ## dist/*.yaml, for `kubectl apply -f` without helm
 	@scripts/setup.sh cli
