@@ -6,7 +6,7 @@ from partq.simulate.trial import run_schedule
 from tests.simulate.feature_mutations import FEATURE_MUTATIONS
 from tests.simulate.mutations import MUTATIONS
 
-MAX_SEEDS = 40
+MAX_SEEDS = 80
 """Most are found by the first ones."""
 
 EACH = pytest.mark.parametrize(

@@ -139,7 +139,9 @@ class AuditTrail:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            return  # dropped, or the process ends: a new task would be cancelled at once, for ever
+        if (error := task.exception()) is not None:
             _log.error("audit record of %s failed", self._partition, exc_info=error)
             self._on_lost(InternalError(f"audit record of {self._partition} failed: {error}"))
         elif self._waiting and not self._is_dropped:
