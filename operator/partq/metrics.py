@@ -71,6 +71,11 @@ class BrokerMetrics:
         self._blocked = self._gauge(
             "partq_dead_letters_blocked", "1: deliveries wait until they are stored.", by_group
         )
+        self._missing = self._gauge(
+            "partq_messages_missing",
+            "1: deliveries stopped at a message that the log does not hold.",
+            by_group,
+        )
         self._flows = self._gauge("partq_flows", "Bound flows.", (*scope, "group"))
         self._owned = self._gauge("partq_partitions_owned", "Partitions of this broker.", scope)
         self._quota = self._gauge("partq_quota_bytes", "The most that the queue may store.", scope)
@@ -232,14 +237,16 @@ class BrokerMetrics:
         ends: dict[str, int],
         lags: dict[tuple[str, str], tuple[int, int]],
         outboxes: dict[tuple[str, str], tuple[int, bool]],
+        missing: dict[tuple[str, str], bool],
         flows: dict[str, int],
     ) -> None:
         """Set the gauges.
 
-        End by partition; (lag, in flight) and (dead letters waiting, whether they stop deliveries)
-        by (partition, group); flows by group.
+        End by partition; (lag, in flight), (dead letters waiting, whether they stop deliveries) and
+        whether deliveries stopped at a missing message by (partition, group); flows by group.
         """
-        for gauge in (self._end, self._lag, self._in_flight, self._waiting, self._blocked):
+        by_group = (self._lag, self._in_flight, self._waiting, self._blocked, self._missing)
+        for gauge in (self._end, *by_group):
             gauge.clear()
         self._flows.clear()
         self._owned.labels(*self._names).set(len(ends))
@@ -251,6 +258,8 @@ class BrokerMetrics:
         for (partition, group), (waiting, is_blocked) in outboxes.items():
             self._waiting.labels(*self._names, partition, group).set(waiting)
             self._blocked.labels(*self._names, partition, group).set(int(is_blocked))
+        for (partition, group), is_missing in missing.items():
+            self._missing.labels(*self._names, partition, group).set(int(is_missing))
         for group, count in flows.items():
             self._flows.labels(*self._names, group).set(count)
 

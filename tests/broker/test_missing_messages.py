@@ -105,6 +105,14 @@ async def stopped(running, scene, store):
     return await eventually(found, "the group is stopped"), flow
 
 
+def measured(running, name):
+    """Return the value of a metric of the partition and the group."""
+    labels = '{group="workers",namespace="default",partition="1.0",queue="orders"} '
+    lines = render_metrics(running.broker).decode().splitlines()
+    (line,) = [each for each in lines if each.startswith(name + labels)]
+    return float(line.removeprefix(name + labels))
+
+
 async def test_a_hole_in_the_log_stops_its_group_alone_until_it_is_reset(
     running, scene, store, caplog
 ):
@@ -113,6 +121,8 @@ async def test_a_hole_in_the_log_stops_its_group_alone_until_it_is_reset(
     state = await running.state()
     assert text in state["blocked"]
     assert state["missing"] == state["blocked"]
+    assert measured(running, "partq_messages_missing") == 1
+    assert measured(running, "partq_dead_letters_blocked") == 0
     _, status = await running.call("GET", "/v1/queues/orders/status")
     assert text in status["groups"]["workers"]["partitions"]["1.0"]["blocked"]
     assert caplog.text.count("partition 1.0 lost") == 1, "claimed again once"
@@ -126,6 +136,7 @@ async def test_a_hole_in_the_log_stops_its_group_alone_until_it_is_reset(
     assert answer["partitions"]["1.0"]["to"] == 3
     assert (await flow.deliver())[1] == ["x"]
     assert (await running.state())["blocked"] == ""
+    assert measured(running, "partq_messages_missing") == 0
 
 
 async def test_a_cursor_that_is_moved_beyond_a_hole_lets_the_group_go_on(running, scene, store):

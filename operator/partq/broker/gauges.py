@@ -24,6 +24,7 @@ def render_metrics(broker: Broker) -> bytes:
         outboxes={
             key: (len(each.outbox.letters), bool(each.outbox.blocked)) for key, _, each in books
         },
+        missing={key: bool(each.missing) for key, _, each in books},
         flows=flows,
     )
     pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.reader.ahead
