@@ -175,6 +175,10 @@ WRONG = [
     ),
     (queue("{redis: {url: 'http://redis'}}"), "spec.redis.url: got 'http://redis', expected a te"),
     (queue("{redis: {secretRef: {nam: x}}}"), "got an unknown field, expected only name, key"),
+    (
+        queue("{brokers: {limits: {maxConnection: 20}}}"),
+        "spec.brokers.limits.maxConnection: got an unknown field, expected only pendingBytes, tail",
+    ),
     (queue("{brokers: {tolerations: [{kee: x}]}}"), "spec.brokers.tolerations.0.kee: got an unkn"),
     (queue("{brokers: {resources: {requests: {cpu: a}}}}"), "spec.brokers.resources.requests.cpu"),
     (queue("{deletionPolicy: Keep}"), "got 'Keep', expected one of Delete, Retain"),

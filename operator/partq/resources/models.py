@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from partq.core.time_to_live import MAX_TTL_S
 from partq.resources.base import Model, Name, ObjectName, QueueName, rule
+from partq.resources.broker_limits import BrokerLimits
 from partq.resources.redelivery import Ack, DeadLetter, Nack
 from partq.resources.redis_place import Redis
 
@@ -107,6 +108,11 @@ class Brokers(Model):
     """Processor and memory of each broker; what is left out of it, once it is there, is without a
     bound. The default limit is three times what a broker's buffers and calls may hold. A process
     in the embedded runtime has no bounds."""
+    limits: BrokerLimits = BrokerLimits()
+    """How much memory each broker gives to messages and calls, how many connections it has, and how
+    long callers may take. A change restarts the brokers, one after the other. Memory in
+    `resources.limits` has to be about three times the bytes here. The embedded runtime does not
+    read it."""
     node_selector: _Labels = Field(default={})
     """Labels that a node must have to run a broker."""
     tolerations: Annotated[list[Toleration], Field(max_length=20)] = Field(
@@ -119,6 +125,13 @@ class Brokers(Model):
         default=[], json_schema_extra={"x-kubernetes-list-type": "set"}
     )
     """Names of Secrets that open the registry of the brokers' image."""
+
+    @model_validator(mode="after")
+    def _limits_fit_memory(self) -> "Brokers":
+        memory = self.resources.limits.get("memory")
+        if memory is not None:
+            self.limits.check_memory(memory)
+        return self
 
 
 class Rebalance(Model):

@@ -22,6 +22,7 @@ def test_defaults_are_filled_in(stage):
     made = stage.kube.create(stage.resource("PartitionedQueue", "plain", {}))
     assert made["spec"]["partitions"] == 16
     assert made["spec"]["brokers"]["replicas"] == 2
+    assert made["spec"]["brokers"]["limits"]["requestMemoryBytes"] == 128 * 2**20
     assert made["spec"]["rebalance"] == {
         "delaySeconds": 5,
         "maxHandoffSeconds": 3,
@@ -47,6 +48,9 @@ def test_defaults_are_filled_in(stage):
         ("brokers.replicas", 0),
         ("brokers.replicas", 65),
         ("brokers.resources", {"limits": {"cpu": "much"}}),
+        ("brokers.limits.pendingBytes", 1),
+        ("brokers.limits.maxConnections", 15),
+        ("brokers.limits.idleTimeoutSeconds", "75"),
         ("brokers.tolerations", [{"operator": "Perhaps"}]),
         ("rebalance.delaySeconds", -1),
         ("rebalance.policy", "Never"),
@@ -64,7 +68,7 @@ def test_a_bad_queue_is_refused(stage, path, value):
     with pytest.raises(ApiError) as refused:
         stage.kube.create(stage.resource("PartitionedQueue", "bad", at(path, value)))
     assert refused.value.status == 422
-    assert f"spec.{path.partition('.')[0]}" in str(refused.value)
+    assert f"spec.{path}" in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["a" * 46, "Orders", "orders-"])
