@@ -213,13 +213,6 @@ class AttemptRefusedError(ConflictError):
     code = "attempt_refused"
 
 
-class StaleGenerationError(ConflictError):
-    """A publish names a generation of the layout that takes no messages."""
-
-    code = "stale_generation"
-    is_retryable = True
-
-
 class OutOfSequenceError(ConflictError):
     """A producer's message number is above the next one that is due."""
 

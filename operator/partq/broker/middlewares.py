@@ -39,7 +39,6 @@ STATUS_BY_CODE: dict[str, int] = {
     "attempt_refused": 409,
     "append_gap": 409,
     "superseded": 409,
-    "stale_generation": 409,
     "resend_from": 409,
     "out_of_sequence": 409,
     "unknown_producer": 409,

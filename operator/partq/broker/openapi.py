@@ -153,7 +153,7 @@ def _parameters(call: Call) -> list[dict[str, Any]]:
 def _responses(call: Call, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status, answer in call.answers.items():
-        responses[str(status)] = _response(call, status, answer, schema_of)
+        responses[str(status)] = _response(status, answer, schema_of)
     for status, codes in sorted(_codes(call).items()):
         if str(status) not in responses:
             responses[str(status)] = {
@@ -163,9 +163,7 @@ def _responses(call: Call, schema_of: dict[int, dict[str, Any]]) -> dict[str, An
     return responses
 
 
-def _response(
-    call: Call, status: int, answer: Any, schema_of: dict[int, dict[str, Any]]
-) -> dict[str, Any]:
+def _response(status: int, answer: Any, schema_of: dict[int, dict[str, Any]]) -> dict[str, Any]:
     if isinstance(answer, WebSocket):
         return {
             "description": "A WebSocket (RFC 6455) of binary frames; docs/protocol.md has them.",

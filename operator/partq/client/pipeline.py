@@ -40,7 +40,6 @@ NOTHING_STORED = frozenset(
         "store_full",
         "broker_closing",
         "unavailable",
-        "stale_generation",
     }
 )
 """Codes of refusals after which certainly nothing of the batch is stored."""

@@ -19,8 +19,6 @@ class Mishaps:
         self.hang_s = 0.0
         self.bad: set[int] = set()
         """Messages that no application gets done."""
-        self.given_back = 0
-        """How many were."""
         self._limits = limits
         self._left: dict[tuple[str, int], int] = {}
 
@@ -35,7 +33,6 @@ class Mishaps:
         elif self.nack_count:
             self.nack_count -= 1
             is_bad = True
-        self.given_back += is_bad
         return is_bad
 
     def hang(self) -> float:

@@ -1,7 +1,6 @@
 """Publishing over a WebSocket: the fast road, batch by batch."""
 
 import asyncio
-import logging
 from collections import deque
 
 from aiohttp import web
@@ -28,8 +27,6 @@ SILENT_S = 30.0
 """A producer pings each second; one that is silent for so long is gone."""
 
 calls = Calls()
-
-_log = logging.getLogger(__name__)
 
 
 @calls.add("GET", "/v1/queues/{queue}/publish", roles=PRODUCERS, answers={101: WebSocket()})

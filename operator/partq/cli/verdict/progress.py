@@ -12,7 +12,6 @@ class Owner:
     """Who a partition belongs to, as far as the consumers know."""
 
     member: str
-    since_ns: int
     is_ready: bool
     """Whether the member has it now; else it has lost it, and nobody else has it yet."""
 
@@ -158,7 +157,7 @@ class Progress:
         holders = self._holders[partition]
         if holders:
             member = max(holders, key=holders.__getitem__)
-            self.owners[partition] = Owner(member, holders[member], is_ready=True)
+            self.owners[partition] = Owner(member, is_ready=True)
         elif (owner := self.owners.get(partition)) is not None:
             self.owners[partition] = replace(owner, is_ready=False)
 
