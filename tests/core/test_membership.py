@@ -188,6 +188,22 @@ def test_joins_wait_for_each_other(ages_ms, wait_ms):
     assert table.next_ms == (wait_ms or None)
 
 
+@pytest.mark.parametrize(
+    ("ages_ms", "wait_ms"),
+    [
+        pytest.param(
+            {A: 60_000, B: 100}, 400, id="a replacement that stands by cuts no wait short"
+        ),
+        pytest.param({A: 0, B: 600}, 0, id="nor does one that comes start it again"),
+        pytest.param({A: 100}, 400, id="where nobody else is there it joins like any other"),
+    ],
+)
+def test_a_replacement_is_no_part_of_the_joins_that_wait(ages_ms, wait_ms):
+    flows = [flow(member, age_ms=age_ms) for member, age_ms in ages_ms.items()]
+    seen = sight(seat(None), flows=flows, facts={A: MemberFact.IS_REPLACEMENT})
+    assert judge(seen, RULES).join_wait_ms == wait_ms
+
+
 def test_a_loss_is_written_down_once_it_is_certain():
     assert judge(sight(seat(held_ms=1_999)), RULES).to_mark == set()
     assert judge(sight(seat(held_ms=1_999), losses=[loss(0)]), RULES).to_mark == {A}

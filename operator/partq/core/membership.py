@@ -214,7 +214,12 @@ class _Judge:
             for member, standing in standings.items()
             if standing is Standing.BOUND and not self._held.get(member)
         )
-        join_wait_ms = _join_wait_ms([self._age_ms(member) for member in newcomers], rules)
+        # A replacement stands by, maybe for long: what others wait for, it neither begins nor ends.
+        joining = newcomers.difference(
+            m for m, fact in sight.facts.items() if fact is MemberFact.IS_REPLACEMENT
+        )
+        ages_ms = [self._age_ms(member) for member in joining or newcomers]
+        join_wait_ms = _join_wait_ms(ages_ms, rules)
         waits = [
             self._remaining_ms(sight.seats[partition])
             for partition, state in seats.items()
