@@ -40,7 +40,7 @@ def key_prefix() -> str:
 @pytest.fixture
 async def store(redis_server: RedisServer, key_prefix: str) -> AsyncIterator[Store]:
     """A store on the session's Redis, under a prefix of its own."""
-    store = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=30.0)
+    store = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=60.0)
     yield store
     await store.close()
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from partq.testing.redis_server import RedisServer
 from tests.faults.proxy import Tunnel
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 class FailoverPair:

@@ -349,7 +349,7 @@ class TestMachine:
         assert Path("/proc/mounts").read_text() == before
         assert machine.is_running()
         machine.stop()
-        assert sleeper.wait(timeout=10) != 0
+        assert sleeper.wait(timeout=60) != 0
         assert not machine.is_running()
         assert not list(Path("/sys/fs/cgroup").glob(f"*/partq-test-{os.getpid()}"))
         assert not (tmp_path / "machine.json").exists()

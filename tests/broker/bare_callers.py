@@ -4,7 +4,7 @@ import asyncio
 import json
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def address(running):

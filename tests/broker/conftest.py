@@ -33,7 +33,7 @@ from tests.broker.moved_clocks import MovableClock
 UID = "0f3a9c1e"
 PRODUCE, CONSUME, ADMIN = "produce-token-0001", "consume-token-0001", "admin-token-000001"
 OTHER_GROUP = "consume-token-0002"
-WAIT_S = 10.0
+WAIT_S = 60.0
 TOKENS_GAP_S = 0.05
 LEASE_S = 2.0
 """Long enough for a machine that is busy, short enough to wait for its end."""
@@ -335,7 +335,7 @@ async def start_broker(
     stores: list[Store] = []
 
     async def start(name: str = "orders-0", **overrides: Any) -> RunningBroker:
-        own = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=30.0)
+        own = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=60.0)
         stores.append(own)
         settings = BrokerSettings(
             queue="orders",

@@ -75,7 +75,7 @@ MAY = {
 
 OTHER_QUEUE = "other-queue-token-01"
 EVERY_GROUP = "every-group-token-01"
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

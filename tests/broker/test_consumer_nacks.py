@@ -13,7 +13,7 @@ from tests.broker.test_nack import follow
 from tests.wire.batch_bytes import assemble
 
 COUNT = 120
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

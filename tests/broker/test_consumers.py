@@ -9,7 +9,7 @@ from partq.resources import parse_resources
 from tests.broker.conftest import YAML
 
 COUNT = 40
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(params=[1, 4], ids="{} partitions".format)

@@ -8,7 +8,7 @@ from partq import Consumer
 from partq.wire import frames
 
 TEXT = "x" * 3900
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 async def bind(running, peers, credit_bytes, *, credit=1000):

@@ -78,7 +78,7 @@ async def start_target(redis_server, key_prefix, store, resources, tmp_path, run
 
     async def start():
         await provision(store, resources.queues[1], resources, uid=TARGET_UID)
-        own = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=30.0)
+        own = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=60.0)
         settings = replace(running.settings, queue=TARGET, queue_uid=TARGET_UID, tokens_file=path)
         target = await RunningBroker(settings, own, running.clock).start()
         started.append((target, own))

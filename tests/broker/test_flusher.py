@@ -38,7 +38,7 @@ async def test_an_ack_is_refused_when_its_flush_fails_after_the_partition_was_dr
     )
     answers = asyncio.Queue()
     flusher.notice(subscription, answers.put_nowait)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await store.asked.wait()
         subscription.drop(Cause.BROKER_CHANGE)
         store.answer.set_exception(StoreUnavailableError("redis is gone"))

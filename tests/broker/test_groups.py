@@ -47,7 +47,7 @@ def make_group(running, peers):
 async def pulled(running, peers, group, last):
     """Return the offsets that a member of a group gets, up to the last one."""
     offsets, answer = [], None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not offsets or offsets[-1] < last:
             body = {"member": "m", "incarnation": "i", "wait_ms": 100, "last_answer": answer}
             path = f"/v1/queues/orders/groups/{group}/pull"

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
-from partq.cli.demo.run import conclude
+from partq.cli.demo.outcome import conclude
 from partq.cli.demo.scenario import STEPS
 from partq.cli.verdict.progress import Progress
 from partq.cli.verdict.records import Delivery, Published

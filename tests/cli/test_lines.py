@@ -39,7 +39,7 @@ async def test_a_line_of_a_pipe_does_not_wait_for_the_next(monkeypatch):
     source = open_lines(None)
 
     os.write(writing, b"first\nsec")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await anext(source)).text == b"first"
         os.write(writing, b"ond\n")
         assert (await anext(source)).text == b"second"

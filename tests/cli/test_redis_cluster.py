@@ -84,7 +84,7 @@ async def test_a_master_dies_under_load_and_nothing_that_was_confirmed_is_lost(c
     verdict = judge(in_order(progress.published), in_order(progress.deliveries))
     assert verdict.is_good, verdict.findings
     assert verdict.published == MESSAGE_COUNT
-    store = await Store.open(cluster.url)
+    store = await Store.open(cluster.url, timeout_s=60.0)
     served = {node.name for node in store.nodes()}
     await store.close()
     assert f"127.0.0.1:{cluster.replicas[number].port}" in served

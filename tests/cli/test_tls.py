@@ -84,7 +84,7 @@ class Queue:
         process.start()
 
     async def _provision(self):
-        store = await Store.open(self._redis_url, prefix=self._prefix)
+        store = await Store.open(self._redis_url, prefix=self._prefix, timeout_s=60.0)
         resources = parse_resources(YAML)
         await provision(store, resources.queues[0], resources, uid=UID)
         await store.close()
@@ -96,7 +96,7 @@ class Queue:
         if data is not None:
             headers["Content-Type"] = "application/json"
         request = urllib.request.Request(url + path, data=data, headers=headers)
-        with urllib.request.urlopen(request, timeout=10, context=self.context) as answer:
+        with urllib.request.urlopen(request, timeout=60, context=self.context) as answer:
             return json.load(answer)
 
     def layout(self):
@@ -180,7 +180,7 @@ def test_a_command_that_calls_by_http_is_told_of_https(queue):
 
 def test_metrics_say_whether_the_certificate_could_be_used(queue):
     url = f"{queue.urls[0]}/metrics"
-    with urllib.request.urlopen(url, timeout=10, context=queue.context) as answer:
+    with urllib.request.urlopen(url, timeout=60, context=queue.context) as answer:
         text = answer.read().decode()
     assert 'partq_certificate_refused{namespace="default",queue="orders"} 0.0' in text
 

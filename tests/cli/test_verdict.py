@@ -229,7 +229,9 @@ def test_what_a_change_did(rows, moved, duration_ms, longest_pause_ms):
     pytest.param([9], [9, 12], False, id="publishing had ended"),
     pytest.param([12], [9, 12], False, id="publishing had not begun"),
     pytest.param([9, 12], [12], False, id="nothing was delivered before"),
-    pytest.param([9, 12], [9, 19], False, id="nothing was delivered soon after"),
+    pytest.param([9, 12], [9, 19], True, id="the change took its time"),
+    pytest.param([9, 12], [9, 21], False, id="nothing was delivered before the next change"),
+    pytest.param([3, 12], [3, 12], False, id="the traffic had ended long before"),
     pytest.param([], [], False, id="no traffic at all"),
 ])  # fmt: skip
 def test_live_traffic(published_s, processed_s, expected):

@@ -11,7 +11,7 @@ from partq.core.model import PartitionId
 from partq.wire import batch, frames
 from tests.client.member import LEASE_MS, Member
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Connection:

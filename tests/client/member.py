@@ -6,7 +6,7 @@ from partq import Consumer, PartitionId
 from partq.wire import frames
 
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
-WAIT_S = 10.0
+WAIT_S = 60.0
 LEASE_MS = 60_000
 """So long that none runs out unasked, however long the machine lets a test wait."""
 

@@ -30,7 +30,7 @@ async def producer(peer):
         token=None,
         producer="job/3",
         max_pending_bytes=1,
-        delivery_timeout_s=5,
+        delivery_timeout_s=60,
     ) as producer:
         yield producer
 

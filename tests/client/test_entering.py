@@ -16,7 +16,7 @@ from partq import (
     UnknownQueueError,
 )
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 NOBODY = "http://127.0.0.1:9"
 
 

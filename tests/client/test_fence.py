@@ -120,7 +120,7 @@ def test_writers_of_the_same_message_at_once_have_one_effect(tmp_path):
         def write():
             own = Sink(path)
             with closing(own.database):
-                start.wait(timeout=30)
+                start.wait(timeout=60)
                 admitted.extend(
                     key for key in range(keys) if own.write(message(1, 0, key=f"key-{key}"))
                 )

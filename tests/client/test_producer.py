@@ -28,7 +28,7 @@ while partition_index(slot_of(KEYS[1]), 2) != 1:
 @pytest.fixture
 async def producer(peer):
     async with Producer(
-        peer.url, queue="orders", linger_ms=0, max_batch_count=2, delivery_timeout_s=5
+        peer.url, queue="orders", linger_ms=0, max_batch_count=2, delivery_timeout_s=60
     ) as producer:
         yield producer
 
@@ -186,7 +186,7 @@ async def test_a_broker_that_is_back_under_its_old_url_is_used_again(peer, produ
     await broker.drop()
     for _ in range(2):  # a second time: the first answer has been taken up by then
         peer.was_asked.clear()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await peer.was_asked.wait()
     broker = await peer.producer()
     peer.owners = None
@@ -206,7 +206,7 @@ async def test_without_an_owner_in_time_it_is_not_stored(peer):
 
 async def test_send_waits_when_too_much_is_pending(peer):
     async with Producer(
-        peer.url, queue="orders", linger_ms=0, max_pending_messages=1, delivery_timeout_s=5
+        peer.url, queue="orders", linger_ms=0, max_pending_messages=1, delivery_timeout_s=60
     ) as producer:
         (first,) = await send(producer, b"a")
         second = asyncio.create_task(producer.send(b"b", key=KEYS[0]))
@@ -234,7 +234,7 @@ async def test_a_batch_leaves_when_it_is_full_or_has_waited_enough(
 ):
     async with Producer(
         peer.url, queue="orders", linger_ms=linger_ms, max_batch_count=max_batch_count,
-        delivery_timeout_s=5,
+        delivery_timeout_s=60,
     ) as producer:  # fmt: skip
         future = await producer.send_many([Message(KEYS[0], b"v") for _ in range(5)])
         broker = await peer.producer()
@@ -264,7 +264,7 @@ async def test_closing_flushes(peer):
 async def test_a_deterministic_producer_goes_on_from_what_is_known(peer):
     peer.due = {"1.0": 40}
     async with Producer(
-        peer.url, queue="orders", producer_id="replay-7", linger_ms=0, delivery_timeout_s=5
+        peer.url, queue="orders", producer_id="replay-7", linger_ms=0, delivery_timeout_s=60
     ) as producer:
         assert await producer.due() == {PartitionId(1, 0): 40, PartitionId(1, 1): 0}
         assert producer.partition_of(KEYS[1]) == (1, 1)

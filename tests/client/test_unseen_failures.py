@@ -14,7 +14,7 @@ from partq.core.model import PartitionId
 from partq.wire import frames
 from partq.wire.batch import Codec
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 KEY = next(key for key in map(str, range(100)) if partition_index(slot_of(key), 2) == 0)
 
 
@@ -177,7 +177,7 @@ def nothing():
 
 @pytest.mark.parametrize("made", [messages, as_list, as_tuple, nothing])
 async def test_send_many_takes_any_iterable(peer, made):
-    async with producer_of(peer, delivery_timeout_s=5) as producer, asyncio.timeout(WAIT_S):
+    async with producer_of(peer, delivery_timeout_s=60) as producer, asyncio.timeout(WAIT_S):
         future = await producer.send_many(made())
         count = len(list(made()))
         if count:
@@ -246,7 +246,7 @@ def line():
 
 
 async def test_send_and_wait_returns_the_position(peer):
-    async with producer_of(peer, delivery_timeout_s=5) as producer, asyncio.timeout(WAIT_S):
+    async with producer_of(peer, delivery_timeout_s=60) as producer, asyncio.timeout(WAIT_S):
         sending = asyncio.create_task(producer.send_and_wait(b"x", key=KEY, headers={"a": "b"}))
         broker = await peer.producer()
         await broker.send(frames.Published((await broker.next(frames.Publish)).request, 7))

@@ -25,7 +25,7 @@ def consumer(broker, member):
 
 async def rebalance(history, trigger, *, moved):
     """Wait until a rebalance is on record."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             last = await history.read("workers")
             if (trigger, moved) in [(each.trigger, each.moved) for each in last]:
@@ -42,7 +42,7 @@ async def test_members_come_and_go_and_the_coordinator_with_them(until):
         broker = await stack.enter_async_context(
             LocalBroker(partitions=8, broker_count=2, spec={"rebalance": {"delaySeconds": 1}})
         )
-        store = await Store.open(broker.runtime.redis_url, prefix="partq")
+        store = await Store.open(broker.runtime.redis_url, prefix="partq", timeout_s=60.0)
         stack.push_async_callback(store.close)
         history = Rebalances(store, Keys("partq", "default", "orders", broker.queue.uid))
 

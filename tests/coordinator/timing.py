@@ -4,7 +4,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 async def eventually(condition, what="the condition"):

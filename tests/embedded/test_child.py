@@ -13,7 +13,7 @@ from partq.embedded import child as child_module
 from partq.embedded.child import Child
 from partq.errors import UnavailableError
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 async def until(fact):

@@ -12,7 +12,7 @@ from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import SettingsError
 from partq.resources import parse_resources
 
-TIMEOUT_S = 40.0
+TIMEOUT_S = 60.0
 
 YAML = """
 apiVersion: partq.dev/v1alpha1

@@ -21,7 +21,7 @@ from partq.testing.local_broker import LocalBroker
 from partq.wire.bodies import PublishBody, PublishHeaders, PullBody
 
 PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def column(number):

@@ -11,7 +11,7 @@ from partq.testing.local_broker import LocalBroker
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 COUNT = 200
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

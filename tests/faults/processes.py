@@ -24,7 +24,7 @@ from partq.settings import BrokerSettings, CoordinatorSettings
 from partq.store.fail_point import FailPoint
 from tests.faults import member
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 _PR_SET_PDEATHSIG = 1
 
 

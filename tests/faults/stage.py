@@ -89,7 +89,7 @@ class Stage:
         self._write_tokens()
         self.http = await self._stack.enter_async_context(ClientSession(timeout=CALL_TIMEOUT))
         url = self.redis.server.url
-        self.store = await Store.open(url, prefix=f"faults{number}", timeout_s=30.0)
+        self.store = await Store.open(url, prefix=f"faults{number}", timeout_s=60.0)
         self._stack.push_async_callback(self.store.close)
         keys = Keys(self.store.prefix, "default", "orders", self.uid)
         self.assignments = Assignments(self.store, keys)

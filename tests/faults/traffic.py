@@ -12,7 +12,7 @@ from partq.cli.verdict.records import MESSAGE_NUMBER_HEADER, Published
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 KEYS = 3
 """How many keys of each partition are published to."""
 TURN_S = 0.02

@@ -6,7 +6,7 @@ import pytest
 
 from partq.kube.health import Health, HealthServer
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

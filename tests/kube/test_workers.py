@@ -70,7 +70,7 @@ async def system(monkeypatch):
 
 
 async def becomes(look):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not look():  # noqa: ASYNC110 - what others do
             await asyncio.sleep(0.001)
 

@@ -79,7 +79,7 @@ class LiveQueue:
             position = await reader.positions({"offsets": {partition: offset}})
             for group in self.broker.queue.groups:
                 await reader.commit(group, position)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while True:
                     (bounds,) = (await reader.bounds([partition])).values()
                     if bounds.first:

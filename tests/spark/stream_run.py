@@ -1,6 +1,6 @@
 """A query that is run piece by piece from one checkpoint."""
 
-WAIT_S = 110
+WAIT_S = 280
 
 
 class CrashError(Exception):

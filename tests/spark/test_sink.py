@@ -30,7 +30,7 @@ SCHEMA = StructType().add("key", "string").add("value", "binary")
 PARTITIONS = 3
 VALUE_BYTES = 20_000
 """Some 25 messages make a batch."""
-WAIT_S = 30.0
+WAIT_S = 60.0
 COUNT = 150
 KEY = "concat('{}', id % 7)"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -251,7 +251,7 @@ def failing_value(queue, prefix, *, attempts=1):
         from partq.client.log_reader import LogReader
 
         async def wait_for_some():
-            async with LogReader(url, queue=name, token=token) as reader, asyncio.timeout(30):
+            async with LogReader(url, queue=name, token=token) as reader, asyncio.timeout(60):
                 while True:
                     for partition in await reader.partitions():
                         async for entry in reader.entries(partition, 0, None):
@@ -327,7 +327,7 @@ def run_stream(spark, options, path, prefix, failing=None, **more):
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(100)
+    assert query.awaitTermination(280)
 
 
 def test_a_stream_that_died_in_a_micro_batch_goes_on_without_duplicates(

@@ -103,7 +103,7 @@ def clock_passes(store: Store) -> Callable[[int], Awaitable[None]]:
     """Wait until Redis's clock (ms) is past a number, as it is after any restart."""
 
     async def clock_passes(ms: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             now_ms = 0
             while now_ms <= ms:
                 seconds, micros = await store.read("TIME")

@@ -33,7 +33,7 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 async def store(cluster, key_prefix):
-    store = await Store.open(cluster.url, prefix=key_prefix, timeout_s=30.0)
+    store = await Store.open(cluster.url, prefix=key_prefix, timeout_s=60.0)
     yield store
     await store.close()
 
@@ -124,7 +124,7 @@ async def test_any_node_leads_to_all_and_dead_ones_are_passed_over(cluster, stor
         f"redis://127.0.0.1:{cluster.replicas[0].port}",
         f"redis://127.0.0.1:9,127.0.0.1:{cluster.masters[2].port}/0",
     ):
-        other = await Store.open(url)
+        other = await Store.open(url, timeout_s=60.0)
         assert {node.name for node in other.nodes()} == masters
         await other.close()
 
@@ -139,7 +139,7 @@ async def test_one_node_that_would_evict_messages_is_enough_to_be_refused(cluste
     command(port, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     try:
         with pytest.raises(SettingsError, match="allkeys-lru"):
-            await Store.open(cluster.url)
+            await Store.open(cluster.url, timeout_s=60.0)
         command(port, "CONFIG", "SET", "maxmemory", "1")
         assert (await store.info()).is_nearly_full
     finally:
@@ -158,7 +158,7 @@ async def test_an_append_counts_once_a_replica_has_it(cluster, store):
         await owned.flush(5)  # an ack that is lost costs a repeat, and nothing else
         # Whoever repeats it finds it stored; by the connection of another process, too, it counts
         # only once a replica has it.
-        other = await Store.open(cluster.url, prefix=store.prefix, timeout_s=30.0)
+        other = await Store.open(cluster.url, prefix=store.prefix, timeout_s=60.0)
         for again in (store, other):
             with pytest.raises(StoreUnavailableError, match="no replica"):
                 await owned.send(again)
@@ -181,7 +181,7 @@ async def test_what_a_dead_master_took_with_it_is_lost_and_nothing_else(cluster,
     await owned.append()
     await neighbour.append()
     cluster.replicas[1].kill()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while min(node.replica_count for node in store.nodes()):
             await store.info()
     await owned.append()  # without a replica this counts, and only the master has it
@@ -255,7 +255,7 @@ async def test_a_frozen_master_is_left_as_soon_as_its_replica_serves(cluster, st
     try:
         waiting = asyncio.create_task(owned.send())
         await asyncio.to_thread(cluster.await_takeover, 0, by_force=True)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not waiting.done():
                 await store.look()
         with pytest.raises(StoreUnavailableError) as caught:

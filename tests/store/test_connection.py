@@ -36,14 +36,14 @@ def own_server(redis_program, tmp_path):
 
 @pytest.fixture
 async def own_store(own_server, key_prefix):
-    store = await Store.open(own_server.url, prefix=key_prefix)
+    store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=60.0)
     yield store
     await store.close()
 
 
 async def wait_until_reachable(store):
     """Call until the server answers: what every caller of the store does in its own time."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 return await store.read("PING")
@@ -67,7 +67,7 @@ async def test_info(store):
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "redis://:secret@127.0.0.1:x/0"])
 async def test_a_bad_url_is_a_setting_and_does_not_spread_the_password(url):
     with pytest.raises(SettingsError) as caught:
-        await Store.open(url)
+        await Store.open(url, timeout_s=60.0)
     assert "secret" not in caught.value.message
 
 
@@ -108,19 +108,19 @@ async def test_a_url_with_what_is_known_opens(own_server, end):
 async def test_nobody_listens(own_server):
     own_server.stop()
     with pytest.raises(StoreUnavailableError) as caught:
-        await Store.open(own_server.url)
+        await Store.open(own_server.url, timeout_s=60.0)
     assert caught.value.is_outcome_known
 
 
 async def test_a_server_that_evicts_messages_is_refused(own_server, own_store):
     await own_store.read("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     with pytest.raises(SettingsError, match="noeviction"):
-        await Store.open(own_server.url)
+        await Store.open(own_server.url, timeout_s=60.0)
 
 
 async def test_a_server_that_forbids_config_is_taken(own_server, own_store):
     await own_store.read("ACL", "SETUSER", "default", "-config")
-    store = await Store.open(own_server.url)
+    store = await Store.open(own_server.url, timeout_s=60.0)
     assert (await store.info()).appendfsync == ""
     await store.close()
 
@@ -198,7 +198,7 @@ async def test_a_call_that_was_given_up_disturbs_no_other(store, keys):
 
 async def test_whoever_closes_can_be_cancelled_meanwhile(redis_server, key_prefix):
     """Else a task that closes its store on the way would live on."""
-    store = await Store.open(redis_server.url, prefix=key_prefix)
+    store = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=60.0)
     closing = asyncio.create_task(store.close())
     await asyncio.sleep(0)
     closing.cancel()
@@ -208,7 +208,7 @@ async def test_whoever_closes_can_be_cancelled_meanwhile(redis_server, key_prefi
 
 
 async def test_closing_fails_the_calls_without_an_answer(redis_server, key_prefix):
-    store = await Store.open(redis_server.url, prefix=key_prefix)
+    store = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=60.0)
     waiting = asyncio.create_task(
         store.read("XREAD", "BLOCK", 60_000, "STREAMS", "none", "$", lane=Lane.EVENTS, wait_s=60)
     )
@@ -248,8 +248,8 @@ async def test_what_was_not_sent_when_a_call_was_given_up_is_never_sent(own_serv
     assert not caught.value.is_outcome_known
     os.kill(own_server.pid, signal.SIGCONT)
     await store.close()
-    watcher = await Store.open(own_server.url)
-    async with asyncio.timeout(10):  # until the server has seen the end of the connections
+    watcher = await Store.open(own_server.url, timeout_s=60.0)
+    async with asyncio.timeout(60):  # until the server has seen the end of the connections
         while True:
             if len((await watcher.read("CLIENT", "LIST")).splitlines()) == 1:
                 break
@@ -287,9 +287,9 @@ async def test_a_restart_is_noticed_before_anything_is_sent(own_server, own_stor
 async def test_a_lost_connection_to_the_same_run_is_no_restart(own_server, own_store):
     handoffs = await handoffs_of(own_store, Keys(own_store.prefix, "ns", "q", "uid"))
     drawn = await handoffs.draw_attempt("g")
-    other = await Store.open(own_server.url)
+    other = await Store.open(own_server.url, timeout_s=60.0)
     await other.read("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 assert await handoffs.draw_attempt("g") > drawn

@@ -19,7 +19,7 @@ async def pair(redis_program, tmp_path):
 
 @pytest.fixture
 async def pair_store(pair, key_prefix):
-    store = await Store.open(pair.url, prefix=key_prefix)
+    store = await Store.open(pair.url, prefix=key_prefix, timeout_s=60.0)
     yield store
     await store.close()
 
@@ -65,7 +65,7 @@ async def test_an_address_that_leads_to_a_replica_is_asked_again(pair, pair_stor
         await pair_store.read("PING")
     assert caught.value.is_outcome_known
     with pytest.raises(StoreUnavailableError, match="is a replica"):
-        await Store.open(pair.url)
+        await Store.open(pair.url, timeout_s=60.0)
     pair.follow()
     with pytest.raises(StoreUnavailableError, match="restarted or replaced"):
         await pair_store.read("PING")

@@ -307,7 +307,7 @@ def without_audit(state):
 
 async def act(url, prefix, operation, fail_point):
     """Carry out one operation in this process."""
-    store = await Store.open(url, prefix=prefix, fail_point=fail_point)
+    store = await Store.open(url, prefix=prefix, fail_point=fail_point, timeout_s=60.0)
     await CASES[operation].act(Stores(store))
     await store.close()
 
@@ -353,7 +353,7 @@ async def test_a_fresh_process_goes_on(redis_server, key_prefix, die, operation)
     async with AsyncExitStack() as stack:
         stores = {}
         for name in ("undisturbed", "before", "after"):
-            store = await Store.open(redis_server.url, prefix=f"{key_prefix}{name}")
+            store = await Store.open(redis_server.url, prefix=f"{key_prefix}{name}", timeout_s=60.0)
             stack.push_async_callback(store.close)
             stores[name] = Stores(store)
             await stores[name].prepare()

@@ -13,7 +13,7 @@ from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.wire import batch, frames
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 """How long a peer waits for a frame."""
 PING_GAP_S = 1.0
 """How often a flow pings."""

@@ -14,7 +14,7 @@ from partq.testing.redis_server import RedisServer
 _HOST = "127.0.0.1"
 _SLOT_COUNT = 16_384
 _POLL_S = 0.02
-_COMMAND_TIMEOUT_S = 5.0
+_COMMAND_TIMEOUT_S = 60.0
 _TIMEOUT_S = 60.0
 _NODE_TIMEOUT_MS = 30_000
 # Each node has a second port, 10,000 above its own; both below the range that Linux takes the
@@ -149,7 +149,7 @@ def command(port: int, *words: str) -> str:
 
     Raises:
         SettingsError: it answers with an error.
-        OSError: it does not answer within 5 s.
+        OSError: it does not answer within 60 s.
     """
     with socket.create_connection((_HOST, port), timeout=_COMMAND_TIMEOUT_S) as connection:
         parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]

@@ -26,7 +26,7 @@ def pull(brokers, group, member):
         {"Authorization": f"Bearer {brokers.tokens['consume']}"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, ""
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)["error"]["message"]

@@ -55,7 +55,7 @@ def publish(url, queue, token, value):
         f"{url}/v1/queues/{queue}/messages", json.dumps({"value": value}).encode(), headers
     )
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code

@@ -12,7 +12,8 @@ from rich.console import Console
 from partq.cli.demo.inspection import print_inspection
 from partq.cli.demo.inspection import to_json as inspection_to_json
 from partq.cli.demo.jobs import require_spark
-from partq.cli.demo.run import GROUP, Outcome, run
+from partq.cli.demo.outcome import Outcome
+from partq.cli.demo.run import GROUP, run
 from partq.cli.verdict.report import print_rebalances, print_verdict, rebalance_to_json, to_json
 from partq.cli.workload.events import default_input, disordered, load
 from partq.cli.workload.scratch import scratch

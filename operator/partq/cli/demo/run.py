@@ -2,17 +2,20 @@
 
 import asyncio
 import json
+import math
+import signal
 import time
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 
-from partq.cli.demo.inspection import Inspection, compare
+from partq.cli.demo.inspection import compare
 from partq.cli.demo.jobs import ARCHIVE_GROUP, inspect
+from partq.cli.demo.outcome import Outcome, conclude
 from partq.cli.demo.scenario import (
     BROKER_COUNT,
     FIRST_MEMBERS,
@@ -23,12 +26,10 @@ from partq.cli.demo.scenario import (
     KillMember,
     Restart,
     Scale,
+    Step,
 )
 from partq.cli.demo.view import LiveView
-from partq.cli.verdict.journal import in_order
-from partq.cli.verdict.judge import Verdict, find_duplicates, judge
-from partq.cli.verdict.progress import Progress
-from partq.cli.verdict.timeline import Change, Rebalance, RecordedPause, hit_live_traffic, measure
+from partq.cli.verdict.timeline import Change, RecordedPause
 from partq.cli.workload.process import WorkerProcess
 from partq.cli.workload.stage import Stage
 from partq.embedded.runtime import BrokerChild, EmbeddedRuntime
@@ -43,7 +44,7 @@ from partq.store.rebalances import Rebalances
 QUEUE: Final = "file-changes"
 GROUP: Final = "workers"
 BEGIN_TIMEOUT_S: Final = 60.0
-SETTLE_TIMEOUT_S: Final = 30.0
+SETTLE_TIMEOUT_S: Final = 60.0
 END_TIMEOUT_S: Final = 60.0
 STATUS_EVERY_S: Final = 1.0
 
@@ -70,55 +71,6 @@ def _resource(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": spec,
     }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of a run."""
-
-    verdict: Verdict
-    rebalances: tuple[Rebalance, ...]
-    duplicates: tuple[int, ...]
-    """How many came between each change and the next one."""
-    failures: tuple[str, ...]
-    """Why the run has failed apart from the verdict: a sentence each."""
-    inspection: Inspection | None = None
-    """What the jobs on Spark say of it, if they were asked."""
-
-    @property
-    def is_good(self) -> bool:
-        """Whether the run has shown what it was to show."""
-        return self.verdict.is_good and not self.failures
-
-
-def conclude(
-    progress: Progress,
-    changes: Sequence[Change],
-    event_count: int,
-    recorded: Sequence[RecordedPause] = (),
-) -> Outcome:
-    """Judge a run by its journals; `recorded`: the coordinator's word on its rebalances."""
-    published, deliveries = in_order(progress.published), in_order(progress.deliveries)
-    held = in_order(progress.held)
-    verdict = judge(published, deliveries)
-    repeats = [row.at_ns for _, row in find_duplicates(deliveries)]
-    published_ns = [row.at_ns for row in published]
-    processed_ns = [row.at_ns for row in deliveries]
-    failures = [
-        f"{change.trigger!r} did not hit live traffic"
-        for change in changes
-        if not hit_live_traffic(change, published_ns, processed_ns)
-    ]
-    if verdict.published != event_count:
-        failures.append(f"{verdict.published} of {event_count} events were published")
-    return Outcome(
-        verdict=verdict,
-        rebalances=tuple(measure(change, held, recorded) for change in changes),
-        duplicates=tuple(
-            sum(change.at_ns <= at_ns < change.until_ns for at_ns in repeats) for change in changes
-        ),
-        failures=tuple(failures),
-    )
 
 
 async def run(
@@ -203,6 +155,11 @@ async def _remove(redis_url: str, namespace: str, uid: str) -> None:
         await store.close()
 
 
+def _count_at(step: Step, event_count: int) -> int:
+    """Return how many events are published when a step is due."""
+    return math.ceil(step.at * event_count)
+
+
 class _Run:
     """The scenario as it goes."""
 
@@ -215,6 +172,7 @@ class _Run:
         self._duration_s = duration_s
         self._member_count = 0
         self._status: dict[str, Any] = {}
+        self._publisher: WorkerProcess
         stage.on_look = lambda: view.show(stage.progress, self._status, GROUP)
 
     async def go(self, source: Path, event_count: int) -> Outcome:
@@ -225,11 +183,13 @@ class _Run:
             await self._settle("the first consumers", BEGIN_TIMEOUT_S)
             per_s = event_count / self._duration_s
             self._view.note(f"publishing {event_count:,} events, {per_s:,.0f}/s")
-            publisher = await self._stage.start_publisher(
-                "publisher", "--input", str(source), "--per-s", f"{per_s:.6f}"
+            self._publisher = await self._stage.start_publisher(
+                "publisher",
+                *("--input", str(source), "--per-s", f"{per_s:.6f}"),
+                *("--holds", *(str(_count_at(step, event_count)) for step in STEPS)),
             )
-            changes = await self._play(publisher)
-            await self._finish(publisher)
+            changes = await self._play(event_count)
+            await self._finish(event_count)
             recorded = await self._recorded_pauses()
             await asyncio.gather(*map(self._stage.stop_consumer, tuple(self._stage.consumers)))
             self._stage.look()
@@ -238,39 +198,79 @@ class _Run:
             await asyncio.gather(watcher, return_exceptions=True)
         return conclude(self._stage.progress, changes, event_count, recorded)
 
-    async def _play(self, publisher: WorkerProcess) -> list[Change]:
-        """Make each change at its time, or as soon after it as the one before has settled."""
-        if not await self._stage.until(
-            lambda: bool(self._stage.progress.published_count), BEGIN_TIMEOUT_S
-        ):
-            raise UnavailableError(f"nothing was published: {publisher.last_words()}")
-        began = time.monotonic()
+    async def _play(self, event_count: int) -> list[Change]:
+        """Make each change when its share is published, or as soon after it as all is settled.
+
+        From its share on the publisher goes slowly: the traffic lasts until the change is made.
+        """
         made: list[tuple[str, int, str]] = []
         for step in STEPS:
-            wait_s = began + step.at * self._duration_s - time.monotonic()
-            await self._stage.until(lambda: False, wait_s)
+            await self._until_published(_count_at(step, event_count))
             await self._settle(step.trigger, SETTLE_TIMEOUT_S)
+            await self._feel_traffic(step.trigger)
             self._view.note(step.trigger)
             at_ns = time.monotonic_ns()
+            self._publisher.signal(signal.SIGUSR1)
             killed = await self._looking(self._do(step.action))
             made.append((step.trigger, at_ns, killed))
         await self._settle("the end", SETTLE_TIMEOUT_S)
+        await self._feel_traffic("the end")
         ends = [at_ns for _, at_ns, _ in made[1:]] + [time.monotonic_ns()]
         return [
             Change(trigger=trigger, at_ns=at_ns, until_ns=until_ns, killed=killed)
             for (trigger, at_ns, killed), until_ns in zip(made, ends, strict=True)
         ]
 
-    async def _finish(self, publisher: WorkerProcess) -> None:
+    async def _feel_traffic(self, what: str) -> None:
+        """Wait until a message more is published, and one more is processed."""
+        progress = self._stage.progress
+        published, processed = progress.published_count, progress.processed_count
+
+        def is_live() -> bool:
+            has_both = progress.published_count > published and progress.processed_count > processed
+            return has_both or self._publisher.exit_code is not None
+
+        if not await self._stage.until(is_live, SETTLE_TIMEOUT_S):
+            raise UnavailableError(
+                f"before {what!r}: after {SETTLE_TIMEOUT_S:g} s not one more event is published "
+                f"and processed, with {progress.published_count} and {progress.processed_count}: "
+                f"{self._publisher.last_words()}"
+            )
+
+    async def _until_published(self, count: int) -> None:
+        """Wait until so many events are published, or the publisher has ended."""
+        progress = self._stage.progress
+        if not await self._as_it_goes_on(
+            lambda: progress.published_count >= count or self._publisher.exit_code is not None,
+            lambda: progress.published_count,
+        ):
+            raise UnavailableError(
+                f"after {progress.published_count} events none was published for "
+                f"{END_TIMEOUT_S:g} s: {self._publisher.last_words()}"
+            )
+
+    async def _finish(self, event_count: int) -> None:
         """Wait until everything is published and processed."""
         stage = self._stage
-        end_s = self._duration_s + END_TIMEOUT_S
-        await stage.until(lambda: publisher.exit_code is not None, end_s)
-        if publisher.exit_code != 0:
+        await self._until_published(event_count)
+        await stage.until(lambda: self._publisher.exit_code is not None, END_TIMEOUT_S)
+        if self._publisher.exit_code != 0:
             raise InternalError(
-                f"the publisher ended with status {publisher.exit_code}: {publisher.last_words()}"
+                f"the publisher ended with status {self._publisher.exit_code}: "
+                f"{self._publisher.last_words()}"
             )
-        await stage.until(lambda: stage.progress.has_all, END_TIMEOUT_S)
+        await self._as_it_goes_on(
+            lambda: stage.progress.has_all, lambda: stage.progress.processed_count
+        )
+
+    async def _as_it_goes_on(self, condition: Callable[[], bool], count: Callable[[], int]) -> bool:
+        """Wait for a condition while a count grows; False: it stood still for END_TIMEOUT_S."""
+        before = -1
+        while count() != before:
+            before = count()
+            if await self._stage.until(condition, END_TIMEOUT_S):
+                return True
+        return False
 
     async def _do(self, action: Action) -> str:
         """Make a change; return the consumer that was killed, if one was."""

@@ -35,7 +35,7 @@ Action = Scale | Restart | KillMember | KillBroker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One change, at a share of the time for which events are published."""
+    """One change, due when a share of the events is published."""
 
     at: float
     trigger: str

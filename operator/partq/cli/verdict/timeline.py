@@ -15,8 +15,8 @@ from typing import Final
 from partq.cli.verdict.records import REVOKED, Held
 
 TRAFFIC_WINDOW_S: Final = 5.0
-"""A change hit live traffic if messages were published and delivered this close to it, in seconds,
-before it and after it."""
+"""A change hit live traffic if messages were published and delivered at most this long before it,
+in seconds, and between it and the next change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +91,14 @@ def measure(
 def hit_live_traffic(
     change: Change, published_ns: Sequence[int], processed_ns: Sequence[int]
 ) -> bool:
-    """Say whether messages were published and delivered just before the change and just after.
+    """Say whether messages were published and delivered just before the change, and after it.
 
-    Both sequences are instants in ascending order. `after` ends with the change's own time.
+    Both sequences are instants in ascending order. Nothing says how soon after: how long a change
+    may hold the traffic up is not the question here.
     """
     window_ns = int(TRAFFIC_WINDOW_S * 1e9)
     before = (change.at_ns - window_ns, change.at_ns)
-    after = (change.at_ns, min(change.at_ns + window_ns, change.until_ns))
+    after = (change.at_ns, change.until_ns)
     return all(
         bisect_left(instants, start) < bisect_right(instants, stop)
         for instants in (published_ns, processed_ns)

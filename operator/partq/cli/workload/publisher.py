@@ -5,8 +5,8 @@
 
 It is deterministic: started again under the same name with the same arguments after a kill -9, it
 asks the brokers how far it got, and goes on from there. It ends with 0 once all is stored. SIGTERM
-makes it begin no further message, and end when what it has begun is stored. The token is read from
-PARTQ_TOKEN.
+makes it begin no further message, and end when what it has begun is stored. SIGUSR1 releases it
+from the next one of its --holds. The token is read from PARTQ_TOKEN.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from partq.cli.logs import configure_logging
 from partq.cli.verdict.journal import JournalWriter
 from partq.cli.verdict.records import MESSAGE_NUMBER_HEADER, Published
 from partq.cli.workload.events import Event, load
+from partq.cli.workload.pace import Pace
 from partq.cli.workload.synthetic import generate, in_turn, key_names
 from partq.client.receipts import UNKNOWN_OFFSET, Position
 from partq.core.model import PartitionId
@@ -68,19 +69,17 @@ class Confirmations:
 
 
 async def publish(
-    producer: Producer, events: Iterable[Event], confirmations: Confirmations, per_s: float
+    producer: Producer, events: Iterable[Event], confirmations: Confirmations, pace: Pace | None
 ) -> None:
     """Publish all events that are not stored yet, in order, and wait until they are.
 
-    `per_s`: messages per second; 0: as fast as they go.
+    `pace`: None: as fast as they go.
 
     Raises:
         PartqError: a message can not be stored.
     """
     due = Counter(await producer.due())
     sent: Counter[PartitionId] = Counter()
-    began = time.monotonic()
-    paced = 0
     for count, event in enumerate(events, start=1):
         partition = producer.partition_of(event.key)
         sent[partition] += 1
@@ -91,9 +90,8 @@ async def publish(
             event.value, key=event.key, headers={MESSAGE_NUMBER_HEADER: str(event.number)}
         )
         answer.add_done_callback(partial(confirmations.answered, event))
-        paced += 1
-        if per_s:
-            early_s = began + paced / per_s - time.monotonic()
+        if pace is not None:
+            early_s = pace.rest_s(count, time.monotonic())
             if early_s > TURN_S:
                 await asyncio.sleep(early_s)
         elif count % TURN_MESSAGES == 0:
@@ -115,7 +113,12 @@ def _events(options: argparse.Namespace, producer: Producer) -> Iterator[Event]:
 
 async def _run(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    pace = None
+    if options.per_s:
+        pace = Pace(options.per_s, options.holds, now=time.monotonic())
+        loop.add_signal_handler(signal.SIGUSR1, pace.release)
     with JournalWriter(options.journal, options.name) as journal:
         async with Producer(
             options.url,
@@ -124,7 +127,7 @@ async def _run(options: argparse.Namespace) -> None:
             producer_id=options.name,
         ) as producer:
             events = takewhile(lambda _: not stop.is_set(), _events(options, producer))
-            await publish(producer, events, Confirmations(journal), options.per_s)
+            await publish(producer, events, Confirmations(journal), pace)
 
 
 def main() -> None:
@@ -135,6 +138,9 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--per-s", type=float, default=0.0)
+    parser.add_argument(
+        "--holds", type=int, nargs="*", default=[], help="counts from which on it goes slowly"
+    )
     parser.add_argument("--input", type=Path)
     parser.add_argument("--messages", type=int, default=0)
     parser.add_argument("--keys", type=int, default=1)

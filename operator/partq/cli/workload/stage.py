@@ -16,7 +16,7 @@ from partq.embedded.runtime import RunningQueue
 from partq.errors import InternalError, PartqError, UnavailableError
 
 POLL_S: Final = 0.2
-LEAVE_TIMEOUT_S: Final = 15.0
+LEAVE_TIMEOUT_S: Final = 60.0
 
 
 class Stage:
