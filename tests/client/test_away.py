@@ -51,7 +51,11 @@ async def test_a_broker_that_is_away(local):
         away = {p for p, broker in layout["owners"].items() if broker == doomed.name}
         urls = {entry["broker"]: entry["url"] for entry in layout["brokers"]}
         async with Producer(
-            local.url, queue="orders", token=local.tokens.produce, linger_ms=0, delivery_timeout_s=60
+            local.url,
+            queue="orders",
+            token=local.tokens.produce,
+            linger_ms=0,
+            delivery_timeout_s=60,
         ) as producer:
             first = await publish(producer, 4 * PARTITIONS)
             stored.update(first)
