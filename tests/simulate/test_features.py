@@ -2,10 +2,12 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-from partq.simulate.schedule import KINDS, draw_schedule
+from partq.core.rebalance import GroupType
+from partq.simulate.schedule import KINDS, Event, draw_schedule
 from partq.simulate.trial import run_schedule
 
 ROOT = Path(__file__).parents[2]
@@ -54,3 +56,40 @@ def test_the_events_have_an_effect():
         if seen.keys() >= EFFECTS:
             return
     assert seen.keys() >= EFFECTS
+
+
+def test_dead_letters_go_with_their_group():
+    """One waits for a queue that has no broker when its group is removed, and made again."""
+    schedule = draw_schedule(
+        0, 0, broker_count=1, pod_count=1, partition_count=1, has_letters=True, max_redeliveries=0,
+        pull_share=0.0, is_aware=True, delay_s=0.0, work_s=0.0, has_second=False,
+    )  # fmt: skip
+    events = (
+        Event(0.8, "broker_kill", {"which": 1, "for_s": 1.5, "is_silent": False}),
+        Event(0.9, "bad", {"count": 1}),
+        Event(1.2, "publish", {"count": 3, "gap_s": 0.0}),
+        Event(1.5, "group_life", {"which": 0, "for_s": 0.3, "is_one": False}),
+    )
+    outcome = run_schedule(replace(schedule, events=events))
+    assert outcome.violation is None, "\n".join(outcome.lines())
+    assert outcome.effects["dropped letter"] == 1
+    assert outcome.effects["group made again"] == 1
+    assert outcome.effects["dead letter"] == 2, "it is one of the new group, too"
+
+
+def test_a_broker_that_claims_after_a_group_was_deleted_gives_it_up():
+    """Its cursors stand until a coordinator has removed them; the queue names it no more."""
+    schedule = draw_schedule(
+        0, 0, broker_count=2, pod_count=1, partition_count=2, has_letters=False, pull_share=0.0,
+        is_aware=True, delay_s=0.5, work_s=0.03, has_second=False,
+        group_type=GroupType.PARTITIONED,
+    )  # fmt: skip
+    events = (
+        Event(0.85, "coordinator_kill", {"for_s": 3.0}),
+        Event(0.9, "broker_end", {"which": 0, "for_s": 1.5}),
+        Event(1.0, "group_life", {"which": 0, "for_s": 4.0, "is_one": False}),
+    )
+    outcome = run_schedule(replace(schedule, events=events))
+    assert outcome.violation is None, "\n".join(outcome.lines())
+    served = [at for at, text in outcome.trace if text.startswith("broker-1 assigns 1.0")]
+    assert served[0] < 1.2, "broker-1 has served it for a moment"

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from partq.cli.commands import cli
 from partq.simulate.coordinators import KEYS, LETTER_KEYS
 from partq.simulate.facts import GROUP, SECOND
+from partq.simulate.hostile import MANY, undelivered_stop
 from partq.simulate.loop import SimLoop
 from partq.simulate.memory_redis import MemoryRedis
 from partq.simulate.records import Records
@@ -81,6 +82,14 @@ def test_only_what_the_store_has_forgotten_may_be_missing():
     watcher.records.forgotten.add(2)
     watcher.confirmed.update({1: 1.0, 2: 1.5, 3: 2.0})
     assert watcher.missing() == {SECOND: [3]}
+
+
+def test_an_ack_over_a_dead_letter_is_no_hostile_one():
+    """A broker goes on beyond what is done, so an ack up to there is of what was delivered."""
+    assert undelivered_stop(3, 5, {1, 2}.__contains__) == 4
+    assert undelivered_stop(3, 5, {3}.__contains__) == 5
+    assert undelivered_stop(3, 5, {3, 4}.__contains__) == MANY
+    assert undelivered_stop(MANY, 5, {3}.__contains__) == MANY
 
 
 def test_two_rollbacks_at_the_same_time():

@@ -1,12 +1,29 @@
 """Acks that must not count: a good one, with one thing wrong."""
 
 import random
+from collections.abc import Callable
 from typing import Any, Final
 
 from partq.wire import frames
 
 FIRST_REQUEST: Final = 1 << 40
 """Request ids from here on are those of acks that must not count."""
+MANY: Final = 1_000_000
+"""More messages than any partition has."""
+
+
+def undelivered_stop(position: int, end: int, is_done: Callable[[int], bool]) -> int:
+    """Return the end of a cumulative ack that covers a message which no flow has been sent.
+
+    Args:
+        position: where the next delivery begins, as far as was seen.
+        end: of the log. `MANY` is returned where it has no such message.
+        is_done: whether an offset needs no delivery. A broker goes on beyond those, so that an ack
+            up to there counts.
+    """
+    while position < end and is_done(position):
+        position += 1
+    return position + 1 if position < end else MANY
 
 
 def forged(good: frames.Ack, number: int, beyond: int, draw: random.Random) -> frames.Ack:

@@ -38,6 +38,8 @@ class Isolation:
     """The last one of each partition and member."""
     _waits_until: dict[str, float] = field(default_factory=dict)
     """How long what was done to a partition may hold it up."""
+    _removed_until: dict[str, float] = field(default_factory=dict)
+    """Until when a place may be given up because its group is removed, though its cursor stands."""
     _waits_since: dict[object, float] = field(default_factory=dict)
     """Since when an application waits for its next message, by its life."""
 
@@ -79,7 +81,8 @@ class Isolation:
         member, broker = to
         name = seat.name
         is_over = seat.log.broker_epoch != token[0] or seat.top_epoch > token[1]
-        is_over |= not seat.is_there or (seat.log.name, token[0]) in self._yielded
+        is_over |= not seat.is_there or self.now() < self._removed_until.get(name, 0.0)
+        is_over |= (seat.log.name, token[0]) in self._yielded
         since = self._holdings[name, member].since
         if not is_over and self._is_untouched(member, broker, since):
             self.fail("G6", f"{name}: {broker} takes it from {member}, and nothing had happened")
@@ -93,6 +96,11 @@ class Isolation:
             if each == name:
                 holding.since = -1.0
         self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now() + for_s)
+
+    def remove(self, name: str, for_s: float) -> None:
+        """Take the news that a group is deleted, or made: brokers hear it before its cursors go."""
+        self.disturb(name, for_s)
+        self._removed_until[name] = self.now() + for_s
 
     def hold_up(self, name: str) -> None:
         """Take the news that a message comes again: what is behind it may wait for it."""

@@ -51,6 +51,8 @@ class Letters:
         """Of the target's log, as far as it was looked at."""
         self._added: Counter[tuple[str, int]] = Counter()
         self._arrived: Counter[tuple[str, int]] = Counter()
+        self._dropped: set[tuple[str, int]] = set()
+        """Those that went with their group: they may be in the target, and need not be."""
 
     def added(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
         """Take the answer to a script that puts messages into an outbox."""
@@ -74,8 +76,15 @@ class Letters:
             seat.top_number = max(seat.top_number, letter.number)
             seat.outbox[letter.number] = offset
             seat.letters.add(offset)
+            self._dropped.discard((seat.name, offset))
             seat.done.add(seat.log.ids[offset])
             self._added[seat.name, offset] += 1
+
+    def drop(self, seat: SeatFacts) -> None:
+        """Learn that a group is removed, and its outbox with it."""
+        self._dropped.update((seat.name, offset) for offset in seat.outbox.values())
+        self._effects["dropped letter"] += len(seat.outbox)
+        seat.outbox.clear()
 
     def roll_back(self, seats: Iterable[SeatFacts]) -> None:
         """Learn that the store has older keys: nothing is judged from now on."""
@@ -119,4 +128,8 @@ class Letters:
         """Return the dead letters that their target does not have, once all is quiet."""
         if not self._is_judging:
             return []
-        return [f"{name}: {at}" for name, at in self._added if not self._arrived[name, at]]
+        return [
+            f"{name}: {at}"
+            for name, at in self._added
+            if not self._arrived[name, at] and (name, at) not in self._dropped
+        ]

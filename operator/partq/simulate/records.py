@@ -226,7 +226,9 @@ class Records:
             self.on_birth(seat)
 
     def _removed(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
-        seat.is_there = seat.mark in self._memory.hash(seat.log.meta)
+        if answer == 1:
+            seat.is_there = False
+            self.letters.drop(seat)
 
     def _bound(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
         if answer <= 0 or answer == seat.top_epoch:

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 from partq.broker.broker import Broker
@@ -15,7 +16,7 @@ from partq.core.model import Cause, PartitionId
 from partq.simulate import answers
 from partq.simulate.facts import SeatFacts, Token, Violation, seat_name
 from partq.simulate.handoffs import HandoffCalls
-from partq.simulate.hostile import FIRST_REQUEST, forged
+from partq.simulate.hostile import FIRST_REQUEST, MANY, forged, undelivered_stop
 from partq.simulate.isolation import Isolation
 from partq.simulate.loop import SimLoop
 from partq.simulate.movement import Movement
@@ -24,8 +25,6 @@ from partq.simulate.records import Records
 from partq.simulate.troubles import Troubles
 from partq.wire import frames
 
-MANY: Final = 1_000_000
-"""More messages than any partition has."""
 MAX_TRACE: Final = 2000
 TAKEN_BACK: Final = frozenset({Cause.NACK, Cause.ACK_TIMEOUT})
 """Causes by which a message comes again under the same token."""
@@ -189,7 +188,9 @@ class Watcher:
         flow = self._flows[end]
         seat = self._seat(flow, frame)
         _, position = flow.position.get((seat.name, _token(frame)), (0, MANY))
-        beyond = position + 1 if position < len(seat.log.ids) else MANY
+        beyond = undelivered_stop(
+            position, len(seat.log.ids), partial(self.records.needs_no_more, seat)
+        )
         return forged(frame, self.hostile_count, beyond, self._rng)
 
     def _seat(self, flow: _Flow, frame: Any) -> SeatFacts:
