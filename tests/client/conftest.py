@@ -22,6 +22,8 @@ class Connection:
         self.socket = socket
         self.first: Any = None
         self.answers_pings = True
+        self.pinged = asyncio.Event()
+        """Set when the client pings."""
         self._frames: asyncio.Queue[tuple[frames.AnyFrame, bytes] | None] = asyncio.Queue()
 
     async def serve(self) -> None:
@@ -31,6 +33,7 @@ class Connection:
                 continue
             frame, payload = frames.decode(message.data)
             if isinstance(frame, frames.Ping):
+                self.pinged.set()
                 if self.answers_pings:
                     await self.send(frames.Pong(frame.nonce))
             else:

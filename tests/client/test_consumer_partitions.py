@@ -118,10 +118,15 @@ async def test_nothing_is_handed_out_before_the_broker_is_proven_alive(peer, clo
 async def test_a_process_that_slept_hands_out_nothing_of_an_old_lease(peer, clock, stored_batch):
     member = Member(peer, clock=clock)
     async with member.consumer:
-        await bound(peer, stored_batch, b"a", b"b")
+        flow = await bound(peer, stored_batch, b"a", b"b")
         assert (await member.next()).value == b"a"
+        flow.answers_pings = False
         clock.now += LEASE_MS / 1000 + 0.1
         waiting = asyncio.create_task(member.next())
+        flow.pinged.clear()
+        await flow.pinged.wait()
+        assert not waiting.done()
+        await flow.drop()
         again = await peer.flow()
         assert ("FLOW_LOST", P0) in member.told
         assert not waiting.done()

@@ -192,7 +192,6 @@ class Consumer(Acknowledger):
                 lambda: list(self._flows),
                 incarnation=self._membership.incarnation,
                 max_processing_s=self._max_processing_s,
-                clock=self._clock,
             )
         self._take_view(view)
         return self

@@ -85,15 +85,8 @@ class Flow:
             window = ready.popleft()
             if not window.is_done:
                 window.holding.parked.append(window)
-        if not ready:
-            return None
-        if self.link.is_valid():
-            return ready[0]
-        if self.link.is_over():
-            # The process slept, or its event loop did: the timer has not come to it yet.
-            self.link.cut()
-            self._end_all()
-        return None
+        # Else the broker does not answer; or this process stood still, and has to read first.
+        return ready[0] if ready and self.link.is_valid() else None
 
     def taken(self, messages: int, size_bytes: int = 0) -> None:
         """Give room back to the broker, a quarter of the credit at once.

@@ -2,8 +2,8 @@
 
 A handler that blocks the event loop, as `time.sleep` or a synchronous database call does, lets no
 ping out. The process lives all the same, and so do its partitions: for as long as the application
-has said. Only the flow is kept. What the broker sends meanwhile is read afterwards, and before that
-nothing is handed out (`liveness.Lease`).
+has said. Only the flow is kept, at its broker. On this side its lease runs out, and then nothing is
+handed out before what the broker has sent meanwhile is read (`liveness.Lease`).
 """
 
 import asyncio
@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from partq.client.flow import Flow
-from partq.client.liveness import Clock
 from partq.client.session import NOT_REACHED, Session, why
 from partq.errors import PartqError
 
@@ -23,10 +22,13 @@ log = logging.getLogger("partq.client")
 
 BEAT_S = 0.25
 """How often the event loop shows that it runs, and the thread looks."""
-STALLED_S = 1.0
-"""A loop that shows nothing for so long stands still: the thread speaks for it."""
+STALLED_S = 0.5
+"""A loop that shows nothing for so long stands still: the thread speaks for it, at most 1.75 s
+after the last ping."""
 KEEP_S = 1.0
-"""How often it does so."""
+"""How often it does so. Brokers take a flow for lost after 3 s, however long their leases are."""
+ANSWER_S = 2.0
+"""How long a call may take before the next: its arrival is what counts, and that comes early."""
 WARN_S = 3.0
 """Who stands still for so long is told: without the thread, brokers would have given up."""
 STOP_S = 5.0
@@ -41,7 +43,6 @@ class Heartbeat:
         flows: returns the flows; called in the thread.
         incarnation: of the member.
         max_processing_s: for how long in one go; then the flows are left to end.
-        clock: as of the flows' leases.
     """
 
     def __init__(
@@ -51,13 +52,11 @@ class Heartbeat:
         *,
         incarnation: str,
         max_processing_s: float,
-        clock: Clock,
     ) -> None:
         self._session = session.twin()
         self._flows = flows
         self._incarnation = incarnation
         self._max_processing_s = max_processing_s
-        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.current_thread()
         self._beat_at = time.monotonic()
@@ -137,24 +136,22 @@ class Heartbeat:
 
     def _keep_all(self) -> None:
         for flow in self._flows():
-            if flow not in self._calls and flow.link.lease is not None:
+            if flow not in self._calls and flow.link.is_up:
                 call = self._calls[flow] = asyncio.create_task(self._keep(flow))
                 call.add_done_callback(lambda _, flow=flow: self._calls.pop(flow))  # type: ignore[misc]
 
     async def _keep(self, flow: Flow) -> None:
         """Tell one broker that the process lives, and wait until it is time for the next call."""
-        lease, sent_at = flow.link.lease, self._clock()
+        sent_at = time.monotonic()
         body = {"flow": flow.number, "incarnation": self._incarnation}
         try:
-            await self._session.call("POST", flow.url, flow.alive_path, body)
+            async with asyncio.timeout(ANSWER_S):
+                await self._session.call("POST", flow.url, flow.alive_path, body)
         except NOT_REACHED as error:
             log.info("%s%s: %s", flow.url, flow.alive_path, why(flow.url, error))
         except PartqError as error:  # a broker of an earlier version does not know the call
             log.info("%s%s: %s", flow.url, flow.alive_path, error)
-        else:
-            if lease is not None:
-                lease.kept(sent_at)
-        await asyncio.sleep(max(0.0, KEEP_S - (self._clock() - sent_at)))
+        await asyncio.sleep(max(0.0, KEEP_S - (time.monotonic() - sent_at)))
 
     def _where(self) -> str:
         """Say what the event loop's thread is doing."""

@@ -67,7 +67,6 @@ class Link:
         self._lease: Lease | None = None
         self._outbox: deque[bytes] = deque()
         self._wake = asyncio.Event()
-        self._cut: asyncio.Future[None] | None = None
         self._outage = Outage(url, clock)
         self._task = tasks.start(self._run(), f"the link to {url}", handler.refused)
 
@@ -80,15 +79,6 @@ class Link:
         """Say whether the broker is proven to be alive, by the clock of this moment."""
         return self._lease is not None and self._lease.is_valid(self._clock())
 
-    def is_over(self) -> bool:
-        """Say whether there is no connection, or its lease has run out unnoticed."""
-        return self._lease is None or self._lease.is_over(self._clock())
-
-    @property
-    def lease(self) -> Lease | None:
-        """The lease of the connection that is open; None: none is."""
-        return self._lease
-
     def send(self, frame: frames.Frame, payload: bytes = b"") -> bool:
         """Queue a frame; False, and nothing done, when the link is down."""
         if self._lease is None:
@@ -96,11 +86,6 @@ class Link:
         self._outbox.append(frames.encode(frame, payload))
         self._wake.set()
         return True
-
-    def cut(self) -> None:
-        """End the connection as lost; it is opened again."""
-        if self._cut is not None and not self._cut.done():
-            self._cut.set_result(None)
 
     def retire(self) -> None:
         """Let this connection be the last one: it is not opened again."""
@@ -163,7 +148,6 @@ class Link:
             await websocket.close()
 
     async def _serve(self, websocket: aiohttp.ClientWebSocketResponse, lease: Lease) -> None:
-        self._cut = asyncio.get_running_loop().create_future()
         parts = [
             asyncio.create_task(self._read(websocket, lease)),
             asyncio.create_task(self._write(websocket)),
@@ -171,9 +155,9 @@ class Link:
         ]
         reason: PartqError = UnavailableError("the connection was cut")
         try:
-            done, _ = await asyncio.wait([*parts, self._cut], return_when="FIRST_COMPLETED")
-            ended = [future for future in (*parts, self._cut) if future in done]
-            for failed in filter(None, (future.exception() for future in ended)):
+            done, _ = await asyncio.wait(parts, return_when="FIRST_COMPLETED")
+            ended = [part for part in parts if part in done]
+            for failed in filter(None, (part.exception() for part in ended)):
                 if not isinstance(failed, (PartqError, *NOT_REACHED)):
                     raise failed
                 reason = failed if isinstance(failed, PartqError) else _unreached(failed)
@@ -206,14 +190,19 @@ class Link:
 
     async def _keep_alive(self, lease: Lease) -> None:
         every_s = min(PING_S, lease.length_s / 3)
+        due_at = self._clock()
         while True:
             now = self._clock()
+            # Late, as the event loop stood still, or the process, or it sleeps with its machine.
+            lease.stood_still(max(0.0, now - due_at))
             if lease.is_over(now):
                 raise UnavailableError(f"no ping was answered for {lease.length_s:g} s")
             # In front of what is queued: a long queue is no sign of a dead broker.
             self._outbox.appendleft(frames.encode(frames.Ping(lease.ping(now))))
             self._wake.set()
-            await asyncio.sleep(min(every_s, lease.until - now))
+            wait_s = min(every_s, lease.lost_at - now)
+            due_at = now + wait_s
+            await asyncio.sleep(wait_s)
 
 
 async def _receive(

@@ -23,6 +23,10 @@ class Lease:
     A broker answers a ping only after it has renewed its own lease, so an answer proves that the
     lease holds until the *sending* of that ping + its length. Counting from the answer's arrival
     would count the way back twice.
+
+    Whether the lease holds, and whether the connection is lost, are two questions. While this side
+    stands still the lease runs out, and nothing may be handed out; but the other side was asked
+    nothing, and its answers are not read. So that time is no silence of the other side.
     """
 
     def __init__(self, length_s: float, now: float) -> None:
@@ -30,42 +34,47 @@ class Lease:
         self.is_proven = False
         """Whether any ping was answered; before that nothing may be handed to the application."""
         self._until = now + length_s
-        self._kept_until = self._until
-        """As `_until`, by calls beside the connection; written by their thread alone."""
-        self._sent: dict[int, float] = {}
+        self._lost_at = self._until
+        """As `_until`, and later by the time in which this side has stood still since."""
+        self._still_s = 0.0
+        self._sent: dict[int, tuple[float, float]] = {}
+        """When, and how long this side had stood still before in all."""
         self._next_nonce = 1
 
     @property
-    def until(self) -> float:
-        """When the lease ends unless another ping is answered."""
-        return max(self._until, self._kept_until)
+    def lost_at(self) -> float:
+        """When the connection is lost unless another ping is answered."""
+        return self._lost_at
 
     def ping(self, now: float) -> int:
         """Return the nonce of a ping that is sent now."""
         nonce = self._next_nonce
         self._next_nonce += 1
-        self._sent[nonce] = now
+        self._sent[nonce] = now, self._still_s
         if len(self._sent) > MAX_PINGS_OUTSTANDING:
             del self._sent[next(iter(self._sent))]
         return nonce
 
     def answered(self, nonce: int) -> None:
         """Extend the lease by the answer to a ping; one that nobody sent changes nothing."""
-        sent_at = self._sent.pop(nonce, None)
-        if sent_at is None:
+        sent = self._sent.pop(nonce, None)
+        if sent is None:
             return
+        sent_at, still_s = sent
         # Before the first answer there is only the promise of the welcome.
         known = self._until if self.is_proven else sent_at
         self._until = max(known, sent_at + self.length_s)
+        self._lost_at = max(self._lost_at, sent_at + self.length_s + self._still_s - still_s)
         self.is_proven = True
 
-    def kept(self, sent_at: float) -> None:
-        """Extend the lease by the answer to a call beside the connection.
+    def stood_still(self, for_s: float) -> None:
+        """Note that this side has asked and read nothing for so long, up to now.
 
-        The broker holds the flow. But what it has sent meanwhile is not read, so nothing may be
-        handed out before a ping on the connection itself is answered: its answer comes behind.
+        The other side may have kept its part, or not. What it has sent meanwhile says so: it comes
+        before the answer to the next ping.
         """
-        self._kept_until = max(self._kept_until, sent_at + self.length_s)
+        self._still_s += for_s
+        self._lost_at += for_s
 
     def is_valid(self, now: float) -> bool:
         """Say whether the broker is proven to be alive, and what it has sent is read."""
@@ -73,7 +82,7 @@ class Lease:
 
     def is_over(self, now: float) -> bool:
         """Say whether the connection must be treated as lost."""
-        return now >= self.until
+        return now >= self._lost_at
 
 
 class Backoff:
