@@ -7,6 +7,7 @@ import pytest
 from partq import Consumer, FencedError, Message, NotDeliveredError, Producer
 from partq.client import confirmations
 from partq.client.acks import AckBook
+from partq.client.holding import Holding
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, bound
@@ -85,9 +86,40 @@ async def test_a_refusal_does_not_mask_what_leaves_the_block(peer, stored_batch)
 
 async def test_ack_nowait_leaves_it_to_flush(peer, stored_batch):
     async with asyncio.timeout(WAIT_S), Member(peer).consumer as consumer:
+        flow = await bound(peer, stored_batch, b"a", b"b")
+        consumer.ack_nowait(await anext(consumer))
+        await refuse(flow)
+        await consumer._quiet_acks.wait()
+        await consumer.ack(await anext(consumer))  # says nothing of it
+        ack = await flow.next(frames.Ack)
+        await flow.send(frames.AckConfirmed(ack.request))
+        with pytest.raises(FencedError, match="1 earlier acks were refused"):
+            await consumer.flush()
+        await consumer.flush()
+
+
+async def test_leaving_says_nothing_of_an_ack_nowait_that_was_refused(peer, stored_batch):
+    async with asyncio.timeout(WAIT_S), Member(peer).consumer as consumer:
         flow = await bound(peer, stored_batch, b"a")
         consumer.ack_nowait(await anext(consumer))
         await refuse(flow)
+        await consumer._quiet_acks.wait()
+
+
+async def test_acks_that_were_not_sent_yet_fail_with_the_connection(partition):
+    """Also those that wait for the end of their turn of the event loop: nobody will answer them."""
+    sent = []
+    book = AckBook(lambda frame: sent.append(frame) or True)
+    holding = Holding(None, partition, (5, 9), 0)
+    under_way = book.add(holding, 0, -1, [(0, 1)])
+    book.send_all()
+    gathered = book.add(holding, 0, -1, [(1, 2)])
+    book.lost("http://h:1")
+    for future in (under_way, gathered):
+        with pytest.raises(FencedError, match="the connection was lost before"):
+            future.result()
+    book.send_all()
+    assert [frame.ranges for frame in sent] == [[(0, 1)]], "and none of them is sent later"
 
 
 async def test_an_ack_of_a_token_that_has_ended_is_refused_at_once(peer, member, stored_batch):

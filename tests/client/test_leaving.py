@@ -50,6 +50,27 @@ async def test_what_came_again_after_a_nack_is_in_hand_too(peer, stored_batch, i
         await flow.closed()
 
 
+async def test_who_has_stopped_gives_back_what_has_not_begun(peer, stored_batch):
+    """With nothing in hand, too: a flow that just ends would count against the first message."""
+
+    def fail(_):
+        raise LookupError("the state is gone")
+
+    member = Member(peer, on_assigned=fail, leave_timeout_s=600)
+    async with asyncio.timeout(WAIT_S), member.consumer as consumer:
+        flow = await bound(peer, stored_batch, b"a", b"b")
+        with pytest.raises(LookupError):
+            await anext(consumer)
+        (held,) = consumer._flows
+        while not held._ready:  # noqa: ASYNC110 - of the client
+            await asyncio.sleep(0.001)
+        await consumer.close()
+        assert isinstance(await flow.next(), frames.Leave)
+        release = await flow.next(frames.Release)
+        assert release.start == 0, "neither has begun"
+        await flow.closed()
+
+
 async def test_with_nothing_in_hand_the_partitions_are_handed_over(peer, stored_batch):
     member = Member(peer, leave_timeout_s=600)
     async with asyncio.timeout(WAIT_S), member.consumer as consumer:
