@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from partq import MessageTooLargeError, PartitionId, SettingsError, UnauthorizedError
+from partq import MessageTooLargeError, PartitionId, UnauthorizedError
 from partq.client.batch_producer import BatchProducer
 from partq.client.batching import ReadyBatch
 from partq.core.hashing import slot_of
@@ -89,5 +89,5 @@ async def test_a_refused_token_ends_it(peer, producer):
 async def test_closing_does_not_wait(peer):
     async with BatchProducer(peer.url, queue="orders", token=None, producer="p") as producer:
         await producer.send(PARTITION, ready(b"a"))
-    with pytest.raises(SettingsError, match="not open"):
+    with pytest.raises(RuntimeError, match="not open"):
         await producer.flush()

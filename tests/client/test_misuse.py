@@ -10,9 +10,11 @@ import pytest
 import partq
 from partq import (
     Batch,
+    Browser,
     Cause,
     Consumer,
     ForbiddenError,
+    LogReader,
     PartitionId,
     Position,
     Positions,
@@ -20,6 +22,9 @@ from partq import (
     SettingsError,
     UnavailableError,
 )
+from partq.client.audit_reader import AuditReader
+from partq.client.batch_producer import BatchProducer
+from partq.client.batching import ReadyBatch
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, bound
@@ -59,6 +64,38 @@ async def use(client):
 async def test_using_what_is_not_open_is_no_matter_of_settings(client_of):
     with pytest.raises(RuntimeError, match="is not open; use it inside `async with`"):
         await use(client_of(NOBODY))
+
+
+async def browse(**settings):
+    return [message async for message in Browser(NOBODY, **settings).messages()]
+
+
+async def read(**settings):
+    return await LogReader(NOBODY, **settings).partitions()
+
+
+async def read_audit_record(**settings):
+    return await AuditReader(NOBODY, **settings).partitions()
+
+
+def batches_of(**settings):
+    return BatchProducer(
+        NOBODY, producer="p", max_pending_bytes=1, delivery_timeout_s=5, **settings
+    )
+
+
+async def send_a_batch(**settings):
+    await batches_of(**settings).send(PartitionId(1, 0), ReadyBatch(b"", 1, 1))
+
+
+async def look_at_the_queue(**settings):
+    return batches_of(**settings).view
+
+
+@pytest.mark.parametrize("call", [browse, read, read_audit_record, send_a_batch, look_at_the_queue])
+async def test_so_it_is_for_each_kind_of_client(call):
+    with pytest.raises(RuntimeError, match="is not open; use it inside `async with`"):
+        await call(queue="orders", token=None)
 
 
 @pytest.mark.parametrize("call", [use, lambda client: client.close()], ids=["use", "close"])

@@ -15,7 +15,7 @@ from partq.client.producer_state import producer_state
 from partq.client.publishing import Publisher
 from partq.client.session import ProducerProgress, Session
 from partq.core.model import PartitionId
-from partq.errors import NotStoredError, OutcomeUnknownError, PartqError, SettingsError
+from partq.errors import NotStoredError, OutcomeUnknownError, PartqError
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec
 
 
@@ -126,7 +126,7 @@ class BatchProducer:
     def view(self) -> QueueView:
         """The queue as it was on entering: its layout and limits."""
         if self._view is None:
-            raise SettingsError("the producer is not open; use it inside `async with`")
+            raise RuntimeError("the producer is not open; use it inside `async with`")
         return self._view
 
     async def send(self, partition: PartitionId, ready: ReadyBatch) -> None:
@@ -171,7 +171,7 @@ class BatchProducer:
 
     def _open(self) -> Publisher:
         if self._publisher is None:
-            raise SettingsError("the producer is not open; use it inside `async with`")
+            raise RuntimeError("the producer is not open; use it inside `async with`")
         if self._publisher.error is not None:
             raise self._publisher.error
         return self._publisher

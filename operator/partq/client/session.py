@@ -311,7 +311,7 @@ class Session:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._http is None or self._http.closed:
-            raise SettingsError("the client is not open; use it inside `async with`")
+            raise RuntimeError("the client is not open; use it inside `async with`")
         return self._http
 
 
