@@ -86,6 +86,24 @@ async def test_an_on_assigned_that_raises_stops_the_consumer(peer, stored_batch,
 
 
 @pytest.mark.parametrize("callback", [failing, failing_at_once])
+async def test_a_callback_that_fails_for_many_partitions_is_told_once(caplog, callback):
+    """The same trace a thousand times hides what else is to be read."""
+    failed = []
+    callbacks = Callbacks(failed.append)
+    async with asyncio.timeout(WAIT_S):
+        for partition in (P0, P1):
+            callbacks.call(partition, callback, partition)
+        await callbacks.close(WAIT_S)
+        other = Callbacks(failed.append)
+        other.call(P0, callback, P0)
+        await other.close(WAIT_S)
+    assert len(failed) == 3
+    told = [record for record in caplog.records if "has failed" in record.getMessage()]
+    assert len(told) == 2, "once for each consumer"
+    assert all(record.exc_info for record in told)
+
+
+@pytest.mark.parametrize("callback", [failing, failing_at_once])
 async def test_an_on_revoked_that_raises_while_leaving_is_raised_by_it(
     peer, stored_batch, callback
 ):

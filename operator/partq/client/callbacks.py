@@ -22,6 +22,8 @@ class Callbacks:
 
     def __init__(self, on_failure: Callable[[Exception], None]) -> None:
         self._on_failure = on_failure
+        self._told: set[int] = set()
+        """The ids of callbacks whose failure the log has; each is told once."""
         self._last: dict[Key, asyncio.Task[None]] = {}
         """The last of each turn that is not done."""
 
@@ -84,5 +86,7 @@ class Callbacks:
             del self._last[key]
 
     def _failed(self, callback: Callable[..., object], error: Exception) -> None:
-        log.error("the callback %r has failed: the consumer stops", callback, exc_info=error)
+        if id(callback) not in self._told:
+            self._told.add(id(callback))
+            log.error("the callback %r has failed: the consumer stops", callback, exc_info=error)
         self._on_failure(error)
