@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import json
+import logging
 import os
 import sys
 from collections import deque
@@ -110,6 +111,8 @@ def publish(
     if input_file is not None and (values or key is not None):
         raise click.UsageError("--input goes with neither VALUES nor --key: its lines name both")
     connection = connect("produce")
+    # The command tells of failures itself.
+    logging.getLogger("partq.client.failures").setLevel(logging.CRITICAL)
     messages: AsyncIterator[Outgoing]
     size_bytes: int | None = None
     if values:

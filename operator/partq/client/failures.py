@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from partq.errors import OutcomeUnknownError, PartqError
 
-log = logging.getLogger("partq.client")
+log = logging.getLogger("partq.client.failures")
 
 T = TypeVar("T")
 

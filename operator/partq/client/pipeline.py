@@ -194,7 +194,8 @@ class Pipeline:
                 self._drop_head(error)
             case _:
                 head.may_be_stored = head.may_be_stored or code not in NOTHING_STORED
-                self._refusal = f": {error.message}"
+                reason = error.message.removeprefix(f"partition {self.partition}: ")
+                self._refusal = f": {reason}"
                 self._hold(now, error.retry_after_s)
 
     def lost(self) -> None:

@@ -1,0 +1,41 @@
+"""`partq publish`: what it says when a message is not stored."""
+
+import asyncio
+import subprocess
+
+from partq import NotStoredError, Producer
+from partq.testing.local_broker import LocalBroker
+from tests.cli.processes import PARTQ
+
+WAIT_S = 60.0
+VALUE = b"x" * 100_000
+QUOTA_BYTES = 1_048_576
+
+
+async def test_the_reason_of_a_failure_is_printed_once():
+    """A quota that is used up: one line on standard error, in which nothing stands twice."""
+    spec = {"limits": {"maxSpoolBytes": QUOTA_BYTES}}
+    async with asyncio.timeout(WAIT_S), LocalBroker(partitions=1, spec=spec) as broker:
+        producer = Producer(
+            broker.url, queue="orders", token=broker.tokens.produce, delivery_timeout_s=1
+        )
+        async with producer:
+            sent = [await producer.send(VALUE) for _ in range(2 * QUOTA_BYTES // len(VALUE))]
+            answers = await asyncio.gather(*sent, return_exceptions=True)
+        assert any(isinstance(answer, NotStoredError) for answer in answers), "it is full"
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [
+                *(*PARTQ, "publish", "--timeout", "1"),
+                *("--url", broker.url, "--queue", "orders", "--token", broker.tokens.produce),
+                *(VALUE, VALUE),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (1, "published 0, 2 failed\n")
+    assert done.stderr.splitlines() == [
+        "partq: partition 1.0: not stored within the delivery timeout: the quota of the queue "
+        "(limits.maxSpoolBytes) is used up; consume, and publish again later"
+    ]
