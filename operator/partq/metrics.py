@@ -71,6 +71,11 @@ class BrokerMetrics:
         self._blocked = self._gauge(
             "partq_dead_letters_blocked", "1: deliveries wait until they are stored.", by_group
         )
+        self._parked = self._gauge(
+            "partq_dead_letters_parked",
+            "1: what does not decode waits for its queue, and deliveries go on.",
+            by_group,
+        )
         self._missing = self._gauge(
             "partq_messages_missing",
             "1: deliveries stopped at a message that the log does not hold.",
@@ -236,17 +241,18 @@ class BrokerMetrics:
         *,
         ends: dict[str, int],
         lags: dict[tuple[str, str], tuple[int, int]],
-        outboxes: dict[tuple[str, str], tuple[int, bool]],
+        outboxes: dict[tuple[str, str], tuple[int, bool, bool]],
         missing: dict[tuple[str, str], bool],
         flows: dict[str, int],
     ) -> None:
         """Set the gauges.
 
-        End by partition; (lag, in flight), (dead letters waiting, whether they stop deliveries) and
-        whether deliveries stopped at a missing message by (partition, group); flows by group.
+        End by partition; (lag, in flight), (dead letters waiting, whether they stop deliveries,
+        whether they wait while deliveries go on) and whether deliveries stopped at a missing
+        message by (partition, group); flows by group.
         """
-        by_group = (self._lag, self._in_flight, self._waiting, self._blocked, self._missing)
-        for gauge in (self._end, *by_group):
+        outbox = (self._waiting, self._blocked, self._parked)
+        for gauge in (self._end, self._lag, self._in_flight, *outbox, self._missing):
             gauge.clear()
         self._flows.clear()
         self._owned.labels(*self._names).set(len(ends))
@@ -255,9 +261,10 @@ class BrokerMetrics:
         for (partition, group), (lag, in_flight) in lags.items():
             self._lag.labels(*self._names, partition, group).set(lag)
             self._in_flight.labels(*self._names, partition, group).set(in_flight)
-        for (partition, group), (waiting, is_blocked) in outboxes.items():
+        for (partition, group), (waiting, is_blocked, is_parked) in outboxes.items():
             self._waiting.labels(*self._names, partition, group).set(waiting)
             self._blocked.labels(*self._names, partition, group).set(int(is_blocked))
+            self._parked.labels(*self._names, partition, group).set(int(is_parked))
         for (partition, group), is_missing in missing.items():
             self._missing.labels(*self._names, partition, group).set(int(is_missing))
         for group, count in flows.items():

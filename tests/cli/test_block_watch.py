@@ -67,6 +67,17 @@ def test_a_stop_is_told_once_and_its_end_once():
     ]  # fmt: skip
 
 
+def test_messages_that_do_not_decode_and_wait_are_told_once_and_their_end_once():
+    watch = BlockWatch()
+    waiting = group(dead_letters=1)
+    waiting["partitions"]["1.0"]["parked"] = REASON
+    said = [watch.take("default/a", each) for each in ({"g": waiting}, {"g": waiting}, {})]
+    told = "queue default/a, group g: partition 1.0 goes on, and messages of it that do not decode"
+    assert said == [[f"{told} wait for their dead-letter queue: {REASON}"], [], []]
+    (end,) = watch.take("default/a", {"g": group()})
+    assert end.endswith("partition 1.0 has no messages any more that do not decode and wait")
+
+
 def test_groups_and_status_name_a_partition_that_dead_letters_stop():
     stopped = group(blocked=REASON, dead_letters=2)
     told = row("g", stopped)

@@ -53,6 +53,7 @@ def group_view(
     rebalances=(),
     blocked=None,
     missing=None,
+    parked=None,
 ):
     names = {"R": "Ready", "P": "Paused", "U": "Unbound", "-": "Unassigned"}
     return GroupView(
@@ -68,6 +69,7 @@ def group_view(
         waiting_count=held,
         blocked=blocked or {},
         missing=missing or {},
+        parked=parked or {},
     )
 
 

@@ -22,7 +22,9 @@ def render_metrics(broker: Broker) -> bytes:
             for key, end, each in books
         },
         outboxes={
-            key: (len(each.outbox.letters), bool(each.outbox.blocked)) for key, _, each in books
+            key: (len(box.letters), bool(box.blocked), bool(box.parked))
+            for key, _, each in books
+            for box in [each.outbox]
         },
         missing={key: bool(each.missing) for key, _, each in books},
         flows=flows,

@@ -1,11 +1,14 @@
-"""What `partq dev up` says of partitions that deliver nothing, or will stop at a dead letter."""
+"""What `partq dev up` says of partitions that deliver nothing, or will stop at a dead letter.
+
+And of messages that do not decode and find no dead-letter queue, which hold the log.
+"""
 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from partq.cli.status import blocked_partitions
+from partq.cli.status import blocked_partitions, parked_partitions
 from partq.client.session import Session
 from partq.embedded.runtime import RunningQueue
 from partq.errors import PartqError
@@ -38,27 +41,34 @@ def missing_targets(resources: Resources) -> list[str]:
 
 
 class BlockWatch:
-    """Says once when a partition's deliveries stop, and once when they go on."""
+    """Says once when a partition's deliveries stop, or dead letters wait, and once its end."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], dict[str, str]] = {}
+        self._known: dict[tuple[str, str, str], dict[str, str]] = {}
 
     def take(self, queue: str, groups: Mapping[str, Any]) -> list[str]:
         """Return what is new in the `groups` of a queue's status."""
         news = []
         for name, group in groups.items():
-            found = blocked_partitions(group)
-            before = self._known.get((queue, name), {})
-            self._known[queue, name] = found
-            news += [
-                f"queue {queue}, group {name}: partition {partition} delivers nothing: "
-                f"{found[partition]}"
-                for partition in found.keys() - before.keys()
-            ]
-            news += [
-                f"queue {queue}, group {name}: partition {partition} delivers again"
-                for partition in before.keys() - found.keys()
-            ]
+            for found, begins, ends in (
+                (blocked_partitions(group), "delivers nothing", "delivers again"),
+                (
+                    parked_partitions(group),
+                    "goes on, and messages of it that do not decode wait for their dead-letter "
+                    "queue",
+                    "has no messages any more that do not decode and wait",
+                ),
+            ):
+                before = self._known.get((queue, name, begins), {})
+                self._known[queue, name, begins] = found
+                where = f"queue {queue}, group {name}: partition"
+                news += [
+                    f"{where} {partition} {begins}: {found[partition]}"
+                    for partition in found.keys() - before.keys()
+                ]
+                news += [
+                    f"{where} {partition} {ends}" for partition in before.keys() - found.keys()
+                ]
         return sorted(news)
 
     async def run(self, queues: Iterable[RunningQueue]) -> None:

@@ -66,7 +66,8 @@ _WAITS = {
     WaitsFor.COORDINATOR: "a coordinator: it is to go to {target} now. If this stays so, none runs,"
     " or partq.dev/pause is set",
 }
-_DETAILS = ("state", "cursor", "end", "lag", "in_flight", "dead_letters", "blocked", "missing")
+_OUTBOX = ("dead_letters", "blocked", "missing", "parked")
+_DETAILS = ("state", "cursor", "end", "lag", "in_flight", *_OUTBOX)
 
 
 @click.command(help=_HELP)
@@ -164,7 +165,13 @@ def _lines(partition: PartitionId, picture: Picture, waiting: Waiting) -> Iterat
             f"from offset {detail['cursor']} to {detail['end']}"
         )
         yield f"     epoch {seat.epoch}, broker epoch {seat.broker_epoch}"
-        if letters := detail.get("dead_letters"):
+        letters, parked = detail.get("dead_letters"), detail.get("parked")
+        if parked:
+            yield (
+                f"     {letters} messages that do not decode wait for their dead-letter queue, and "
+                f"deliveries go on: {parked}"
+            )
+        elif letters:
             yield f"     {letters} dead letters wait to be stored in the dead-letter queue"
         if blocked := _blocked(detail):
             yield f"     delivers nothing: {blocked}"

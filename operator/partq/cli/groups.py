@@ -12,7 +12,7 @@ from rich.table import Table
 
 from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
-from partq.cli.status import blocked_lines, blocked_partitions
+from partq.cli.status import blocked_lines, blocked_partitions, parked_lines, parked_partitions
 from partq.cli.wording import spell_age
 
 _HELP = """List the consumer groups of a queue: type, state, members, lag.
@@ -47,7 +47,7 @@ def groups(*, connect: Connect, as_json: bool) -> None:
         )
     Console().print(table)
     for name, group in answer["groups"].items():
-        for line in blocked_lines(group):
+        for line in [*blocked_lines(group), *parked_lines(group)]:
             click.echo(f"group {name}: {line}")
 
 
@@ -78,6 +78,7 @@ def row(name: str, group: Mapping[str, Any]) -> dict[str, Any]:
         "lag_ms": group["lag_ms"],
         "dead_letters": sum(row.get("dead_letters", 0) for row in group["partitions"].values()),
         "blocked": blocked_partitions(group),
+        "parked": parked_partitions(group),
     }
 
 

@@ -169,15 +169,21 @@ def blocked_lines(group: Mapping[str, Any]) -> list[str]:
     return [*lines, f"and {more} partitions more"] if (more := _more(list(found))) else lines
 
 
+def parked_partitions(group: Mapping[str, Any]) -> dict[str, str]:
+    """Return the partitions where what does not decode waits, each with the reason."""
+    rows = group["partitions"].items()
+    return {name: row["parked"] for name, row in rows if row.get("parked")}
+
+
 def parked_lines(group: Mapping[str, Any]) -> list[str]:
     """Return a line for each partition where what does not decode waits, of many for some."""
-    rows = [(name, row) for name, row in group["partitions"].items() if row.get("parked")]
+    found = parked_partitions(group)
     lines = [
-        f"partition {name}: {row['dead_letters']} messages that do not decode wait for their "
-        f"dead-letter queue: {row['parked']}"
-        for name, row in rows[:MAX_NAMED]
+        f"partition {name}: {group['partitions'][name]['dead_letters']} messages that do not "
+        f"decode wait for their dead-letter queue, and deliveries go on: {reason}"
+        for name, reason in list(found.items())[:MAX_NAMED]
     ]
-    return [*lines, f"and {more} partitions more"] if (more := _more(rows)) else lines
+    return [*lines, f"and {more} partitions more"] if (more := _more(list(found))) else lines
 
 
 def _more(names: Sequence[object]) -> int:

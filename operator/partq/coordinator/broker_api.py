@@ -235,6 +235,8 @@ def _group(report: Mapping[str, Any]) -> GroupReport:
         pause_attempt=int(pause_attempt) if pause_attempt else None,
         blocked="" if missing else str(report.get("blocked", ""))[:MAX_BLOCKED_CHARS],
         missing=missing,
+        parked=str(report.get("parked", ""))[:MAX_BLOCKED_CHARS],
+        dead_letters=int(report.get("dead_letters", 0)),
     )
 
 

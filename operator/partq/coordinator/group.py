@@ -36,6 +36,7 @@ from partq.coordinator.sight import (
     look,
     lost_since,
     missing,
+    parked,
 )
 from partq.coordinator.view import GroupView, as_assigned
 from partq.core import handoff
@@ -196,6 +197,7 @@ class GroupWorker:
             waiting_count=len(self._ledger.waiting),
             blocked=blocked(world, group),
             missing=missing(world, group),
+            parked=parked(world, group),
             is_complete=world.is_complete,
             refused=self.roster.refused,
         )

@@ -215,6 +215,10 @@ class GroupReport:
     """Why deliveries wait for dead letters to be stored; empty: they do not."""
     missing: str = ""
     """Which message the log should hold and does not, so that nothing is delivered."""
+    parked: str = ""
+    """Why messages that do not decode wait for their dead-letter queue while deliveries go on."""
+    dead_letters: int = 0
+    """How many dead letters wait to be stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from partq.coordinator.ports import BrokerState, MembersRead, PartitionReport
+from partq.coordinator.view import Parked
 from partq.core.membership import FlowSeen, LossSeen, MemberFact, Seat, Sight
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 from partq.core.records import Assigned
@@ -73,6 +74,15 @@ def missing(world: World, group: str) -> dict[PartitionId, str]:
         partition: report.groups[group].missing
         for partition, (_, report) in owners(world).items()
         if group in report.groups and report.groups[group].missing
+    }
+
+
+def parked(world: World, group: str) -> dict[PartitionId, Parked]:
+    """Return what does not decode and waits for its dead-letter queue; only where it does."""
+    return {
+        partition: Parked(found.dead_letters, found.parked)
+        for partition, (_, report) in owners(world).items()
+        if (found := report.groups.get(group)) is not None and found.parked
     }
 
 

@@ -2,10 +2,18 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from partq.core.membership import Seat, Sight, Standing
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.records import Assigned, Rebalance
+
+
+class Parked(NamedTuple):
+    """Dead letters of one partition that do not decode: they wait, and deliveries go on."""
+
+    messages: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +38,8 @@ class GroupView:
     """The partitions whose deliveries wait for dead letters to be stored, and why."""
     missing: Mapping[PartitionId, str] = field(default_factory=dict)
     """The partitions whose deliveries stopped at a message that the log does not hold."""
+    parked: Mapping[PartitionId, Parked] = field(default_factory=dict)
+    """The partitions where what does not decode waits for its dead-letter queue."""
     is_complete: bool = True
     """Every living broker has answered: whoever is not in `members` has left."""
     refused: Mapping[MemberId, str] = field(default_factory=dict)

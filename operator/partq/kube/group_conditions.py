@@ -47,16 +47,27 @@ def assigned_of(view: GroupView | None) -> Finding:
 
 
 def dead_letters_stored(view: GroupView | None) -> Finding:
-    """Say whether the deliveries of a partition wait for its dead letters to be stored."""
+    """Say whether dead letters wait to be stored: such as stop deliveries, or do not decode."""
     type_ = ConditionType.DEAD_LETTERS_STORED
     if view is None:
         return Finding(type_, None, Reason.PENDING)
     if not view.blocked:
-        return good(type_)
+        return bad(type_, Reason.DEAD_LETTERS_PARKED, _parked(view)) if view.parked else good(type_)
     # One answer stands for all: those of others differ by the partition that they name.
     indexes = {partition.index: why for partition, why in view.blocked.items()}
     text = f"deliveries of the partitions {ranges(indexes)} wait: {indexes[min(indexes)]}"
+    if view.parked:
+        text = f"{text}; besides, {_parked(view)}"
     return bad(type_, Reason.DEAD_LETTERS_BLOCKED, text)
+
+
+def _parked(view: GroupView) -> str:
+    indexes = {partition.index: parked for partition, parked in view.parked.items()}
+    count = sum(parked.messages for parked in indexes.values())
+    return (
+        f"{count} messages that do not decode wait in the partitions {ranges(indexes)}, whose "
+        f"deliveries go on: {indexes[min(indexes)].why}"
+    )
 
 
 def messages_present(view: GroupView | None) -> Finding:

@@ -181,6 +181,7 @@ class Reason(StrEnum):
     STABLE = "Stable"
     PARTITIONS_UNASSIGNED = "PartitionsUnassigned"
     DEAD_LETTERS_BLOCKED = "DeadLettersBlocked"
+    DEAD_LETTERS_PARKED = "DeadLettersParked"
     MESSAGES_MISSING = "MessagesMissing"
     MEMBER_REFUSED = "MemberRefused"
     MEMBER_NOT_SELECTED = "MemberNotSelected"

@@ -202,7 +202,8 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     admitted = members_admitted(facts.view, facts.unselected)
     # A group without consumers does what it should; its reason says so in the first columns.
     is_ready = assigned.is_true is True or assigned.reason is Reason.NO_MEMBER
-    needs = [present, stored, *([admitted] if assigned.reason is Reason.NO_MEMBER else ())]
+    stops = [present, *([stored] if stored.reason is not Reason.DEAD_LETTERS_PARKED else ())]
+    needs = [*stops, *([admitted] if assigned.reason is Reason.NO_MEMBER else ())]
     trouble = next((each for each in needs if is_ready and each.is_true is False), None)
     shown = trouble or assigned
     is_ready = is_ready and trouble is None

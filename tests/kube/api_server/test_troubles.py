@@ -1,5 +1,6 @@
 """What goes wrong is told by a condition and an Event, and mended without a restart."""
 
+import asyncio
 import json
 import urllib.error
 import urllib.request
@@ -9,6 +10,7 @@ import redis
 
 from partq.testing.redis_server import RedisServer
 from tests.kube.api_server.processes import eventually
+from tests.undecodable import publish_undecodable
 
 SMALL = {"partitions": 2, "brokers": {"replicas": 1}}
 
@@ -108,6 +110,39 @@ def test_dead_letters_that_have_nowhere_to_go(stage):
         stage.wait_for("ConsumerGroup", "postman", "DeadLettersStored", "True")
         stage.wait_for("ConsumerGroup", "postman", "Ready", "True", "Stable")
     stage.wait_for_event("ConsumerGroup", "postman", "Recovered")
+
+
+def test_messages_that_do_not_decode_and_have_nowhere_to_go(stage):
+    """They wait, which is told; the group goes on, and stays Ready."""
+    stage.apply_queue("parcels", **SMALL)
+    brokers = stage.serve("parcels")
+    stage.apply_group("readers", "parcels")
+    where = brokers.urls[0], "parcels", brokers.tokens["produce"]
+    index = asyncio.run(publish_undecodable(*where, count=3, partition_count=2))
+    with stage.consumers():
+        pod = stage.owner("readers", "readers").make_pod()
+        stage.start_consumer(pod, "parcels", "readers", brokers)
+        pod.report(is_ready=True)
+        parked = stage.wait_for(
+            "ConsumerGroup", "readers", "DeadLettersStored", "False", "DeadLettersParked"
+        )
+        told = f"3 messages that do not decode wait in the partitions {index}, whose deliveries go"
+        assert told in parked["message"]
+        assert "the Redis of parcels has none" in parked["message"]
+        # Its consumer has said what it could not read, and ended; one that is there now is served.
+        pod = stage.owner("others", "readers").make_pod()
+        stage.start_consumer(pod, "parcels", "readers", brokers)
+        pod.report(is_ready=True)
+        stage.wait_for("ConsumerGroup", "readers", "Ready", "True", "Stable")
+        assert stage.condition("ConsumerGroup", "readers", "DeadLettersStored")[0] == "False"
+        stage.wait_for_event("ConsumerGroup", "readers", "DeadLettersParked")
+
+        create = {"spec": {"deadLetter": {"create": True}}}
+        stage.kube.patch("ConsumerGroup", stage.namespace, "readers", create)
+        stage.wait_for_event("PartitionedQueue", "parcels", "DeadLetterQueueCreated")
+        stage.serve("parcels-readers-dlq")
+        stage.wait_for("ConsumerGroup", "readers", "DeadLettersStored", "True")
+    stage.wait_for_event("ConsumerGroup", "readers", "Recovered")
 
 
 def test_a_group_of_a_queue_that_is_not_there(stage):
