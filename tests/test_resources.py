@@ -313,7 +313,9 @@ def queues_with(of_queue="{}", of_group="type: Partitioned"):
 @pytest.mark.req("PUL-54")
 @pytest.mark.parametrize(("of_queue", "of_group", "made"), [
     pytest.param("{}", "ack: {maxRedeliveries: 0}", [], id="nobody asks for it"),
-    pytest.param("{create: true}", "type: Partitioned", [], id="nothing can go there"),
+    pytest.param(
+        "{create: true}", "type: Partitioned", ["orders-workers-dlq"], id="for undecodable messages"
+    ),
     pytest.param(
         "{create: true}", "ack: {maxRedeliveries: 0}", ["orders-workers-dlq"], id="by the queue"
     ),

@@ -14,17 +14,12 @@ HEADERS_BYTES = 1024
 def wanted(groups: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names of the dead-letter queues that are to be made where they are missing.
 
-    `groups`: their effective specs. A group without a limit of redeliveries, whose expired messages
-    are dropped, never has a dead letter, and so needs no queue for them.
+    `groups`: their effective specs. Any group may get undecodable messages, which become dead
+    letters whatever its limits are.
     """
-    return sorted({spec["deadLetter"]["queue"] for spec in groups if _may_need_one(spec)})
-
-
-def _may_need_one(spec: Mapping[str, Any]) -> bool:
-    # What an older version has on record may lack any of it.
-    letters = spec.get("deadLetter", {})
-    has_limit = spec.get("ack", {}).get("maxRedeliveries") is not None
-    return bool(letters.get("create") and (has_limit or letters.get("expired")))
+    # What an older version has stored may lack any of it.
+    letters = [spec.get("deadLetter", {}) for spec in groups]
+    return sorted({each["queue"] for each in letters if each.get("create")})
 
 
 def body_of(name: str, origin: PartitionedQueue) -> dict[str, Any]:
