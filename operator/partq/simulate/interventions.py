@@ -76,7 +76,7 @@ class Interventions:
         self._world.administrator.wish()
         for seat in self._world.records.seats.values():
             if seat.group == group:
-                self._world.watcher.isolation.remove(seat.name, SETTLED_S)
+                self._world.watcher.isolation.disturb(seat.name, SETTLED_S)
 
     def reset(self, args: dict[str, Any]) -> str | None:
         """Move a group's cursor in a partition, back or forward."""

@@ -38,8 +38,8 @@ class Isolation:
     """The last one of each partition and member."""
     _waits_until: dict[str, float] = field(default_factory=dict)
     """How long what was done to a partition may hold it up."""
-    _removed_until: dict[str, float] = field(default_factory=dict)
-    """Until when a place may be given up because its group is removed, though its cursor stands."""
+    _disturbed_until: dict[str, float] = field(default_factory=dict)
+    """How long a member that was given it may lose it by what somebody did to its group."""
     _waits_since: dict[object, float] = field(default_factory=dict)
     """Since when an application waits for its next message, by its life."""
 
@@ -60,7 +60,7 @@ class Isolation:
             last is not None
             and (last.broker, last.token[0]) == (broker, token[0])
             and seat.commit_epoch <= last.token[1]
-            and self._is_untouched(member, broker, last.since)
+            and self._is_untouched(name, member, broker, last.since)
         ):
             self.fail("G6", f"{name}: {member} is bound anew at {broker}, and nothing had happened")
         self._holdings[name, member] = _Holding(broker, token, now, served_since=now)
@@ -81,26 +81,19 @@ class Isolation:
         member, broker = to
         name = seat.name
         is_over = seat.log.broker_epoch != token[0] or seat.top_epoch > token[1]
-        is_over |= not seat.is_there or self.now() < self._removed_until.get(name, 0.0)
-        is_over |= (seat.log.name, token[0]) in self._yielded
+        is_over |= not seat.is_there or (seat.log.name, token[0]) in self._yielded
         since = self._holdings[name, member].since
-        if not is_over and self._is_untouched(member, broker, since):
+        if not is_over and self._is_untouched(name, member, broker, since):
             self.fail("G6", f"{name}: {broker} takes it from {member}, and nothing had happened")
 
     def disturb(self, name: str, for_s: float = 0.0) -> None:
         """Take the news that somebody interferes with a group's place in a partition.
 
-        Its member may lose it, and get it again; and may wait for so long until something comes.
+        Who has it, or is given it within that time, may lose it, and get it again: brokers hear that
+        a group is deleted before its cursors go. A message may wait for so long.
         """
-        for (each, _), holding in self._holdings.items():
-            if each == name:
-                holding.since = -1.0
-        self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now() + for_s)
-
-    def remove(self, name: str, for_s: float) -> None:
-        """Take the news that a group is deleted, or made: brokers hear it before its cursors go."""
-        self.disturb(name, for_s)
-        self._removed_until[name] = self.now() + for_s
+        for until in (self._disturbed_until, self._waits_until):
+            until[name] = max(until.get(name, 0.0), self.now() + for_s)
 
     def hold_up(self, name: str) -> None:
         """Take the news that a message comes again: what is behind it may wait for it."""
@@ -125,5 +118,6 @@ class Isolation:
         if self.now() > began + RESPONSE_S:
             self.fail("G6", f"{name}: {member} gets a message after {self.now() - began:.3f} s")
 
-    def _is_untouched(self, member: str, broker: str, since: float) -> bool:
-        return self.troubles.felt_until(member, broker) < since
+    def _is_untouched(self, name: str, member: str, broker: str, since: float) -> bool:
+        disturbed_until = self._disturbed_until.get(name, -1.0)
+        return max(disturbed_until, self.troubles.felt_until(member, broker)) < since
