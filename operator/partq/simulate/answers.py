@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from partq.simulate.facts import SeatFacts, Token, seat_name
+from partq.core.model import Cause
+from partq.simulate.facts import TAKEN_BACK, SeatFacts, Token, seat_name
 from partq.simulate.records import Records
 
 Flow = tuple[object, int]
@@ -18,6 +19,8 @@ class Answers:
     """
 
     def __init__(self, fail: Callable[[str, str], None]) -> None:
+        self.is_free = False
+        """What is given back, or not acknowledged in time, comes again alone, out of its turn."""
         self._fail = fail
         self._last: dict[Flow, tuple[int, list[Any]]] = {}
         """The last answer of each flow: its number and its messages."""
@@ -51,11 +54,15 @@ class Answers:
         # A token begins with what was not acknowledged then; since that nothing of it was.
         first = number, min(seat.cursor, offset)
         known, position = self._positions.get((name, token), first)
-        self._positions[name, token] = number, offset + 1
-        if number < known or (number == known and offset < position):
+        is_alone = self.is_free and Cause[message["cause"].upper() or "NONE"] in TAKEN_BACK
+        # Out of its turn: the others go on where they were.
+        end = max(position, offset + 1) if is_alone and number == known else offset + 1
+        self._positions[name, token] = number, end
+        if number < known or (number == known and offset < position and not is_alone):
             self._fail("S3", f"{name}: answers {offset} again without a cause")
         for skipped in range(position, offset):
-            if not records.needs_no_more(seat, skipped):
+            is_waiting = self.is_free and seat.sent[skipped]
+            if not (is_waiting or records.needs_no_more(seat, skipped)):
                 self._fail("S3", f"{name}: offset {skipped} is skipped, and nobody has done it")
         seat.sent[offset] += 1
         ids = seat.log.ids

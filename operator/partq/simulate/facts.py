@@ -4,12 +4,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from partq.core.model import PartitionId
+from partq.core.model import Cause, PartitionId
 
 GROUP: Final = "group"
 """The group whose pods come and go."""
 SECOND: Final = "second"
 """Another one: a single pod, slower, so that it holds the logs back."""
+
+TAKEN_BACK: Final = frozenset({Cause.NACK, Cause.ACK_TIMEOUT})
+"""Causes by which a message comes again under the same token."""
 
 Token = tuple[int, int]
 """(broker epoch, epoch)"""

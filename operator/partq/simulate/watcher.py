@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from partq.broker.broker import Broker
 from partq.core.model import Cause, PartitionId
 from partq.simulate import answers
-from partq.simulate.facts import SeatFacts, Token, Violation, seat_name
+from partq.simulate.facts import TAKEN_BACK, SeatFacts, Token, Violation, seat_name
 from partq.simulate.handoffs import HandoffCalls
 from partq.simulate.hostile import FIRST_REQUEST, MANY, forged, undelivered_stop
 from partq.simulate.isolation import Isolation
@@ -26,8 +26,6 @@ from partq.simulate.troubles import Troubles
 from partq.wire import frames
 
 MAX_TRACE: Final = 2000
-TAKEN_BACK: Final = frozenset({Cause.NACK, Cause.ACK_TIMEOUT})
-"""Causes by which a message comes again under the same token."""
 
 
 class Message(Protocol):
@@ -88,7 +86,7 @@ class Watcher:
         """How often each message was handed out without a cause, as for the first time."""
         self._flows: dict[End, _Flow] = {}
         self.troubles = Troubles(loop.time)
-        self._answers = answers.Answers(self.fail)
+        self.answers = answers.Answers(self.fail)
         self.isolation = Isolation(self.troubles, self.fail, loop.time)
 
     def follow(self, records: Records, movement: Movement) -> None:
@@ -274,7 +272,7 @@ class Watcher:
 
     def pulled(self, group: str, flow: answers.Flow, answer: dict[str, Any]) -> None:
         """Take an answer to a pull, as it leaves a broker."""
-        self._answers.judge(self.records, group, flow, answer)
+        self.answers.judge(self.records, group, flow, answer)
 
     # ---- what applications are handed -----------------------------------------------------------
 

@@ -94,7 +94,7 @@ class World:
             self.records, setting.group_type, self.watcher.fail, partial(is_settled, self)
         )
         self.watcher.follow(self.records, self.movement)
-        self.watcher.is_free = setting.nack_order == "Free"
+        self.watcher.is_free = self.watcher.answers.is_free = setting.nack_order == "Free"
         self.records.keeps_expired = setting.has_letters and setting.takes_expired
         self.redis.on_script = self.records.follow
         self.broker_names = [f"broker-{index}" for index in range(setting.broker_count)]
