@@ -89,8 +89,8 @@ class Isolation:
     def disturb(self, name: str, for_s: float = 0.0) -> None:
         """Take the news that somebody interferes with a group's place in a partition.
 
-        Who has it, or is given it within that time, may lose it, and get it again: brokers hear that
-        a group is deleted before its cursors go. A message may wait for so long.
+        Who has it, or is given it within that time, may lose it, and get it again: brokers hear
+        that a group is deleted before its cursors go. A message may wait for so long.
         """
         for until in (self._disturbed_until, self._waits_until):
             until[name] = max(until.get(name, 0.0), self.now() + for_s)
