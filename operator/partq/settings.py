@@ -274,7 +274,10 @@ class BrokerSettings(QueueSettings):
     """How long a connection stays open between two calls, in seconds."""
 
     request_memory_bytes: Annotated[int, BUFFER] = 128 * MIB
-    """The bytes that bodies and answers of all calls may hold together; calls beyond it get 503."""
+    """The bytes that bodies and answers of all calls, and frames on their way, may hold together.
+
+    Calls beyond it get 503; a WebSocket in the middle of a large frame is cut.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 
@@ -204,6 +205,53 @@ async def test_who_does_not_read_an_answer_is_cut_off(start_broker, peers, calle
     caller.reader._transport.resume_reading()
     await caller.ended()
     assert census.known_count <= 2
+
+
+# ---- frames -------------------------------------------------------------------------------------
+
+
+def frame_head(size):
+    """Return the head of a masked binary frame with a payload of `size` bytes."""
+    return b"\x82\xff" + size.to_bytes(8, "big") + bytes(4)
+
+
+async def half_a_frame(running, peers, callers):
+    """Open a producer's WebSocket that sends 1.75 of 2 MiB of a frame, and stops."""
+    caller = await callers(running)
+    upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13")
+    lines = (bearer(peers.PRODUCE), *upgrade, "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
+    await caller.send(head("GET", f"{QUEUE}/publish", *lines))
+    await caller.reader.readuntil(b"\r\n\r\n")
+    with suppress(ConnectionError):
+        await caller.send(frame_head(2 * MIB) + bytes(7 * MIB // 4))
+    return caller
+
+
+async def test_frames_that_are_on_their_way_are_in_the_budget(start_broker, peers, callers):
+    """Half a frame holds as much as it has; who would go beyond the budget is cut, and no other."""
+    running = await start_broker(request_memory_bytes=8 * MIB)
+    await running.claim_all()
+    memory = running.guard.memory
+    flow = await peers.open_flow(running)
+    producer = await peers.open_producer(running)
+    half = [await half_a_frame(running, peers, callers) for _ in range(4)]
+    await peers.eventually(lambda: 6 * MIB < memory.used_bytes <= 8 * MIB, "four are counted")
+    for _ in range(4):
+        await (await half_a_frame(running, peers, callers)).ended()
+    assert 6 * MIB < memory.used_bytes <= 8 * MIB
+    shown = 'partq_connections_cut_total{namespace="default",queue="orders",reason="memory"} 4.0'
+    async with running.session.get(running.url + "/metrics") as response:
+        assert shown in await response.text()
+
+    data = batch.encode([batch.encode_message(batch.Message(peers.key_of(0), b"x"))],
+                        [slot_of(peers.key_of(0))])  # fmt: skip
+    await producer.send(frames.Publish(0, 1, 0, 0), data)
+    await producer.expect(frames.Published)
+    await flow.send(frames.Ping(7))
+    await flow.expect(frames.Pong)  # others publish and consume
+    for caller in half:
+        await caller.close()
+    await peers.eventually(lambda: memory.used_bytes == 0, "all is given back")
 
 
 def test_one_request_alone_passes_though_it_is_larger_than_the_budget():

@@ -7,6 +7,7 @@ from typing import Self
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from partq.errors import BadFrameError, PartqError
+from partq.server.connection import Connection
 from partq.wire import frames
 
 SOCKETS: web.AppKey[set["FrameSocket"]] = web.AppKey("sockets", set)
@@ -44,6 +45,8 @@ class FrameSocket:
         """
         message = await self._socket.receive()
         if message.type is WSMsgType.BINARY:
+            if isinstance(self.request.protocol, Connection):
+                self.request.protocol.take_frame(len(message.data))
             return frames.decode(message.data)
         if message.type is WSMsgType.TEXT:
             raise BadFrameError("frame: got text, expected binary")

@@ -31,7 +31,7 @@ class BrokerLimits(Model):
     read_ahead_bytes: _Bytes = 64 * _MIB
     """Memory for older batches, read from Redis for consumers that are behind."""
     request_memory_bytes: _Bytes = 128 * _MIB
-    """Memory for what all calls and connections send and are answered; beyond it calls get
+    """Memory for what calls and WebSockets send, and calls are answered; beyond it calls get
     `overloaded`."""
     max_connections: Annotated[int, Field(ge=16, le=100_000)] = 4096
     """The most open connections; half of them at most for callers without a token."""

@@ -1,13 +1,15 @@
 """One connection of a server: how long its caller may take, and what is logged of it."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from partq.errors import BadRequestError, PartqError, RequestTimeoutError
+from partq.server.frame_meter import FrameMeter
 from partq.server.guard import Guard
+from partq.server.memory import Hold
 
 _OF_CALLERS = (HttpProcessingError, ConnectionError, web.RequestPayloadError, PartqError)
 """What a caller does to itself: nobody else needs a line of it."""
@@ -19,13 +21,14 @@ class Connection(web.RequestHandler):
     aiohttp itself ends one that is idle. The time for the headers begins with their first byte.
     """
 
-    __slots__ = ("_due", "_guard", "_is_idle")
+    __slots__ = ("_due", "_guard", "_is_idle", "_meter")
 
     def __init__(self, manager: web.Server, *, guard: Guard, **kwargs: Any) -> None:
         super().__init__(manager, **kwargs)
         self._guard = guard
         self._due: asyncio.TimerHandle | None = None
         self._is_idle = True
+        self._meter: FrameMeter | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection, or drop it where there are too many."""
@@ -41,6 +44,8 @@ class Connection(web.RequestHandler):
         """Forget the connection."""
         self._guard.census.leave(self)
         self._stop_clock()
+        if self._meter is not None:
+            self._meter.close()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -48,6 +53,16 @@ class Connection(web.RequestHandler):
         super().data_received(data)
         if self._is_idle and self._due is None and data:
             self._begin_headers()
+
+    def set_parser(self, parser: Any, *args: Any, **kwargs: Any) -> None:
+        """Read frames of a WebSocket from here on; what they hold is counted."""
+        self._meter = FrameMeter(parser, Hold(self._guard.memory), self._end_frame)
+        super().set_parser(cast(Any, self._meter), *args, **kwargs)
+
+    def take_frame(self, size_bytes: int) -> None:
+        """Note that a message of so many bytes was taken from a WebSocket."""
+        if self._meter is not None:
+            self._meter.take(size_bytes)
 
     def begin(self) -> None:
         """Note that the headers of a request are complete."""
@@ -97,6 +112,10 @@ class Connection(web.RequestHandler):
         refusal = self._guard.refuse(BadRequestError(f"no HTTP request: {message or exc}"))
         refusal.force_close()
         return refusal
+
+    def _end_frame(self) -> None:
+        self._guard.on_cut("memory")
+        self.cut()
 
     def _begin_headers(self) -> None:
         self._due = self._guard.loop.call_later(self._guard.limits.headers_s, self._end_headers)

@@ -24,7 +24,7 @@ class Guard:
     memory: RequestMemory = field(default_factory=lambda: RequestMemory(REQUEST_MEMORY_BYTES))
     on_cut: Callable[[str], None] = field(default=lambda reason: None)
     """Called with the reason when a connection is cut or refused: `total`, `address`, `token`,
-    `headers`, `body`, `answer`."""
+    `headers`, `body`, `answer`, `memory`."""
     census: Census = field(init=False)
     loop: asyncio.AbstractEventLoop = field(init=False)
 
