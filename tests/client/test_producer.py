@@ -14,6 +14,7 @@ from partq import (
     SettingsError,
     UnauthorizedError,
 )
+from partq.client.liveness import boot_time
 from partq.core.hashing import partition_index, slot_of
 from partq.wire import frames
 
@@ -170,10 +171,18 @@ async def test_a_silent_broker_is_left_when_its_lease_is_over(peer, producer):
 
 
 async def test_no_answer_in_time_is_an_unknown_outcome(peer):
-    async with Producer(peer.url, queue="orders", linger_ms=0, delivery_timeout_s=0.2) as producer:
+    ahead_s = 0.0
+    async with Producer(
+        peer.url,
+        queue="orders",
+        linger_ms=0,
+        delivery_timeout_s=60,
+        clock=lambda: boot_time() + ahead_s,
+    ) as producer:
         (future,) = await send(producer, b"a")
         broker = await peer.producer()
         await take(broker, 1)
+        ahead_s = 60.0
         with pytest.raises(OutcomeUnknownError):
             await future
 
