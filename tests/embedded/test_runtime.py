@@ -29,7 +29,7 @@ spec: {queue: orders}
 
 def runtime_in(data_dir: Path, *, partitions=2, group="workers", **options):
     text = YAML.replace("PARTITIONS", str(partitions)).replace("GROUP", group)
-    return EmbeddedRuntime(parse_resources(text), data_dir, lease_ttl_s=1.0, **options)
+    return EmbeddedRuntime(parse_resources(text), data_dir, lease_ttl_s=20.0, **options)
 
 
 class Http:
@@ -106,7 +106,7 @@ class Http:
 
 @pytest.fixture
 async def http():
-    timeout = aiohttp.ClientTimeout(10)
+    timeout = aiohttp.ClientTimeout(60)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         yield session
 

@@ -129,6 +129,15 @@ async def test_any_node_leads_to_all_and_dead_ones_are_passed_over(cluster, stor
         await other.close()
 
 
+async def test_nodes_that_are_slow_are_waited_for_as_long_as_none_has_answered(
+    cluster, key_prefix, monkeypatch
+):
+    monkeypatch.setattr("partq.store.cluster.LOOK_TIMEOUT_S", 0.0)
+    store = await Store.open(cluster.url, prefix=key_prefix, timeout_s=60.0)
+    assert len(store.nodes()) == len(cluster.masters)
+    await store.close()
+
+
 async def test_a_database_of_a_cluster_is_refused(cluster):
     with pytest.raises(SettingsError, match="database 0"):
         await Store.open(f"redis://127.0.0.1:{cluster.masters[0].port}/3")

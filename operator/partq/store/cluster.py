@@ -11,6 +11,7 @@ from partq.store.pump import not_sent
 from partq.store.slots import SLOT_COUNT, Owners, View, merge
 
 LOOK_TIMEOUT_S = 1.0
+"""How long, in seconds, a look waits for further nodes; for the first one as long as any call."""
 LOOK_GAP_S = 0.1
 
 _log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ class Cluster:
         self._seeds = tuple(seeds)
         self._make_node = make_node
         self._by_name = by_name
-        self._timeout_s = min(timeout_s, LOOK_TIMEOUT_S)
+        self._timeout_s = timeout_s
         self._on_moved = on_moved
         self._nodes: dict[str, Node] = {}
         self._owners: Owners = [None] * SLOT_COUNT
@@ -111,28 +112,46 @@ class Cluster:
 
     async def _ask(self) -> Owners:
         """Ask every node who serves what; the seeds, when no node answers."""
-        views = await self._views(self.nodes)
+        views, reasons = await self._views(self.nodes)
         if not views:
             seeds = [self._make_node(address) for address in self._seeds]
             try:
-                views = await self._views(seeds)
+                views, reasons = await self._views(seeds)
             finally:
                 for seed in seeds:
                     await seed.close()
         if not views:
-            raise not_sent("no node of the Redis Cluster says who serves what")
+            why = "; ".join(sorted(set(reasons)))
+            raise not_sent(f"no node of the Redis Cluster says who serves what: {why}")
         return merge(views, by_name=self._by_name)
 
-    async def _views(self, nodes: list[Node]) -> list[View]:
-        found = await asyncio.gather(*map(self._view, nodes))
-        return [view for view in found if view is not None]
+    async def _views(self, nodes: list[Node]) -> tuple[list[View], list[str]]:
+        """Return what nodes say, and why others say nothing."""
+        if not nodes:
+            return [], []
+        asks = [asyncio.create_task(self._view(node)) for node in nodes]
+        found: list[View | str] = []
+        try:
+            done, waiting = await asyncio.wait(asks, timeout=LOOK_TIMEOUT_S)
+            found += [ask.result() for ask in done]
+            while waiting and not any(isinstance(each, View) for each in found):
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                found += [ask.result() for ask in done]
+        finally:
+            for ask in asks:
+                ask.cancel()
+            await asyncio.gather(*asks, return_exceptions=True)
+        views = [each for each in found if isinstance(each, View)]
+        return views, [each for each in found if isinstance(each, str)]
 
-    async def _view(self, node: Node) -> View | None:
+    async def _view(self, node: Node) -> View | str:
         try:
             async with asyncio.timeout(self._timeout_s):
                 text = await node.read(["CLUSTER", "NODES"], Lane.CONTROL)
-        except (PartqError, TimeoutError):
-            return None
+        except PartqError as error:
+            return error.message
+        except TimeoutError:
+            return f"{node.name} does not answer within {self._timeout_s:g} s"
         return View(text.decode(), node.name.rpartition(":")[0])
 
     def _adopt(self, owners: Owners) -> None:
