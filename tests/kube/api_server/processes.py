@@ -11,7 +11,7 @@ from typing import TypeVar
 from partq.embedded import tether
 
 POLL_S = 0.1
-WAIT_S = 60.0
+WAIT_S = 40.0
 """How long a test waits for what takes a second or two on a machine that has nothing else to do.
 
 Shorter than the operator's own limits, `PODS_LIMIT_S` and `REPAIR_S` say: what they bring about in
