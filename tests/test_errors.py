@@ -1,5 +1,6 @@
 """Codes are what programs compare: unique, documented, and the same on both sides."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -96,3 +97,36 @@ def test_a_member_that_is_not_listed_yet_may_ask_again():
     """Without a coordinator nobody is listed, and a client that gave up would not come back."""
     assert NotListedError("x").is_retryable
     assert MemberRefusedError("x").is_retryable
+
+
+WORDS_OF_ADVICE = ("expected", "at most", "needed", ";", ": ask ", ": send ", ": close ", "give ")
+"""A message has one of these: what is expected, or behind a semicolon what to do."""
+PACKAGES = ("broker", "client", "coordinator", "kube", "resources", "store")
+
+
+def messages():
+    """Each message that is written where an error is raised, with its place."""
+    root = Path(errors.__file__).parent
+    for path in sorted(path for name in PACKAGES for path in (root / name).rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.args):
+                continue
+            kind = getattr(errors, call.func.id, None)
+            if kind in KINDS and kind.code not in INSIDE_ONE_PROCESS - {"bad_settings"}:
+                yield f"{path.relative_to(root)}:{call.lineno}", call.args[0]
+
+
+def passes_on(message):
+    """Whether it ends with the words of another error, which say what to do."""
+    parts = message.values if isinstance(message, ast.JoinedStr) else [message]
+    return not (isinstance(parts[-1], ast.Constant) and str(parts[-1].value).strip("'\") "))
+
+
+def test_a_message_says_what_is_expected_or_what_to_do():
+    without = [
+        f"{place}: {ast.unparse(message)}"
+        for place, message in messages()
+        if not passes_on(message)
+        and not any(word in ast.unparse(message) for word in WORDS_OF_ADVICE)
+    ]
+    assert without == []

@@ -52,7 +52,7 @@ async def test_line_that_is_too_long(tmp_path, monkeypatch):
     monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
     file = tmp_path / "input"
     file.write_bytes(b"ok\n" + b"x" * 101)
-    with pytest.raises(MessageTooLargeError, match="line 2: above 100 bytes"):
+    with pytest.raises(MessageTooLargeError, match="line 2: got more than 100 bytes"):
         await all_of(file)
 
 

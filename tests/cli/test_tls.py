@@ -201,4 +201,7 @@ def test_a_broker_without_its_key_ends_with_a_sentence(queue, tmp_path):
         [PARTQ, "broker"], env=env, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2
-    assert done.stderr == f"partq: {folder / 'tls.key'}: it is not there\n"
+    assert (
+        done.stderr
+        == f"partq: {folder / 'tls.key'}: it is not there, expected it in PARTQ_TLS_DIR\n"
+    )

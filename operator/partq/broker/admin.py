@@ -206,7 +206,9 @@ async def claim(broker: Broker, body: PartitionNames) -> Body:
         if partition not in broker.owned:
             record = records.get(partition)
             if record is None:
-                raise UnknownPartitionError(f"partition {partition}: the store has no record of it")
+                raise UnknownPartitionError(
+                    f"partition {partition}: the store has no record of it; read the layout again"
+                )
             if record.owner in living and record.owner != broker.id:
                 raise ConflictError(
                     f"partition {partition}: {record.owner} owns it and lives; let it yield first"
@@ -269,7 +271,7 @@ def _find(broker: Broker, name: str, group: str) -> Subscription:
     owned = broker.find(_parse(name))
     subscription = owned.groups.get(group)
     if subscription is None:
-        raise UnknownGroupError(f"partition {name}: has no cursor of group {group} yet")
+        raise UnknownGroupError(f"partition {name}: has no cursor of group {group} yet; ask again")
     return subscription
 
 

@@ -148,7 +148,10 @@ def _read_grant(path: Path, number: int, row: Any) -> Grant:
     if row["role"] not in FILE_ROLES:
         raise SettingsError(f"{where}: role {row['role']!r}; expected one of {[*FILE_ROLES]}")
     if not isinstance(row["token"], str) or len(row["token"]) < MIN_TOKEN_CHARS:
-        raise SettingsError(f"{where}: a token has at least {MIN_TOKEN_CHARS} characters")
+        raise SettingsError(
+            f"{where}: got a token that is too short, expected at least {MIN_TOKEN_CHARS} "
+            "characters"
+        )
     groups = row.get("groups")
     if groups is not None and not (
         isinstance(groups, list) and all(isinstance(group, str) for group in groups)

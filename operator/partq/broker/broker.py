@@ -251,11 +251,11 @@ class Broker:
         """
         if self._config is None:
             raise UnavailableError(
-                f"queue {self.settings.queue}: this broker has not read its layout yet",
+                f"queue {self.settings.queue}: this broker has not read its layout yet; ask again",
                 retry_after_s=REFRESH_GAP_S,
             )
         if self._config.is_deleted:
-            raise UnknownQueueError(f"queue {self.settings.queue}: it is being deleted")
+            raise UnknownQueueError(f"queue {self.settings.queue}: being deleted; end this client")
         return self._config
 
     @property

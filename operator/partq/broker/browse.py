@@ -162,7 +162,7 @@ async def browse(
     served = broker.claims.served()
     unavailable: dict[str, Any] = {
         str(partition): error_body(
-            UnavailableError(f"partition {partition}: no broker serves it at the moment")
+            UnavailableError(f"partition {partition}: no broker serves it at the moment; ask again")
         )
         for partition in partitions
         if partition not in served or partition not in starts

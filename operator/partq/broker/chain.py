@@ -88,7 +88,9 @@ class AppendChain:
             NotStoredError: too much waits already, here or in the partitions of this broker.
         """
         if not self._is_open:
-            raise NotOwnerError(f"partition {self._partition}: this broker gives it up")
+            raise NotOwnerError(
+                f"partition {self._partition}: this broker gives it up; read /layout for its broker"
+            )
         budget = self._budget
         if not budget.take(self, _size(batch)):
             raise NotStoredError(
@@ -114,7 +116,10 @@ class AppendChain:
         self._refuse_pending()
 
     def _refuse_pending(self) -> None:
-        error = NotOwnerError(f"partition {self._partition}: this broker no longer owns it")
+        error = NotOwnerError(
+            f"partition {self._partition}: this broker no longer owns it; read /layout for its "
+            "broker"
+        )
         while self._pending:
             pending = self._pending.popleft()
             self._budget.give_back(self, _size(pending.batch))

@@ -69,7 +69,9 @@ async def read_config(layouts: Layouts) -> QueueConfig:
     known = await layouts.read()
     config = await layouts.read_config()
     if config is None:
-        raise UnknownQueueError("the queue has no settings in the store: nobody has created it yet")
+        raise UnknownQueueError(
+            "the queue has no settings in the store: nobody has created it yet; create it"
+        )
     spec: Mapping[str, Any] = config.spec
     limits: Mapping[str, Any] = spec["limits"]
     configs = await layouts.read_group_configs(config)

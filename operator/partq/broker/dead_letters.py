@@ -97,7 +97,9 @@ class DeadLetterOffice:
             UnavailableError: nobody has said.
         """
         if self._target is None:
-            raise UnavailableError("dead letters: the broker has no road to other queues yet")
+            raise UnavailableError(
+                "dead letters: the broker has no connection to other queues yet; it tries again"
+            )
         return self._target
 
     def watch(self, owned: OwnedPartition) -> None:
@@ -245,7 +247,8 @@ class DeadLetterOffice:
         outbox, book = subscription.outbox, subscription.book
         if subscription.is_held:
             raise UnavailableError(
-                f"partition {subscription.partition}: a commit or a reset is under way"
+                f"partition {subscription.partition}: a commit or a reset is under way; it is "
+                "tried again"
             )
         counts = book.redeliveries
         for offset in [offset for offset in outbox.doomed if _is_done(book, offset)]:

@@ -95,7 +95,8 @@ def check_epoch(partition: PartitionId, offset: int, known: int, stored: int) ->
     if known and stored and known != stored:
         raise RolledBackError(
             f"partition {partition}: the message below {offset} was appended under broker epoch "
-            f"{stored}; the position says {known}: the store has lost what the position speaks of"
+            f"{stored}; the position says {known}: the store has lost what the position speaks of; "
+            "ask for a new position to begin at"
         )
 
 
@@ -108,7 +109,7 @@ def check_end(partition: PartitionId, offset: int, end: int) -> None:
     if offset > end:
         raise RolledBackError(
             f"partition {partition}: the log ends at {end}, below {offset}: the store has lost "
-            "messages, or the position is not one of this queue"
+            "messages, or the position is not one of this queue; ask for a new one to begin at"
         )
 
 
@@ -121,7 +122,7 @@ def _check_found(
     if start < bounds.first:
         raise DataLossError(
             f"partition {partition}: {start} is no longer stored; the first message that is has "
-            f"the offset {bounds.first}"
+            f"the offset {bounds.first}; begin there"
         )
     raise UnavailableError(
         f"partition {partition}: {start} was not found in the log; ask again", retry_after_s=1.0

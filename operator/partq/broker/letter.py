@@ -88,7 +88,11 @@ class LetterWriter:
         partition, offset = subscription.partition, Offset(letter.offset)
         entries = await self._log.read(partition, offset, max_bytes=1, max_entries=1)
         if not entries or not entries[0].first <= offset < entries[0].first + entries[0].count:
-            raise DataLossError(f"partition {partition}: dead letter {offset} is not in the log")
+            raise DataLossError(
+                f"partition {partition}, group {subscription.group}: the log does not hold message "
+                f"{offset} of a dead letter, expected it until the dead letter is stored; the "
+                "record is read again, and a dead letter that misses its message is dropped"
+            )
         return entries[0]
 
     async def _broken(self, subscription: Subscription, entry: Entry) -> BrokenBatch:

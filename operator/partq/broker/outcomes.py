@@ -259,7 +259,7 @@ def _check_sent(
     if stop > sent_upto:
         raise NotDeliveredError(
             f"partition {subscription.partition}: up to {stop}; delivered up to {sent_upto}: "
-            "nothing was changed"
+            "nothing was changed; acknowledge what this flow was sent"
         )
 
 

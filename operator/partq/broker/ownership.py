@@ -152,7 +152,9 @@ class Ownership:
         """
         owned = self.owned.get(partition)
         if owned is None or owned.is_yielding:
-            raise NotOwnerError(f"partition {partition}: not owned by {self._broker}")
+            raise NotOwnerError(
+                f"partition {partition}: not owned by {self._broker}; read /layout for its broker"
+            )
         owned.is_yielding = True
         try:
             async with asyncio.timeout(SETTLE_TIMEOUT_S):
@@ -234,7 +236,10 @@ class Ownership:
         lost = await self._partitions.affirm({owned.id: owned.broker_epoch for owned in held})
         for owned in held:
             if owned.id in lost:
-                self.lose(owned, ConflictError("another broker epoch, or none, is on record"))
+                self.lose(
+                    owned,
+                    ConflictError("another broker epoch, or none, is stored; expected its own"),
+                )
 
     async def _claim_again(self, held: list[PartitionId]) -> None:
         for start in range(0, len(held), CLAIMS_AT_ONCE):

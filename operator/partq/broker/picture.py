@@ -44,7 +44,9 @@ async def read_picture(broker: Broker, group: str, brokers: dict[str, Any]) -> d
         Rebalances(store, keys).read_journal(group),
     )
     if spec is None or queue_spec is None:
-        raise UnknownGroupError(f"group {group}: not on record, or removed")
+        raise UnknownGroupError(
+            f"group {group}: not stored, or removed; create a ConsumerGroup of this name"
+        )
     return {
         "now_ms": members.now_ms,
         "queue_spec": queue_spec.spec,

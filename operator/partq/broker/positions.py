@@ -90,7 +90,9 @@ async def advance(
     owned = broker.find(partition)
     subscription = owned.groups.get(group)
     if subscription is None:
-        raise UnknownGroupError(f"partition {partition}: has no cursor of group {group} yet")
+        raise UnknownGroupError(
+            f"partition {partition}: has no cursor of group {group} yet; ask again"
+        )
     # A bind that is under way is waited for, and none begins until the book is changed.
     async with subscription.lock:
         _check_unbound(subscription)
@@ -98,7 +100,9 @@ async def advance(
         check_end(partition, position.offset, owned.tail.end)
         check_epoch(partition, position.offset, position.append_broker_epoch, bounds.epochs[0])
         if subscription.is_dropped:
-            raise UnknownGroupError(f"partition {partition}: group {group} was removed")
+            raise UnknownGroupError(
+                f"partition {partition}: group {group} was removed; create it again"
+            )
         book, began_at = subscription.book, subscription.book.cursor
         if is_moved := began_at < position.offset:
             if subscription.trail is not None:

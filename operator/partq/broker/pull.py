@@ -267,7 +267,7 @@ def check_address(flow: Flow, address: str) -> None:
     if flow.address != address:
         raise ForbiddenError(
             f"member {flow.member[:80]} of {flow.group} is bound from {flow.address}, the call "
-            f"comes from {address}: only its own pod may speak for it"
+            f"comes from {address}, expected its own pod's: only that one may speak for it"
         )
 
 

@@ -33,7 +33,7 @@ async def refresh(broker: "Broker") -> None:
     for owned in list(broker.owned.values()):
         for group in owned.groups.keys() - config.groups:
             broker.ownership.lose_subscription(
-                owned.groups[group], UnknownGroupError(f"group {group}: removed")
+                owned.groups[group], UnknownGroupError(f"group {group}: removed; create it again")
             )
     await _verify(broker, config.generation)
     for owned in list(broker.owned.values()):

@@ -57,7 +57,9 @@ async def reset(
     """
     subscription = broker.find(partition).groups.get(group)
     if subscription is None:
-        raise UnknownGroupError(f"partition {partition}: has no cursor of group {group} yet")
+        raise UnknownGroupError(
+            f"partition {partition}: has no cursor of group {group} yet; ask again"
+        )
     wanted = await _offset(broker, partition, body)
     record = await broker.partitions.read(partition)
     view = {
@@ -152,7 +154,11 @@ async def _move(broker: Broker, subscription: Subscription, wanted: int) -> None
         )
     except BaseException as error:
         # Moved or not, this memory may be wrong: the record is read again, by a new claim.
-        reason = error if isinstance(error, PartqError) else ConflictError("a reset was cut short")
+        reason = (
+            error
+            if isinstance(error, PartqError)
+            else ConflictError("a reset was cut short; repeat it")
+        )
         broker.ownership.lose_subscription(subscription, reason)
         raise
     # Dropped meanwhile, it is nobody's book any more, and whoever claims reads what was stored.

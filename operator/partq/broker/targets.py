@@ -71,7 +71,9 @@ class Targets:
         broker = found.index.owners.get(partition)
         lease = found.index.leases.get(broker) if broker is not None else None
         if lease is None:
-            raise UnavailableError(f"queue {queue}: no broker owns partition {partition}")
+            raise UnavailableError(
+                f"queue {queue}: no broker owns partition {partition}; look at its brokers"
+            )
         try:
             async with self._session.post(
                 f"{lease.url}/v1/queues/{queue}/dead-letters",
@@ -88,7 +90,7 @@ class Targets:
         except (ClientError, TimeoutError, ValueError) as error:
             raise OutcomeUnknownError(
                 f"queue {queue}: broker {broker} at {lease.url} did not answer "
-                f"({str(error) or type(error).__name__})"
+                f"({str(error) or type(error).__name__}); look at that broker"
             ) from error
         if "error" in answer:
             raise from_code(answer["error"]["code"], f"queue {queue}: {answer['error']['message']}")
@@ -108,6 +110,8 @@ class Targets:
         leases = Leases(self._store, keys)
         token = await leases.read_peer_token()
         if token is None:
-            raise UnavailableError(f"queue {queue}: no broker of it has run yet")
+            raise UnavailableError(
+                f"queue {queue}: no broker of it has run yet; look at its brokers"
+            )
         layout = (await Layouts(self._store, keys).read()).layout
         return _Found(layout, await leases.read(), token)

@@ -118,7 +118,9 @@ def _read(folder: Path) -> dict[str, bytes]:
                 found[name] = file.read(MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             if name != CA:
-                raise SettingsError(f"{path}: it is not there") from None
+                raise SettingsError(
+                    f"{path}: it is not there, expected it in PARTQ_TLS_DIR"
+                ) from None
             found[name] = b""
         except OSError as error:
             raise SettingsError(f"{path}: {error.strerror}") from error

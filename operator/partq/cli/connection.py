@@ -182,4 +182,4 @@ def known_group(connection: Connection, group: str | None) -> str:
     if len(connection.groups) == 1:
         return connection.groups[0]
     known = f"; the queue has {', '.join(connection.groups)}" if connection.groups else ""
-    raise SettingsError(f"--group is not given, and there is not just one{known}")
+    raise SettingsError(f"--group is not given, and there is not just one{known}; name one")

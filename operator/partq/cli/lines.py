@@ -49,7 +49,10 @@ async def open_lines(path: Path | None) -> AsyncIterator[Line]:
             rest.append(last)
             rest_bytes += len(last)
             if rest_bytes > MAX_LINE_BYTES:
-                raise MessageTooLargeError(f"line {number + 1}: above {MAX_LINE_BYTES} bytes")
+                raise MessageTooLargeError(
+                    f"line {number + 1}: got more than {MAX_LINE_BYTES} bytes, expected at most "
+                    "that"
+                )
         if rest_bytes:
             yield Line(number + 1, b"".join(rest), read_bytes)
     finally:

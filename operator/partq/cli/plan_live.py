@@ -52,7 +52,10 @@ def plan_from_live(connection: Connection, group: str | None, wish: Wish) -> dic
     picture = read_picture(name, body)
     if picture.silent:
         reasons = "; ".join(f"{broker}: {why}" for broker, why in sorted(picture.silent.items()))
-        raise UnavailableError(f"not every broker answers, and a plan would be a guess: {reasons}")
+        raise UnavailableError(
+            f"not every broker answers, and a plan would be a guess: {reasons}; try again when "
+            "all do"
+        )
     members = _bound(picture)
     changes = _changes(wish, members, picture)
     steps = forecast(picture.sight, picture.rules, picture.under_way, changes)

@@ -78,7 +78,7 @@ class AuditReader(Reader):
         if end > extent.next or start > extent.next:
             raise RolledBackError(
                 f"partition {partition}: the audit record ends at {extent.next}, below "
-                f"{max(start, end)}: the store has lost groups"
+                f"{max(start, end)}: the store has lost groups; archive it to a place of its own"
             )
         at, chain = start, previous
         while at < end:
@@ -86,14 +86,14 @@ class AuditReader(Reader):
             if not found:
                 raise RolledBackError(
                     f"partition {partition}: the audit record ends at {at}, below {end}: the "
-                    "store has lost groups"
+                    "store has lost groups; archive it to a place of its own"
                 )
             for group in found[: end - at]:
                 if group.sequence != at or chain not in (None, group.previous):
                     raise RolledBackError(
                         f"partition {partition}: group {at} of the audit record follows another "
                         f"chain ({group.previous}) than the one before has ({chain}): the store "
-                        "has lost groups, and has written others"
+                        "has lost groups, and has written others; archive it to a place of its own"
                     )
                 at, chain = at + 1, group.chain
                 yield group
@@ -140,4 +140,7 @@ def _extent(partition: PartitionId, answer: Mapping[str, Any] | None) -> AuditEx
             int(answer["bytes"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise InternalError(f"audit: the broker's answer is unusable: {error!r}") from error
+        raise InternalError(
+            f"audit: the broker's answer is unusable: {error!r}; use a client of the broker's "
+            "version"
+        ) from error

@@ -118,7 +118,9 @@ class BatchProducer:
         """Close at once. What has no answer yet may or may not be stored: `flush` first."""
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
-            publisher.fail(NotStoredError("the producer was closed"))
+            publisher.fail(
+                NotStoredError("the producer was closed; publish it again with another one")
+            )
             await publisher.close()
             await self._session.__aexit__()
 

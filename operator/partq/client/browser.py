@@ -149,7 +149,7 @@ class Browser:
                 name, error = next(iter(page["unavailable"].items()))
                 raise UnavailableError(
                     f"{len(page['unavailable'])} partitions cannot be shown, the first is {name}: "
-                    f"{error['message']}"
+                    f"{error['message']}; ask again, or leave them out"
                 )
             await asyncio.sleep(wait_s)
 
@@ -192,4 +192,7 @@ def _browsed(each: Mapping[str, Any]) -> Browsed:
         message = Message(each["key"], value, each["headers"] or None, int(each["event_time_ms"]))
         return Browsed(*place, message)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InternalError(f"browse: the broker's answer is unusable: {error!r}") from error
+        raise InternalError(
+            f"browse: the broker's answer is unusable: {error!r}; use a client of the broker's "
+            "version"
+        ) from error

@@ -76,7 +76,8 @@ async def look(session: Session, group: str, members: Collection[str], *, leaves
     view = await session.view(session.seeds)
     if group not in view.groups:
         raise UnknownGroupError(
-            f"consumer group {group!r}: the queue has {', '.join(sorted(view.groups)) or 'none'}"
+            f"consumer group {group!r}: got none of this name, expected one of the queue's: "
+            f"{', '.join(sorted(view.groups)) or 'it has none'}"
         )
     urls = sorted(set(view.urls.values()))
     calls = [(url, member) for url in urls for member in members]

@@ -247,7 +247,10 @@ class Flow:
         holding = self._holdings.get(partition)
         if holding is None or holding.token != token:
             if self._membership.is_news(partition, token):
-                raise InternalError(f"{self.url}: partition {partition} came without a token")
+                raise InternalError(
+                    f"{self.url}: partition {partition} came without a token; use a client of "
+                    "the broker's version"
+                )
             self.taken(window_size(frame), len(payload))  # of a token that has ended
             return
         window = holding.accept(frame, payload)

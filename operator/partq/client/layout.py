@@ -53,7 +53,10 @@ class QueueView:
                 groups=frozenset(map(str, body["groups"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError, PartqError) as error:
-            raise InternalError(f"layout: the broker's answer is unusable: {error!r}") from error
+            raise InternalError(
+                f"layout: the broker's answer is unusable: {error!r}; use a client of the "
+                "broker's version"
+            ) from error
         if view.keyless_policy not in KEYLESS_POLICIES:
             expected = " or ".join(sorted(KEYLESS_POLICIES))
             raise InternalError(

@@ -153,7 +153,9 @@ class Link:
             asyncio.create_task(self._write(websocket)),
             asyncio.create_task(self._keep_alive(lease)),
         ]
-        reason: PartqError = UnavailableError("the connection was cut")
+        reason: PartqError = UnavailableError(
+            f"broker {self.url}: the connection was cut; it is opened again"
+        )
         try:
             done, _ = await asyncio.wait(parts, return_when="FIRST_COMPLETED")
             ended = [part for part in parts if part in done]
@@ -183,7 +185,9 @@ class Link:
             while self._outbox:
                 data = self._outbox.popleft()
                 if data == HANG_UP:
-                    raise UnavailableError("this client has left")
+                    raise UnavailableError(
+                        f"broker {self.url}: this client has left; make another one"
+                    )
                 await websocket.send_bytes(data)
             self._wake.clear()
             await self._wake.wait()
@@ -196,7 +200,10 @@ class Link:
             # Late, as the event loop stood still, or the process, or it sleeps with its machine.
             lease.stood_still(max(0.0, now - due_at))
             if lease.is_over(now):
-                raise UnavailableError(f"no ping was answered for {lease.length_s:g} s")
+                raise UnavailableError(
+                    f"broker {self.url}: no ping was answered for {lease.length_s:g} s, its "
+                    "lease; the connection is opened again"
+                )
             # In front of what is queued: a long queue is no sign of a dead broker.
             self._outbox.appendleft(frames.encode(frames.Ping(lease.ping(now))))
             self._wake.set()
@@ -210,13 +217,21 @@ async def _receive(
 ) -> tuple[frames.AnyFrame, bytes]:
     message = await websocket.receive()
     if message.type in _CLOSED:
-        raise UnavailableError(f"the broker closed the connection (code {websocket.close_code})")
+        raise UnavailableError(
+            f"the broker closed the connection (code {websocket.close_code}); it is opened again"
+        )
     if message.type is not aiohttp.WSMsgType.BINARY:
-        raise InternalError(f"the broker sent a WebSocket message of type {message.type!s}")
+        raise InternalError(
+            f"the broker sent a WebSocket message of type {message.type!s}, expected binary; use "
+            "a client of the broker's version"
+        )
     try:
         frame, payload = frames.decode(message.data)
     except BadFrameError as error:
-        raise InternalError(f"the broker sent no frame of this protocol: {error}") from error
+        raise InternalError(
+            f"the broker sent no frame of this protocol: {error}; use a client of the broker's "
+            "version"
+        ) from error
     if isinstance(frame, frames.Failed):
         retry_after_s = frame.retry_after_ms / 1000 if frame.retry_after_ms else None
         raise from_code(frame.code, frame.message, retry_after_s=retry_after_s)
@@ -224,4 +239,6 @@ async def _receive(
 
 
 def _unreached(error: BaseException) -> UnavailableError:
-    return UnavailableError(f"the connection was lost: {str(error) or type(error).__name__}")
+    return UnavailableError(
+        f"the connection was lost: {str(error) or type(error).__name__}; it is opened again"
+    )

@@ -85,7 +85,9 @@ class LogReader(Reader):
         if "offsets" in asked:
             offsets = {str(partition): at for partition, at in asked["offsets"].items()}
             if missing := [str(each) for each in wanted if str(each) not in offsets]:
-                raise BadRequestError(f"positions: no offset for partition {missing[0]}")
+                raise BadRequestError(
+                    f"positions: no offset for partition {missing[0]}; give it one"
+                )
             asked = {"offsets": offsets}
 
         def body(names: list[PartitionId]) -> dict[str, Any]:
@@ -179,7 +181,9 @@ class LogReader(Reader):
             return await fetching
         except asyncio.CancelledError:
             if self._is_closed:
-                raise SettingsError("the reader was closed while it was read from") from None
+                raise SettingsError(
+                    "the reader was closed while it was read from; close it after the last read"
+                ) from None
             raise
 
     def _ended(self, task: asyncio.Task[Entries]) -> None:
@@ -275,7 +279,10 @@ def _position(partition: PartitionId, answer: Mapping[str, Any]) -> LogPosition:
 def _number(answer: Mapping[str, Any], name: str) -> int:
     value = answer.get(name)
     if not isinstance(value, int):
-        raise InternalError(f"the broker's answer is unusable: {name} is {value!r}")
+        raise InternalError(
+            f"the broker's answer is unusable: {name} is {value!r}; use a client of the broker's "
+            "version"
+        )
     return value
 
 
@@ -297,7 +304,7 @@ def _check_end(partition: PartitionId, found: Entries, end: int) -> None:
     if found.end < end:
         raise RolledBackError(
             f"partition {partition}: the log ends at {found.end}, below {end}: the store has lost "
-            "messages, or the end to read up to is not one of this queue"
+            "messages, or the end to read up to is not one of this queue; ask for a new position"
         )
 
 
@@ -305,5 +312,6 @@ def _check_epoch(partition: PartitionId, offset: int, known: int, stored: int) -
     if known and known != stored:
         raise RolledBackError(
             f"partition {partition}: the message below {offset} was appended under broker epoch "
-            f"{stored}; the position says {known}: the store has lost what the position speaks of"
+            f"{stored}; the position says {known}: the store has lost what the position speaks of; "
+            "ask for a new position to begin at"
         )

@@ -62,7 +62,8 @@ def encode_checked(messages: Sequence[Message], max_message_bytes: int) -> list[
     if largest > max_message_bytes:
         raise MessageTooLargeError(
             f"a message of {largest} bytes with key and headers; "
-            f"the queue takes at most {max_message_bytes}"
+            f"the queue takes at most {max_message_bytes}: split it, or raise "
+            "limits.maxMessageBytes"
         )
     return encoded
 

@@ -123,7 +123,9 @@ class Owners:
             url = (await self.view()).owners.get(partition)
             try:
                 if url is None:
-                    raise UnavailableError(f"partition {partition}: no broker serves it")
+                    raise UnavailableError(
+                        f"partition {partition}: no broker serves it; look at the queue's brokers"
+                    )
                 return await call(url)
             except NOT_REACHED as error:
                 failure: PartqError = UnavailableError(f"{url}: {why(url or '', error)}")
@@ -167,7 +169,8 @@ class Owners:
                 again, left = error, asked
             except (KeyError, TypeError) as error:
                 raise InternalError(
-                    f"{path}: the broker's answer is unusable: {error!r}"
+                    f"{path}: the broker's answer is unusable: {error!r}; use a client of the "
+                    "broker's version"
                 ) from error
             else:
                 for partition, answer in found.items():

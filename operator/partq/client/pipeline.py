@@ -225,7 +225,7 @@ class Pipeline:
             if _is_uncertain(head):
                 error: PartqError = OutcomeUnknownError(
                     f"partition {self.partition}: no answer within the delivery timeout; the "
-                    "message may or may not be stored"
+                    "message may or may not be stored: publish it again if it may be there twice"
                 )
                 self._fail([batch for batch in self._window if _is_uncertain(batch)], error)
                 self._start_anew(error)
@@ -243,7 +243,8 @@ class Pipeline:
             self._seal()
         uncertain = [batch for batch in self._window if _is_uncertain(batch)]
         unknown = OutcomeUnknownError(
-            f"partition {self.partition}: {error.message}; the message may or may not be stored"
+            f"partition {self.partition}: {error.message}; the message may or may not be stored: "
+            "publish it again if it may be there twice"
         )
         self._fail(uncertain, unknown)
         self._fail(list(self._window), error)
@@ -264,7 +265,10 @@ class Pipeline:
             self._close_gap()
             return False
         if not self._window or self._window[0] is not batch:
-            raise InternalError(f"partition {self.partition}: an answer came out of order")
+            raise InternalError(
+                f"partition {self.partition}: an answer came out of order; use a client of "
+                "the broker's version"
+            )
         return True
 
     def _settle_head(self, offset: int) -> None:

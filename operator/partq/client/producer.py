@@ -210,7 +210,9 @@ class Producer:
         except TimeoutError:
             pass  # a deadline was missed by a little: fail_all tells the truth about the rest
         finally:
-            publisher.fail(NotStoredError("the producer was closed"))
+            publisher.fail(
+                NotStoredError("the producer was closed; publish it again with another one")
+            )
             await publisher.close()
             await self._session.__aexit__()
             self._failures.tell()

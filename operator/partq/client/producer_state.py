@@ -80,6 +80,6 @@ async def producer_state(
         if clock() + wait_s > end:
             raise UnavailableError(
                 f"producer {producer!r}: no broker knows the next number of partition "
-                f"{', '.join(missing[:5])} ({len(missing)} in all)"
+                f"{', '.join(missing[:5])} ({len(missing)} in all); look at the queue's brokers"
             )
         await asyncio.sleep(wait_s)

@@ -168,7 +168,9 @@ class Session:
                 try:
                     return json.loads(answer)
                 except ValueError as error:
-                    raise InternalError(f"{url}: the answer is not JSON: {error}") from error
+                    raise InternalError(
+                        f"{url}: the answer is not JSON: {error}; is it the URL of a broker?"
+                    ) from error
             raise _error_of(response.status, answer, where)
 
     async def fetch(self, url: str, path: str, query: Mapping[str, int]) -> bytes:
@@ -307,7 +309,10 @@ class Session:
             log.info("%s: %s", url, why(url, error))
             return {}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InternalError(f"{url}{self._path}{path}: unusable answer: {error!r}") from error
+            raise InternalError(
+                f"{url}{self._path}{path}: unusable answer: {error!r}; use a client of the "
+                "broker's version"
+            ) from error
 
     def _open(self) -> aiohttp.ClientSession:
         if self._http is None or self._http.closed:
@@ -343,7 +348,9 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise InternalError(f"{response.url}: the answer is above {MAX_BODY_BYTES} bytes")
+            raise InternalError(
+                f"{response.url}: the answer is too long, expected at most {MAX_BODY_BYTES} bytes"
+            )
     return bytes(body)
 
 

@@ -58,7 +58,10 @@ class HttpBrokerAdmin:
         try:
             return read_state(body)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InternalError(f"broker {url}: its state cannot be read: {error!r}") from error
+            raise InternalError(
+                f"broker {url}: its state cannot be read: {error!r}; brokers and coordinator need "
+                "one version"
+            ) from error
 
     async def pause(
         self, url: str, group: str, pauses: Mapping[PartitionId, Pause], *, lease_ms: int
@@ -125,7 +128,10 @@ class HttpBrokerAdmin:
         try:
             return [_answer(result) for result in answer["results"]]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InternalError(f"broker {url}{path}: got {error!r} in its answer") from error
+            raise InternalError(
+                f"broker {url}{path}: got {error!r} in its answer; brokers and coordinator need "
+                "one version"
+            ) from error
 
     async def _call(
         self, method: str, url: str, path: str, body: Mapping[str, Any] | None, timeout_s: float
@@ -151,7 +157,8 @@ class HttpBrokerAdmin:
             answer = json.loads(text)
         except ValueError:
             raise InternalError(
-                f"broker {url}{path}: status {response.status}, and no JSON"
+                f"broker {url}{path}: status {response.status}, and no JSON; is something between "
+                "the coordinator and it?"
             ) from None
         if response.status != 200:
             raise _error(f"broker {url}{path}: status {response.status}", answer)
@@ -163,7 +170,9 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     async for chunk in response.content.iter_any():
         chunks += chunk
         if len(chunks) > MAX_ANSWER_BYTES:
-            raise InternalError(f"broker {response.url}: more than {MAX_ANSWER_BYTES} bytes")
+            raise InternalError(
+                f"broker {response.url}: an answer too long, expected at most {MAX_ANSWER_BYTES}"
+            )
     return bytes(chunks)
 
 

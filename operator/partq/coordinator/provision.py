@@ -57,7 +57,7 @@ class PartitionsFixedError(SettingsError):
     def __init__(self, name: str, *, got: int, expected: int) -> None:
         super().__init__(
             f"queue {name}: spec.partitions: got {got}, expected {expected}, which its data has; "
-            "the number cannot be changed yet"
+            "the number cannot be changed yet: set it back, or create a queue of another name"
         )
 
 

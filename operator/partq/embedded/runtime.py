@@ -143,7 +143,9 @@ class EmbeddedRuntime:
         for queue in self.queues:
             if (queue.namespace, queue.name) == (namespace, name):
                 return queue
-        raise SettingsError(f"queue {namespace}/{name} does not run here")
+        raise SettingsError(
+            f"queue {namespace}/{name} does not run here; name one that was given at the start"
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -285,7 +287,9 @@ class EmbeddedRuntime:
             if port not in self._taken and _is_free(port):
                 self._taken.add(port)
                 return port
-        raise SettingsError(f"no port from {_FREE_PORTS.start} to {_FREE_PORTS.stop} is free")
+        raise SettingsError(
+            f"no port from {_FREE_PORTS.start} to {_FREE_PORTS.stop} is free; end what holds them"
+        )
 
 
 async def _until_served(queue: RunningQueue) -> None:

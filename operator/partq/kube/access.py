@@ -144,15 +144,18 @@ async def _redis_url(api: KubeApi, queue: PartitionedQueue, default_url: str | N
         return _entry(secret, namespace, reference.name, reference.key)
     if default_url is None:
         raise SecretMissingError(
-            "spec.redis: got nothing, expected it to be set: the operator has no Redis of its own"
+            "spec.redis: got nothing, expected a Redis, as the operator has no default one; set "
+            "spec.redis.url or spec.redis.secretRef, or redis.url of the chart"
         )
     return default_url
 
 
 def _entry(secret: Mapping[str, Any] | None, namespace: str, name: str, entry: str) -> str:
     if secret is None:
-        raise SecretMissingError(f"Secret {namespace}/{name}: it is not there")
+        raise SecretMissingError(
+            f"Secret {namespace}/{name}: it is not there; create it with the entry {entry}"
+        )
     text = broker_pods.secret_entries(secret).get(entry)
     if not text:
-        raise SecretMissingError(f"Secret {namespace}/{name}: it has no entry {entry}")
+        raise SecretMissingError(f"Secret {namespace}/{name}: it has no entry {entry}; add it")
     return text

@@ -331,7 +331,9 @@ class QueueWorker:
             url = await read_redis_url(api, model, settings.redis_url, settings.redis_host_list)
             url, _ = await queue_place.settled_url(api, self.key, body, url)
         else:
-            raise StoreUnavailableError("the spec does not say where the store is")
+            raise StoreUnavailableError(
+                "the spec does not say where the store is; correct the spec"
+            )
         return await self._serving.store(url, store_uid(body))
 
     def _wake_later(self) -> None:

@@ -32,7 +32,10 @@ async def resolve(host: str) -> list[str]:
             found = await asyncio.get_running_loop().getaddrinfo(host, None)
     except OSError as error:
         if isinstance(error, TimeoutError):
-            raise UnavailableError(f"{host}: its address is not found in time") from None
+            raise UnavailableError(
+                f"spec.redis: host {host}: got no answer of the DNS within {RESOLVE_S:g} s, "
+                "expected its addresses; look at the cluster's DNS; it is asked again"
+            ) from None
         return []
     return [str(address[0]) for *_, address in found]
 
@@ -58,12 +61,14 @@ async def check(url: str, allowed: Collection[str], resolve: Resolve = resolve) 
         if allowed and not any(_is_under(host, name) for name in allowed):
             raise AddressRefusedError(
                 f"spec.redis: got the host {host}, expected one that the operator allows: "
-                f"{', '.join(sorted(allowed))}"
+                f"{', '.join(sorted(allowed))}; name one of them, or add the host to "
+                "redis.allowedHosts of the chart"
             )
         if any(map(is_local, await resolve(host))):
             raise AddressRefusedError(
                 f"spec.redis: got the host {host}, which leads to a loopback or link-local "
-                "address; expected one that is the same for all pods"
+                "address; expected one that is the same for all pods: name the Redis by its "
+                "Service, or add the host to redis.allowedHosts of the chart"
             )
 
 

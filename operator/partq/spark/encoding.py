@@ -110,7 +110,7 @@ class RowEncoder:
         if int(sizes.max()) > self._max_message_bytes:
             raise MessageTooLargeError(
                 f"a message of {int(sizes.max())} bytes with key and headers; the queue takes at "
-                f"most {self._max_message_bytes}"
+                f"most {self._max_message_bytes}: split it, or raise limits.maxMessageBytes"
             )
         differ = partitions[1:] != partitions[:-1]
         if ttls is not None:

@@ -96,7 +96,9 @@ class Audits:
         key = self._keys.meta(partition)
         found = await self._store.read("HMGET", key, "next", *_STATE_FIELDS)
         if found[0] is None:
-            raise UnknownPartitionError(f"partition {partition}: the store has no record of it")
+            raise UnknownPartitionError(
+                f"partition {partition}: the store has no record of it; read the layout again"
+            )
         pairs = zip(_STATE_FIELDS, found[1:], strict=True)
         return AuditState.of({name: value for name, value in pairs if value is not None})
 

@@ -34,7 +34,9 @@ async def run(
     found = int(await store.run(script, [key, keys.group_config(group)], arguments))
     if found == 0:
         name = f"{keys.namespace}/{keys.queue}"
-        raise UnknownGroupError(f"group {group} of queue {name}: not on record, or removed")
+        raise UnknownGroupError(
+            f"group {group} of queue {name}: not stored, or removed; create it again"
+        )
     return found
 
 

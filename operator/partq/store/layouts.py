@@ -74,7 +74,7 @@ class Layouts:
         )
         if generations is None:
             name = f"{self._keys.namespace}/{self._keys.queue}"
-            raise UnknownQueueError(f"queue {name}: the store has no layout of it")
+            raise UnknownQueueError(f"queue {name}: the store has no layout of it; create it")
         counts = decode_counts(generations)
         layout = Layout(tuple(Generation(*pair) for pair in sorted(counts.items())))
         return StoredLayout(layout, tombstone is not None)

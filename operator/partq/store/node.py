@@ -176,7 +176,9 @@ class Node:
                 await connection.send_packed_command(pack("INFO"), check_health=False)
                 info = _parse_info(await connection.read_response())
             if info.get("loading", "0") != "0":
-                raise StoreUnavailableError("store: Redis is loading its data")
+                raise StoreUnavailableError(
+                    f"store: Redis at {self.name} is loading its data; it is asked again"
+                )
             if info.get("role") == "slave" and info.get("cluster_enabled") != "1":
                 # What it answers to a read may be old. Of a cluster, the map names the masters.
                 raise not_sent(
@@ -191,7 +193,8 @@ class Node:
                     "database 0; leave the number away"
                 ) from error
             raise StoreUnavailableError(
-                f"store: cannot connect to Redis: {type(error).__name__} {error}",
+                f"store: cannot connect to Redis: {type(error).__name__} {error}; look whether it "
+                "runs and its URL is right; it is tried again",
                 is_forbidden=isinstance(error, FORBIDDEN),
             ) from error
         except BaseException:

@@ -391,7 +391,7 @@ def _fenced(partition: PartitionId, broker_epoch: BrokerEpoch) -> FencedError:
 
 
 def _unknown(partition: PartitionId) -> UnknownPartitionError:
-    return UnknownPartitionError(f"partition {partition}: the store has no record of it")
+    return UnknownPartitionError(f"partition {partition}: got no record of it, expected one")
 
 
 def _unknown_group(partition: PartitionId, group: str) -> UnknownGroupError:

@@ -189,7 +189,8 @@ def check(batch: bytes, *, first_slot: int, last_slot: int, max_message_bytes: i
         largest = max(ends[0], max(map(sub, ends[1:], ends), default=0))
         if largest > max_message_bytes:
             raise MessageTooLargeError(
-                f"batch: a message of {largest} bytes; the queue takes at most {max_message_bytes}"
+                f"batch: a message of {largest} bytes; the queue takes at most "
+                f"{max_message_bytes}: split it, or raise limits.maxMessageBytes"
             )
     return header
 

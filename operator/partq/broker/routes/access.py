@@ -54,7 +54,7 @@ def enter(request: web.Request) -> tuple[Broker, Grant]:
     if queue != served or namespace != broker.settings.namespace:
         raise UnknownQueueError(
             f"queue {namespace}/{queue}: this broker serves "
-            f"{broker.settings.namespace}/{served} only"
+            f"{broker.settings.namespace}/{served} only; check queue, namespace and URL"
         )
     return broker, grant
 

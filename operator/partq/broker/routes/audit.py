@@ -69,12 +69,13 @@ async def _read(broker: Broker, partition: PartitionId, query: AuditQuery) -> by
     if start < state.first:
         raise DataLossError(
             f"partition {partition}: group {start} of the audit record is no longer stored; the "
-            f"first one that is has the sequence {state.first}"
+            f"first one that is has the sequence {state.first}; begin there"
         )
     if start > state.next:
         raise RolledBackError(
             f"partition {partition}: the audit record ends at {state.next}, below {start}: the "
-            "store has lost groups, or the sequence is not one of this queue"
+            "store has lost groups, or the sequence is not one of this queue; archive it to a "
+            "place of its own"
         )
     if groups and groups[0].sequence != start:
         raise UnavailableError(

@@ -93,7 +93,8 @@ class Consuming:
             raise BadFrameError(f"frame: got {type(frame).__name__}, expected Bind first")
         if frame.version != frames.PROTOCOL_VERSION:
             raise BadRequestError(
-                f"protocol version {frame.version}; this broker speaks {frames.PROTOCOL_VERSION}"
+                f"protocol version {frame.version}; this broker speaks {frames.PROTOCOL_VERSION}: "
+                "use a client of the broker's version"
             )
         flow = await self._broker.binder.bind(
             group=self._group,
@@ -136,7 +137,9 @@ class Consuming:
             case frames.Leave():
                 self._broker.binder.leave(flow)
             case _:
-                raise BadFrameError(f"frame: {type(frame).__name__} does not belong here")
+                raise BadFrameError(
+                    f"frame: {type(frame).__name__} does not belong here; expected a consumer's"
+                )
 
     def _answer(self, flow: Flow, frame: frames.Ack | frames.Nack) -> Answer:
         """Return what takes the answer to an ack or a nack; until then it counts as open."""

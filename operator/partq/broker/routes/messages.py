@@ -70,8 +70,8 @@ class Numbers:
         check_producer_id(given.producer, PRODUCER)
         if given.sequence is not None and len(messages) > 1:
             raise BadRequestError(
-                f"{SEQUENCE} with {len(messages)} messages: each of an array has its number in "
-                "its field sequence"
+                f"{SEQUENCE} with {len(messages)} messages, expected one: give each of an array "
+                "its number in its field sequence"
             )
         if len(messages) > MAX_NUMBERED_MESSAGES:
             raise BatchTooLargeError(
@@ -222,7 +222,7 @@ def _check_size(message: batch.Message, at: int, broker: Broker) -> None:
     if size > broker.config.max_message_bytes:
         raise MessageTooLargeError(
             f"message {at}: {size} bytes; queue {broker.settings.queue} takes at most "
-            f"{broker.config.max_message_bytes}"
+            f"{broker.config.max_message_bytes}; split it, or raise limits.maxMessageBytes"
         )
 
 

@@ -79,7 +79,9 @@ async def ask_owners(
             mine.append(partition)
         elif is_forwarded:
             answers[partition] = _failed(
-                NotOwnerError(f"partition {partition}: asked of {broker.id}, which is no owner")
+                NotOwnerError(
+                    f"partition {partition}: asked of {broker.id}, which is no owner; ask again"
+                )
             )
         elif owner is None:
             answers[partition] = _failed(

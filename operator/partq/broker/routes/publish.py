@@ -85,7 +85,8 @@ class Producing:
             raise BadFrameError(f"frame: got {type(hello).__name__}, expected ProducerHello first")
         if hello.version != frames.PROTOCOL_VERSION:
             raise BadRequestError(
-                f"protocol version {hello.version}; this broker speaks {frames.PROTOCOL_VERSION}"
+                f"protocol version {hello.version}; this broker speaks {frames.PROTOCOL_VERSION}: "
+                "use a client of the broker's version"
             )
         check_producer_id(hello.producer, "producer")
         self._producer = hello.producer
@@ -107,7 +108,9 @@ class Producing:
             case frames.ProducerHello():
                 self._greet(frame)
             case _:
-                raise BadFrameError(f"frame: {type(frame).__name__} does not belong here")
+                raise BadFrameError(
+                    f"frame: {type(frame).__name__} does not belong here; expected a producer's"
+                )
 
     def _ping(self, nonce: int) -> None:
         if self._open_pings >= MAX_OPEN_PINGS:

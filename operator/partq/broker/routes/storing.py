@@ -256,7 +256,7 @@ class Storing:
         except TimeoutError:
             raise OutcomeUnknownError(
                 f"partition {partition}: no answer of the store within {ANSWER_TIMEOUT_S:g} s; "
-                "the messages may be stored"
+                "the messages may be stored: publish again, numbered if they may not be twice"
             ) from None
         if isinstance(result, NotOwnerError):
             raise moves
@@ -278,7 +278,7 @@ class Storing:
         owner = broker.claims.owner_url(partition)
         if FORWARDED in request.headers:
             raise NotOwnerError(
-                f"partition {partition}: forwarded to {broker.id}, which is no owner"
+                f"partition {partition}: forwarded to {broker.id}, which is no owner; publish again"
             )
         if owner is None:
             raise NotStoredError(
@@ -311,7 +311,7 @@ class Storing:
         except (ClientError, TimeoutError, ValueError) as error:
             raise OutcomeUnknownError(
                 f"partition {partition}: {owner[0]} did not answer ({error}); the messages may be "
-                "stored"
+                "stored: publish again, numbered if they may not be twice"
             ) from error
         if "results" not in answer:
             raise _from_json(answer["error"])
@@ -392,5 +392,5 @@ def _refusal(broker: Broker, result: AppendResult, partition: PartitionId, row: 
 def _after(error: PartqError, partition: PartitionId) -> PartqError:
     return NotStoredError(
         f"partition {partition}: an earlier message of it in this request was not stored "
-        f"({error.code})"
+        f"({error.code}); publish this one after it"
     )
