@@ -1,8 +1,9 @@
 """Roads that a test can block: a tunnel of bytes, and one that knows a coordinator's calls.
 
 A tunnel may hold what passes while every connection stays open, as a network does that is cut in
-the middle; then it arrives late, or never. A gate holds a call at a named point, `before:pause` or
-`after:pause`, until the test says what becomes of it: the point at which somebody dies.
+the middle; then it arrives late, or never. A gate holds a call at a named point, `before:pause`,
+`answered:pause` (by the broker, which nobody knows yet) or `after:pause`, until the test says what
+becomes of it: the point at which somebody dies.
 """
 
 import asyncio
@@ -34,6 +35,8 @@ class Call:
     """`pause`, `drain`, `commit`, `cancel`, `state`, ..."""
     request: bytes
     answer: bytes = b""
+    is_over: bool = False
+    """It is answered, or never will be."""
 
     @property
     def items(self):
@@ -239,19 +242,28 @@ class AdminProxy(Tunnel):
 
     async def _passes(self, phase, call):
         await self._there.wait()
+        return await self._is_let(phase, call)
+
+    async def _is_let(self, phase, call):
         decide = self.points.get(f"{phase}:{call.name}")
         return decide is None or await decide(call)
 
     async def _exchange(self, call):
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.target_port)
-        self._writers.add(writer)
+        call.is_over = False
         try:
-            writer.write(call.request)
-            await writer.drain()
-            head = await reader.readuntil(b"\r\n\r\n")
-            call.answer = head + await reader.readexactly(_length(head))
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+            self._writers.add(writer)
+            try:
+                writer.write(call.request)
+                await writer.drain()
+                head = await reader.readuntil(b"\r\n\r\n")
+                answer = head + await reader.readexactly(_length(head))
+                if await self._is_let("answered", call):
+                    call.answer = answer
+            finally:
+                await self._end(writer)
         finally:
-            await self._end(writer)
+            call.is_over = True
 
 
 def _name(head):

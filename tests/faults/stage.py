@@ -323,8 +323,18 @@ class Stage:
             if item["partition"] == str(MOVES)
         ]
 
-    def commits(self):
-        """Return what the commits that went through were asked for, the oldest first."""
+    async def commits(self):
+        """Return what the commits that went through were asked for, the oldest first.
+
+        A broker delivers to the target before its answer to the commit has come: that is waited
+        for.
+        """
+
+        async def are_over():
+            calls = [call for proxy in self.proxies.values() for call in proxy.made("commit")]
+            return all(call.is_over for call in calls)
+
+        await until(are_over, "the commits are answered")
         done = {}
         for proxy in self.proxies.values():
             for call in proxy.made("commit"):

@@ -1,5 +1,6 @@
 """Every call of a handoff, and every answer, is lost, late or repeated."""
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
@@ -19,7 +20,7 @@ async def ended_well(stage, *, to="b", causes=()):
     await stage.until_assigned(to)
     await stage.traffic.until_processed(to)
     await stage.traffic.verdict(causes=causes)
-    (commit,) = stage.commits()
+    (commit,) = await stage.commits()
     assert (commit["attempt"], commit["target"]) == (at["attempt"], to)
 
 
@@ -99,6 +100,20 @@ async def test_the_record_answers_for_a_commit(stage):
     assert (await stage.state())["member"] == "b"
 
 
+async def test_a_target_does_not_wait_for_the_answer_to_its_commit(stage):
+    """The broker delivers to it at once; who counts the commits waits for the answer."""
+    gate = stage.road.gate("answered:commit")
+    stage.start_coordinator()
+    await stage.reached(gate)
+    await stage.traffic.until_processed("b")
+    counting = asyncio.create_task(stage.commits())
+    await asyncio.sleep(0)
+    assert not counting.done()
+    gate.open()
+    (commit,) = await counting
+    assert (commit["source"], commit["target"]) == ("a", "b")
+
+
 @pytest.mark.req("FAIL-08")
 async def test_a_commit_comes_when_its_pause_has_lapsed(stage):
     """The source went on meanwhile; it is paused again, under another attempt."""
@@ -107,7 +122,7 @@ async def test_a_commit_comes_when_its_pause_has_lapsed(stage):
     await stage.traffic.until_processed("a")
     point.go_on()
     await ended_well(stage)
-    assert [commit["attempt"] for commit in stage.commits()] != [point.attempt]
+    assert [commit["attempt"] for commit in await stage.commits()] != [point.attempt]
 
 
 @pytest.mark.parametrize("fate", ["lost", "answer lost", "repeated", "late"])

@@ -103,7 +103,7 @@ async def test_the_clock_of_redis_jumps(jumping, seconds):
     at = await stage.until_state(member="b", state="Ready")
     assert at["epoch"] > point.before["epoch"]
     await stage.traffic.until_processed("b")
-    (commit,) = stage.commits()
+    (commit,) = await stage.commits()
     assert not commit.get("forced")
 
     # A broker dies: observers count its lease by their own clock.

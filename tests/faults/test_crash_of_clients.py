@@ -99,7 +99,7 @@ async def test_nobody_waits_for_a_member_that_dies_while_its_partition_moves(sta
     await stage.kill("a")
     point.go_on()
     await stage.traffic.until_processed("b", Cause.FLOW_LOST)
-    (commit,) = stage.commits()
+    (commit,) = await stage.commits()
     assert commit["cause"] in ("source_lost", "")  # without a flow nothing is in flight either
     await stage.until_state(partition=STAYS, member="b", state="Ready")
     await stage.handed_over(point, attempt_is_new=False, causes=[Cause.FLOW_LOST])
@@ -113,7 +113,7 @@ async def test_a_member_that_dies_when_it_has_drained_leaves_nothing_to_repeat(s
     point.go_on()
     await stage.until_state(partition=STAYS, member="b", state="Ready")
     await stage.handed_over(point, attempt_is_new=False, causes=[Cause.FLOW_LOST])
-    assert [commit["cause"] for commit in stage.commits()] == [""]
+    assert [commit["cause"] for commit in await stage.commits()] == [""]
     repeats = find_duplicates(in_order(stage.traffic.look().deliveries))
     assert {row.partition for _, row in repeats} <= {str(STAYS)}
 
@@ -130,7 +130,7 @@ async def test_a_target_that_dies_is_replaced_under_a_new_attempt(three, reach):
     point.go_on()
     three.let_go("a")
     await three.handed_over(point, to="c", attempt_is_new=True)
-    (commit,) = three.commits()
+    (commit,) = await three.commits()
     assert (commit["source"], commit["target"]) == ("a", "c")
 
 
@@ -142,6 +142,6 @@ async def test_a_target_that_dies_late_gets_the_partition_and_is_waited_for(thre
     await three.kill("b")
     point.go_on()
     await three.handed_over(point, to="c", attempt_is_new=True, causes=[Cause.FLOW_LOST])
-    first, second = three.commits()
+    first, second = await three.commits()
     assert (first["attempt"], first["target"], first["cause"]) == (point.attempt, "b", "")
     assert (second["source"], second["target"], second["cause"]) == ("b", "c", "source_lost")

@@ -34,7 +34,7 @@ async def test_a_claim_ends_the_attempt_and_repeats_what_was_in_flight(stage, re
     stage.let_go("a")
     verdict = await stage.handed_over(point, attempt_is_new=True, causes=[Cause.BROKER_CHANGE])
     assert verdict.duplicates  # what a had in hand, at the least
-    assert point.attempt not in [commit["attempt"] for commit in stage.commits()]
+    assert point.attempt not in [commit["attempt"] for commit in await stage.commits()]
 
 
 @pytest.mark.req("CRASH-07", "CRASH-19")
@@ -48,7 +48,7 @@ async def test_a_commit_of_before_a_claim_is_refused(stage, strike):
     (late,) = await stage.proxies[broker].replay(point.call)
     assert late["error"]["code"] == "fenced"
     await stage.handed_over(point, attempt_is_new=True, causes=[Cause.BROKER_CHANGE])
-    assert point.attempt not in [commit["attempt"] for commit in stage.commits()]
+    assert point.attempt not in [commit["attempt"] for commit in await stage.commits()]
 
 
 @pytest.mark.req("CRASH-08", "CRASH-20")
@@ -62,7 +62,7 @@ async def test_who_claims_after_the_commit_serves_the_target(stage, strike):
     at = await stage.until_claimed(point.before, broker)
     assert (at["member"], at["attempt"]) == ("b", point.attempt)
     await stage.handed_over(point, attempt_is_new=False, causes=[Cause.BROKER_CHANGE])
-    assert len(stage.commits()) == 1
+    assert len(await stage.commits()) == 1
 
 
 # ---- a Redis that has lost what it had confirmed ------------------------------------------------

@@ -15,7 +15,7 @@ async def test_a_member_that_restarts_at_once_is_another_life(stage):
     stage.start_coordinator()
     before = await stage.until_state(member="b", state="Ready")
     await stage.hold("b")
-    moved = len(stage.commits())
+    moved = len(await stage.commits())
     await stage.kill("b")
     stage.let_go("b")
     stage.start_member("b")
@@ -28,7 +28,7 @@ async def test_a_member_that_restarts_at_once_is_another_life(stage):
     assert (at["member"], at["epoch"] > before["epoch"]) == ("b", True)
     await stage.traffic.until_processed("b", Cause.FLOW_LOST)
     await stage.traffic.verdict(causes=[Cause.FLOW_LOST])
-    assert len(stage.commits()) == moved
+    assert len(await stage.commits()) == moved
 
 
 @pytest.mark.req("FAIL-06")

@@ -64,7 +64,7 @@ async def test_a_frozen_broker_wakes_up_with_a_commit(stage):
 
     await until(is_answered, "the late commits are answered")
     await stage.handed_over(point, attempt_is_new=True, causes=[Cause.BROKER_CHANGE])
-    assert point.attempt not in [commit["attempt"] for commit in stage.commits()]
+    assert point.attempt not in [commit["attempt"] for commit in await stage.commits()]
 
 
 @pytest.mark.req("FAIL-05")
@@ -83,7 +83,7 @@ async def test_two_coordinators_move_a_partition_once(stage):
 
     await until(has_looked, "both coordinators look")
     await stage.traffic.verdict()
-    assert [commit["target"] for commit in stage.commits()] == ["b"]
+    assert [commit["target"] for commit in await stage.commits()] == ["b"]
     assert (await stage.state())["attempt"] >= point.attempt
 
 
