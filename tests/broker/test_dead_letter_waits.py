@@ -1,10 +1,23 @@
 """A dead-letter queue that takes nothing: what dies meanwhile holds nobody up."""
 
+import asyncio
+
 import pytest
 
-from partq.broker import dead_letters
+from partq.broker import dead_letters, targets
+from partq.core.model import PartitionId
+from partq.embedded.provision import provision
+from partq.store.keys import Keys
+from partq.store.leases import Leases
 from tests.broker.conftest import eventually, open_flow
-from tests.broker.test_dead_letters import fail, publish, resources, subscription
+from tests.broker.test_dead_letters import (
+    TARGET,
+    TARGET_UID,
+    fail,
+    publish,
+    resources,
+    subscription,
+)
 
 __all__ = ["resources"]
 
@@ -29,3 +42,45 @@ async def test_what_dies_while_the_target_is_away_is_moved_at_once(running, pati
         await eventually(lambda: subscription(running).outbox.trouble, "a send that has failed")
     flow = await open_flow(running)
     assert await flow.take(1) == ["good"]
+
+
+@pytest.fixture
+async def silent_target(store, key_prefix, resources, monkeypatch):
+    """A broker of the dead-letter queue that has stopped: calls arrive, and it answers none.
+
+    Returns the calls that have arrived.
+    """
+    monkeypatch.setattr(targets, "CALL_TIMEOUT_S", 3600.0)  # nobody gives up within the test
+    calls = []
+
+    async def take(reader, writer):
+        calls.append(await reader.readuntil(b"\r\n"))
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    await provision(store, resources.queues[1], resources, uid=TARGET_UID)
+    leases = Leases(store, Keys(key_prefix, "default", TARGET, TARGET_UID))
+    await leases.renew("silent", "x", 3.0, f"http://{host}:{port}")
+    await leases.peer_token("peer")
+    for index in range(2):
+        await leases.record_owner(PartitionId(1, index), "silent")
+    yield calls
+    server.close()
+
+
+async def test_what_dies_while_a_letter_is_on_its_way_is_moved_at_once(running, silent_target):
+    """A call that nobody answers takes many seconds: what is doomed meanwhile does not wait."""
+    await running.assign("m", [0])
+    await publish(running, "poison", "too", "good")
+    for offset in (0, 1):
+        await fail(running, offset=offset)
+        await fail(running, offset=offset)
+        await eventually(
+            lambda moved=offset + 1: len(subscription(running).outbox.letters) == moved, "moved"
+        )
+        await eventually(lambda: silent_target, "a call that is not answered")
+    flow = await open_flow(running)
+    assert await flow.take(1) == ["good"]
+    assert len(silent_target) == 1

@@ -187,7 +187,7 @@ class DeadLetterOffice:
             return
         letter = outbox.letters[0]
         try:
-            reason = await self._send(subscription, letter)
+            reason = await self._send_and_move(subscription, letter)
         except DataLossError as error:
             if not subscription.is_dropped:
                 self._on_lost(subscription, error)
@@ -216,6 +216,31 @@ class DeadLetterOffice:
             )
             self._metrics.skipped(subscription.group, 1)
             self._resume(subscription)
+
+    async def _send_and_move(self, subscription: Subscription, letter: DeadLetter) -> Reason:
+        """Send a letter, and move what is doomed meanwhile: the target may take long to answer.
+
+        Raises:
+            DataLossError: the log does not have the letter's message.
+            PartqError: both are to be repeated.
+        """
+        outbox = subscription.outbox
+        sending = asyncio.create_task(self._send(subscription, letter))
+        try:
+            while True:
+                doom = asyncio.create_task(outbox.to_move.wait())
+                try:
+                    await asyncio.wait({sending, doom}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    doom.cancel()
+                if sending.done():
+                    return sending.result()
+                outbox.to_move.clear()
+                if outbox.room:
+                    await self._move(subscription)
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
     async def _send(self, subscription: Subscription, letter: DeadLetter) -> Reason:
         """Have a letter stored, and return why it was one.
