@@ -1,8 +1,14 @@
 """The lease of a broker, on a clock that the test moves."""
 
 import asyncio
+import gc
+import weakref
+
+import pytest
 
 from partq.broker.lease import LeaseKeeper
+from partq.broker.pings import Pings
+from partq.errors import StoreUnavailableError
 
 TTL_S = 30.0
 """So long that nothing is renewed by itself during a test."""
@@ -34,17 +40,53 @@ async def test_who_may_have_been_thought_dead_looks_at_the_records_before_it_goe
         on_stuck=lambda: None,
     )
     running = asyncio.create_task(keeper.run())
-    await keeper.renewed()
+    await keeper.renewed(TTL_S)
     assert looked_at == [0.0]  # a new life
     now = 20.0
-    await keeper.renewed()
+    await keeper.renewed(TTL_S)
     assert looked_at == [0.0]  # in time
     now, takes_s = 45.0, 10.0
-    await keeper.renewed()
+    await keeper.renewed(TTL_S)
     assert looked_at == [0.0, 55.0]  # sent in time, and done when the lease was over
     assert keeper.is_valid
     now = 80.0
-    await keeper.renewed()
+    await keeper.renewed(TTL_S)
     assert looked_at == [0.0, 55.0, 80.0]  # sent too late
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_who_has_gone_while_the_store_is_away_is_not_kept():
+    class Leases:
+        async def renew(self, *_):
+            raise StoreUnavailableError("store: no answer")
+
+    async def look():
+        raise AssertionError("nothing was renewed")
+
+    keeper = LeaseKeeper(
+        Leases(),
+        broker="b-0",
+        incarnation="i",
+        ttl_s=1.0,
+        url="http://b-0",
+        clock=asyncio.get_running_loop().time,
+        on_lapsed=look,
+        on_valid=lambda: None,
+        on_stuck=lambda: None,
+    )
+    told = []
+    pings = Pings(keeper)
+    for nonce in range(3):
+        pings.answer(lambda nonce=nonce: told.append(nonce))
+    running = asyncio.create_task(keeper.run())
+    with pytest.raises(StoreUnavailableError, match=r"b-0 was not renewed within 0\.3 s"):
+        await keeper.renewed(within_s=0.3)
+    gone = weakref.ref(pings)
+    pings.close()
+    del pings
+    gc.collect()
+    assert gone() is None
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert told == []

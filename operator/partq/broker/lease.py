@@ -56,6 +56,8 @@ class LeaseKeeper:
         self._valid_until = float("-inf")
         self._wanted = asyncio.Event()
         self._waiting: list[Callable[[], None]] = []
+        self._under_way: list[Callable[[], None]] = []
+        """What the renewal that is under way was begun for."""
 
     @property
     def is_valid(self) -> bool:
@@ -80,11 +82,31 @@ class LeaseKeeper:
         self._waiting.append(callback)
         self._wanted.set()
 
-    async def renewed(self) -> None:
-        """Wait for a renewal that begins after this call."""
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Call `callback` no more, however often it waits for a renewal."""
+        for waiting in (self._waiting, self._under_way):
+            waiting[:] = [each for each in waiting if each != callback]
+
+    async def renewed(self, within_s: float) -> None:
+        """Wait for a renewal that begins after this call.
+
+        Raises:
+            StoreUnavailableError: there was none within so many seconds.
+        """
         done = asyncio.Event()
         self.after_renewal(done.set)
-        await done.wait()
+        try:
+            async with asyncio.timeout(within_s):
+                await done.wait()
+        except TimeoutError:
+            raise StoreUnavailableError(
+                f"the lease of {self._broker} was not renewed within {within_s:g} s, so Redis does "
+                "not answer; repeat the call",
+                retry_after_s=1.0,
+            ) from None
+        finally:
+            if not done.is_set():
+                self.forget(done.set)
 
     async def run(self) -> None:
         """Renew until cancelled.
@@ -96,7 +118,7 @@ class LeaseKeeper:
         while True:
             began = self._turned_at = self._clock()
             self._wanted.clear()
-            waiting, self._waiting = self._waiting, []
+            self._under_way, self._waiting = self._waiting, []
             try:
                 async with asyncio.timeout(self._ttl_s):
                     await self._leases.renew(
@@ -109,7 +131,8 @@ class LeaseKeeper:
             except FencedError:
                 raise
             except (StoreUnavailableError, TimeoutError) as error:
-                self._waiting = waiting + self._waiting
+                self._waiting = self._under_way + self._waiting
+                self._under_way = []
                 if not is_failing:
                     _log.warning(
                         "lease of %s not renewed: %s", self._broker, str(error) or "time-out"
@@ -124,6 +147,7 @@ class LeaseKeeper:
                 self._renewed_at = self._tried_since = self._clock()
                 was_over = not self.is_valid
                 self._valid_until = began + self._ttl_s
+                waiting, self._under_way = self._under_way, []
                 for callback in waiting:
                     callback()
                 if was_over:

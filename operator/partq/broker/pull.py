@@ -97,7 +97,7 @@ class Pulls:
                 state.answer += 1
                 state.keep(self._render(flow, state.answer, answer), answer.hold)
             # A broker whose lease is over must not answer: somebody else may own the partitions.
-            await self._renewed()
+            await self._broker.lease.renewed(self._broker.settings.lease_ttl_s * 2)
             flow.last_seen = self._broker.clock()
             if flow.is_closed or state.body is None:
                 state.release()
@@ -122,17 +122,6 @@ class Pulls:
             )
         flow.last_seen = self._broker.clock()
         return flow
-
-    async def _renewed(self) -> None:
-        try:
-            async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
-                await self._broker.lease.renewed()
-        except TimeoutError:
-            raise StoreUnavailableError(
-                "pull: the broker's lease is not renewed, so Redis does not answer; pull again, "
-                "the same answer comes",
-                retry_after_s=1.0,
-            ) from None
 
     async def _flow(
         self, group: str, member: str, incarnation: str, address: str

@@ -8,6 +8,7 @@ from partq.broker.broker import Broker
 from partq.broker.calls import CONSUMERS, Calls, WebSocket
 from partq.broker.flow import MAX_CREDIT, Flow
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
+from partq.broker.pings import Pings
 from partq.broker.routes.access import enter, group_of, peer
 from partq.broker.subscription import Answer
 from partq.core.horizon import ACK_SPAN
@@ -23,7 +24,6 @@ MAX_OPEN_ACKS = 20_000
 """Acks without an answer, each counted with its ranges; above it the client waits."""
 MAX_CONTROLS = 10_000
 """Frames that the client has not read; above it the client waits."""
-MAX_OPEN_PINGS = 100
 MAX_SLEEP_S = 1.0
 
 calls = Calls()
@@ -56,7 +56,7 @@ class Consuming:
         self._group = group
         self._address = address
         self._open_acks = 0
-        self._open_pings = 0
+        self._pings = Pings(broker.lease)
         self._room = asyncio.Event()
 
     async def run(self) -> None:
@@ -80,6 +80,7 @@ class Consuming:
         except PartqError as error:
             await self._fail(error)
         finally:
+            self._pings.close()
             if flow is not None:
                 self._broker.binder.lose(flow)
             if sender is not None:
@@ -128,7 +129,7 @@ class Consuming:
                     )
                 flow.take_credit(messages, size_bytes)
             case frames.Ping(nonce):
-                self._ping(flow, nonce)
+                self._pings.answer(lambda: flow.send(frames.Pong(nonce)))
             case frames.Release():
                 self._broker.outcomes.release(flow, frame)
             case frames.Begun():
@@ -156,17 +157,6 @@ class Consuming:
                 flow.send(frames.AckRefused(frame.request, error.code, error.message))
 
         return answer
-
-    def _ping(self, flow: Flow, nonce: int) -> None:
-        if self._open_pings >= MAX_OPEN_PINGS:
-            return  # no lease was renewed for so long that the client has given up
-
-        def answer() -> None:
-            self._open_pings -= 1
-            flow.send(frames.Pong(nonce))
-
-        self._open_pings += 1
-        self._broker.lease.after_renewal(answer)
 
     def _is_full(self, flow: Flow) -> bool:
         return not flow.is_closed and (

@@ -1,6 +1,5 @@
 """What a member still holds, and its leave, by name: for whatever ends a pod in any language."""
 
-import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -12,7 +11,7 @@ from partq.broker.pull import check_address
 from partq.broker.routes.access import enter, group_of, peer, read_body
 from partq.broker.routes.pull import PREFIX
 from partq.core.model import MemberId
-from partq.errors import FencedError, UnavailableError
+from partq.errors import FencedError
 from partq.wire.answers import Alive, MemberAnswer
 from partq.wire.bodies import AliveBody, decode
 
@@ -79,13 +78,7 @@ async def keep(request: web.Request) -> web.Response:
     check_address(flow, peer(request))
     flow.last_seen = broker.clock()
     lease_s = broker.settings.lease_ttl_s
-    try:
-        async with asyncio.timeout(lease_s):
-            await broker.lease.renewed()
-    except TimeoutError:
-        raise UnavailableError(
-            f"the broker's lease was not renewed for {lease_s:g} s; its Redis does not answer"
-        ) from None
+    await broker.lease.renewed(lease_s)
     return json_response({"lease_ms": int(lease_s * 1000)})
 
 

@@ -8,6 +8,7 @@ from aiohttp import web
 from partq.broker.broker import Broker
 from partq.broker.calls import PRODUCERS, Calls, WebSocket
 from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
+from partq.broker.pings import Pings
 from partq.broker.routes.access import enter
 from partq.core.model import PartitionId
 from partq.core.numbering import MAX_NUMBER, check_producer_id
@@ -22,7 +23,6 @@ MAX_IN_FLIGHT = 5
 HELLO_TIMEOUT_S = 10.0
 MAX_ANSWERS = 1000
 """Answers that the producer has not read; above it nothing more is read from it."""
-MAX_OPEN_PINGS = 100
 SILENT_S = 30.0
 """A producer pings each second; one that is silent for so long is gone."""
 
@@ -47,7 +47,7 @@ class Producing:
         self._producer = ""
         self._in_flight: dict[PartitionId, int] = {}
         self._answers: deque[bytes] = deque()
-        self._open_pings = 0
+        self._pings = Pings(broker.lease)
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._is_open = True
@@ -72,6 +72,7 @@ class Producing:
             self._answer(frames.Failed(error.code, error.message))
         finally:
             self._is_open = False
+            self._pings.close()
             self._wake.set()
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
@@ -104,24 +105,13 @@ class Producing:
             case frames.Publish():
                 self._publish(frame, payload)
             case frames.Ping(nonce):
-                self._ping(nonce)
+                self._pings.answer(lambda: self._answer(frames.Pong(nonce)))
             case frames.ProducerHello():
                 self._greet(frame)
             case _:
                 raise BadFrameError(
                     f"frame: {type(frame).__name__} does not belong here; expected a producer's"
                 )
-
-    def _ping(self, nonce: int) -> None:
-        if self._open_pings >= MAX_OPEN_PINGS:
-            return  # no lease was renewed for so long that the client has given up
-
-        def answer() -> None:
-            self._open_pings -= 1
-            self._answer(frames.Pong(nonce))
-
-        self._open_pings += 1
-        self._broker.lease.after_renewal(answer)
 
     def _publish(self, frame: frames.Publish, payload: bytes) -> None:
         partition = PartitionId(frame.generation, frame.partition)
