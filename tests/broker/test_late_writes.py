@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from partq.core.dead_letters import Reason
-from partq.errors import StoreUnavailableError
+from partq.errors import StoreUnavailableError, UnavailableError
 from tests.broker.conftest import Gate, eventually, partition_id
 
 P = partition_id(0)
@@ -204,12 +204,14 @@ async def test_no_dead_letter_is_moved_while_a_commit_or_a_reset_is_under_way(ru
 
 
 class Road:
-    """A way to other queues that takes every dead letter."""
+    """A way to other queues that takes every dead letter, unless it is blocked."""
 
     def __init__(self):
-        self.sent = []
+        self.sent, self.is_blocked = [], False
 
     async def send(self, queue, slot, data, producer, number):
+        if self.is_blocked:
+            raise UnavailableError("blocked")
         self.sent.append(number)
         return True
 
@@ -259,6 +261,23 @@ async def test_a_letter_that_a_reset_overtakes_is_done_in_the_book_after_it(runn
     stored = await settled(running)
     assert (stored.cursor, stored.acked, stored.outbox) == (0, [(1, 2)], [])
     assert len(office.target.sent) == 1
+
+
+async def test_a_letter_that_waits_during_a_reset_below_it_is_no_more_delivered(running, office):
+    """It is a dead letter; a broker that claims the partition then takes it for one, too."""
+    office.target.is_blocked = True
+    office.doom(subscription(running), [1], Reason.EXPIRED)
+    await eventually(lambda: subscription(running).outbox.trouble, "it was tried to send it")
+    await reset(running, to="earliest")
+    in_memory = subscription(running)
+    assert (in_memory.book.cursor, in_memory.book.acked.pairs()) == (0, [(1, 2)])
+    assert [letter.offset for letter in in_memory.outbox.letters] == [1]
+    stored = await settled(running)
+    assert (stored.cursor, stored.acked) == (0, [(1, 2)])
+    office.target.is_blocked = False
+    await eventually(lambda: not in_memory.outbox.is_working, "it is sent")
+    assert len(office.target.sent) == 1
+    assert (await record(running)).outbox == []
 
 
 async def test_a_move_without_an_answer_is_asked_for_again_though_its_message_is_done(

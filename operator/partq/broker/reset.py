@@ -168,5 +168,9 @@ async def _move(broker: Broker, subscription: Subscription, wanted: int) -> None
     subscription.missing = ""
     subscription.outbox.aside.clear()
     subscription.outbox.letters = moved.outbox
+    if moved.outbox:
+        # They count as done, as after a claim; the stored book is to say so, too.
+        subscription.book.discard(sorted((each.offset, each.offset + 1) for each in moved.outbox))
+        subscription.is_dirty = True
     subscription.outbox.is_in_doubt = False
     subscription.epoch = moved.epoch
