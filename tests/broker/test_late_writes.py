@@ -280,6 +280,27 @@ async def test_a_letter_that_waits_during_a_reset_below_it_is_no_more_delivered(
     assert (await record(running)).outbox == []
 
 
+async def test_a_reset_finds_out_what_a_move_without_an_answer_has_done(running, office):
+    """Else the letter holds the log, and is not sent, until another broker claims the partition."""
+    add, asked, held = office._outboxes.add, [], subscription(running)
+
+    async def lose_the_answer(*args, **kwargs):
+        asked.append(held.epoch)
+        if len(asked) == 1:
+            await add(*args, **kwargs)
+        raise StoreUnavailableError("no answer")
+
+    office._outboxes.add = lose_the_answer
+    office.doom(held, [0], Reason.EXPIRED)
+    await eventually(lambda: held.outbox.trouble, "the answer is lost")
+    assert (held.outbox.letters, held.outbox.is_in_doubt) == ([], True)
+    await reset(running, to="earliest")
+    await eventually(lambda: office.target.sent, "the letter is known, and sent")
+    await eventually(lambda: not held.outbox.is_working, "it is taken out")
+    assert held.epoch not in asked, "nothing is in doubt any more"
+    assert (await record(running)).outbox == []
+
+
 async def test_a_move_without_an_answer_is_asked_for_again_though_its_message_is_done(
     running, office
 ):

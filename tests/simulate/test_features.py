@@ -43,6 +43,9 @@ def test_what_is_named_exists():
                 assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), name
             else:
                 assert name in KINDS, name
+    text = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
+    for path, test in re.findall(r"`(tests/[^`:]+)::([^`]+)`", text):
+        assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), test
 
 
 def test_the_events_have_an_effect():

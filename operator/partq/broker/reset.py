@@ -104,7 +104,7 @@ async def _carry_out(
             began_at = subscription.book.cursor
             subscription.is_resetting = True
             try:
-                await _move(broker, subscription, wanted)
+                cursor = await _move(broker, subscription, wanted)
             finally:
                 subscription.is_resetting = False
                 if subscription.is_dirty and not subscription.is_dropped:
@@ -118,9 +118,9 @@ async def _carry_out(
         subscription.partition,
         subscription.group,
         began_at,
-        subscription.book.cursor,
+        cursor,
     )
-    return subscription.book.cursor
+    return cursor
 
 
 async def _settle(broker: Broker, subscription: Subscription) -> None:
@@ -141,7 +141,8 @@ async def _settle(broker: Broker, subscription: Subscription) -> None:
         )
 
 
-async def _move(broker: Broker, subscription: Subscription, wanted: int) -> None:
+async def _move(broker: Broker, subscription: Subscription, wanted: int) -> int:
+    """Move the cursor as it is stored, and begin again from there; return where it is."""
     try:
         moved = await broker.partitions.reset(
             subscription.partition,
@@ -174,3 +175,4 @@ async def _move(broker: Broker, subscription: Subscription, wanted: int) -> None
         subscription.is_dirty = True
     subscription.outbox.is_in_doubt = False
     subscription.epoch = moved.epoch
+    return moved.cursor

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -110,6 +111,8 @@ class BrokerProcess:
         self._clock = clock
         self._terminated = asyncio.Event()
         self._ends: dict[End, None] = {}
+        self._renewals = 0
+        watcher.records.plans.on_renewed[process] = self._renewed
 
     async def run(self) -> None:
         """Serve until told to end; another life of the same name ends this one."""
@@ -143,6 +146,18 @@ class BrokerProcess:
             with suppress(FencedError):
                 broker.failed.result()
             self._on_failed(self)
+
+    def _renewed(self) -> None:
+        """Look, once the lease that Redis has just renewed is over, whether it is over here."""
+        self._renewals += 1
+        at = self._clock() + LEASE_S
+        loop = cast(SimLoop, asyncio.get_running_loop())
+        loop.at(at, partial(self._judge_lease, self._renewals))
+
+    def _judge_lease(self, renewal: int) -> None:
+        broker, is_last = self.broker, renewal == self._renewals
+        if is_last and self.process.is_alive and broker is not None and broker.lease.is_valid:
+            self._watcher.fail("S1", f"{self.name} counts on a lease that is over")
 
     def terminate(self) -> None:
         """Tell it to end, as SIGTERM does."""

@@ -55,6 +55,8 @@ class LogFacts:
     # ---- what is stored
     broker_epoch: int = 0
     """Of the owner; 0: nobody owns it."""
+    affirmed: int = 0
+    """When its owner has affirmed it last."""
     owner: str = ""
     first: int = 0
     """The first offset that is still in it."""
@@ -89,6 +91,7 @@ class SeatFacts:
     them, or they have expired, became dead letters, or lie before the group's beginning."""
     # ---- what is stored
     is_there: bool = False
+    epoch: int = 0
     cursor: int = 0
     acked: frozenset[int] = frozenset()
     member: str = ""

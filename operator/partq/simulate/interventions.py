@@ -79,18 +79,30 @@ class Interventions:
                 self._world.watcher.isolation.disturb(seat.name, SETTLED_S)
 
     def reset(self, args: dict[str, Any]) -> str | None:
-        """Move a group's cursor in a partition, back or forward."""
+        """Move a group's cursor in a partition, back or forward; or where a nack is made next."""
         world = self._world
         seats = [seat for seat in world.records.seats.values() if seat.is_there]
         if not seats:
             return None
+
+        def begin(seat: SeatFacts) -> None:
+            body = {"is_forced": args["is_forced"]}
+            if args["to"] == "offset":
+                body["offset"] = round(args["share"] * len(seat.log.ids))
+            else:
+                body["to"] = args["to"]
+            world.process("administrator").start(self._reset(seat, body))
+
+        def begin_at(group: str, message: int) -> None:
+            for seat in seats:
+                if seat.group == group and message in seat.log.ids:
+                    begin(seat)
+
+        if args.get("is_after_nack"):
+            world.mishaps.after_nack.append(begin_at)
+            return None
         seat: SeatFacts = seats[args["which"] % len(seats)]
-        body = {"is_forced": args["is_forced"]}
-        if args["to"] == "offset":
-            body["offset"] = round(args["share"] * len(seat.log.ids))
-        else:
-            body["to"] = args["to"]
-        world.process("administrator").start(self._reset(seat, body))
+        begin(seat)
         return seat.name
 
     async def _reset(self, seat: SeatFacts, body: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """What goes wrong in applications: messages that they give back, or have in hand for too long."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 FEW: Final = 2
@@ -19,6 +19,8 @@ class Mishaps:
         self.hang_s = 0.0
         self.bad: set[int] = set()
         """Messages that no application gets done."""
+        self.after_nack: list[Callable[[str, int], None]] = []
+        """Told of the next message that is given back, and of its group."""
         self._limits = limits
         self._left: dict[tuple[str, int], int] = {}
 
@@ -33,6 +35,8 @@ class Mishaps:
         elif self.nack_count:
             self.nack_count -= 1
             is_bad = True
+        while is_bad and self.after_nack:
+            self.after_nack.pop()(group, message)
         return is_bad
 
     def hang(self) -> float:

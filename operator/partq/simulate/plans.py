@@ -18,6 +18,8 @@ class Plans:
     ) -> None:
         self.leases: dict[str, LeaseFacts] = {}
         """Of each broker, until it has given its lease up."""
+        self.on_renewed: dict[Process, Callable[[], None]] = {}
+        """Told as a process has renewed its lease."""
         self._lease_key = lease_key
         self._fail = fail
         self._now = now
@@ -59,6 +61,7 @@ class Plans:
             known = self.leases.get(broker)
             is_new = known is None or now - known.renewed_at >= FRESH_S
             self.leases[broker] = LeaseFacts(now if known is None or is_new else known.since, now)
+            self.on_renewed[process]()
 
     def _judge(self, coordinator: Process) -> None:
         """Who plans must have heard once of every broker that has lived since it began to look.

@@ -15,7 +15,7 @@ from partq.simulate.letters import Letters
 from partq.simulate.loop import Process
 from partq.simulate.memory_redis import MemoryRedis
 from partq.simulate.plans import Plans
-from partq.store.codec import decode_ranges
+from partq.store.codec import decode_counts, decode_ranges
 from partq.store.keys import Keys
 from partq.wire import batch
 
@@ -73,6 +73,8 @@ class Records:
         """What outlives its time to live becomes a dead letter."""
         self.effects: Counter[str] = Counter()
         """What has happened, and how often: an event that met nothing shows nothing."""
+        self.numbered: set[int] = set()
+        """Messages that the library has numbered."""
         self.forgotten: set[int] = set()
         """Messages that the store has lost with its last writes."""
         self._memory = memory
@@ -93,6 +95,7 @@ class Records:
             "append_batches": self._appended,
             "claim_partition": self._claimed,
             "yield_partition": self._yielded,
+            "affirm_partition": self._affirmed,
             "trim_log": self._trimmed,
         }
         self._seat_judges: dict[str, Callable[[SeatFacts, Sequence[bytes], Any], None]] = {
@@ -158,6 +161,8 @@ class Records:
         self.effects["refused for room"] += answer.count(b" Q:")
         broker_epoch, number = int(args[0]), int(args[1])
         end = int(answer.partition(b" ")[0])
+        if b" N:" in answer and not self.was_rolled_back:
+            self._fail("numbers", f"{log.name}: a number came again with another message")
         if end == len(log.ids):
             return  # nothing stored, or a repeat
         if broker_epoch != log.broker_epoch:
@@ -183,6 +188,8 @@ class Records:
             log.stored_ms.extend([int(fields[b"at_ms"])] * len(ids))
             for each in ids:
                 self.append_counts[each] = self.append_counts.get(each, 0) + 1
+                if each in self.numbered and log.ids.count(each) > 1:
+                    self._fail("numbers", f"{log.name}: message {each} is stored twice")
 
     def _claimed(self, log: LogFacts, args: Sequence[bytes], answer: Any) -> None:
         if isinstance(answer, int):
@@ -205,6 +212,14 @@ class Records:
             self._fail("E3", f"{log.name}: broker epoch {stored} after {log.top_broker_epoch}")
         log.top_broker_epoch = max(log.top_broker_epoch, stored)
         log.broker_epoch, log.owner = 0, ""
+
+    def _affirmed(self, log: LogFacts, args: Sequence[bytes], answer: Any) -> None:
+        if answer != 1:
+            return
+        stored = int(self._memory.hash(log.meta)[b"affirmed"])
+        if stored <= log.affirmed:
+            self._fail("G8", f"{log.name}: affirmed, and a claim decided before that still counts")
+        log.affirmed = stored
 
     def _trimmed(self, log: LogFacts, args: Sequence[bytes], answer: Any) -> None:
         if answer == 0:
@@ -260,6 +275,8 @@ class Records:
     def _was_reset(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
         if isinstance(answer, int) or int(answer[0]) == seat.top_epoch:
             return
+        if int(args[2]) != seat.epoch:
+            self._fail("E2", f"{seat.name}: a reset counts under {int(args[2])}, not {seat.epoch}")
         self.effects["reset back" if int(answer[1]) < seat.cursor else "reset forward"] += 1
         self._judge_owner(seat, args, "reset")
         self._begin(seat)
@@ -294,7 +311,7 @@ class Records:
     def _judge_epoch(self, seat: SeatFacts, epoch: int) -> None:
         if epoch <= seat.top_epoch:
             self._fail("E3", f"{seat.name}: epoch {epoch} after {seat.top_epoch}")
-        seat.top_epoch = max(seat.top_epoch, epoch)
+        seat.top_epoch, seat.epoch = max(seat.top_epoch, epoch), epoch
 
     def _judge_acks(self, seat: SeatFacts) -> None:
         """Judge what a broker's book has made of the stored one."""
@@ -324,12 +341,13 @@ class Records:
         for seat in log.seats:
             if not seat.is_there:
                 continue
-            trimmed, mark = int(fields[b"trimmed"]), int(fields[seat.mark])
+            trimmed, mark, end = (int(fields[each]) for each in (b"trimmed", seat.mark, b"next"))
             cursor = int(self._memory.hash(seat.key)[b"cursor"])
-            if not trimmed <= mark <= cursor:
+            if not trimmed <= mark <= cursor <= end:
                 self._fail(
                     "marks",
-                    f"{seat.name}: trimmed to {trimmed}, marked {mark}, its cursor is {cursor}",
+                    f"{seat.name}: {trimmed} to {end} are in the log, marked {mark}, its cursor is "
+                    f"{cursor}",
                 )
             if mark > min(seat.outbox.values(), default=mark):
                 self._fail("marks", f"{seat.name}: marked {mark}, {seat.outbox} wait to be sent")
@@ -350,10 +368,15 @@ class Records:
         seat.sent.clear()
         seat.letters.clear()
 
+    def counts(self, seat: SeatFacts) -> dict[int, int]:
+        """Return how often each message was delivered again, as stored."""
+        return decode_counts(self._memory.hash(seat.key)[b"redeliveries"])
+
     def _read(self, seat: SeatFacts) -> None:
         """Take what is stored."""
         stored = self._memory.hash(seat.key)
         seat.cursor, seat.member = int(stored[b"cursor"]), stored[b"member"].decode()
+        seat.epoch = int(stored[b"epoch"])
         seat.acked = frozenset(
             offset
             for start, stop in decode_ranges(stored[b"acked"])

@@ -246,6 +246,13 @@ class Watcher:
             self.fail("G1", f"{name}: {frame.first_offset} was stored under another broker epoch")
         elif not stored.first <= frame.start < frame.stop <= stored.first + len(stored.ids):
             self.fail("G1", f"{name}: {frame.start} to {frame.stop} is not in that batch")
+        if token == (log.broker_epoch, seat.epoch):
+            stored_counts = self.records.counts(seat) if frame.redeliveries else {}
+            for offset, count in frame.redeliveries:
+                if count > stored_counts.get(offset, 0):
+                    self.fail("counts", f"{name}: {offset} is sent again before that is stored")
+            for offset in {*range(frame.start, frame.stop)} - skipped & {*seat.outbox.values()}:
+                self.fail("letters", f"{name}: {offset} is sent to a member, and waits to be sent")
         if not is_old:
             offsets = [o for o in range(frame.start, frame.stop) if o not in skipped]
             sent.update(offsets)

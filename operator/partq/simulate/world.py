@@ -347,6 +347,7 @@ class World:
     async def _send(self, producer: Producer, count: int, gap_s: float) -> None:
         for _ in range(count):
             message = self._next_message()
+            self.records.numbered.add(message)
             key = f"k{self.rng.randrange(KEY_COUNT)}"
             answer = await producer.send(b"%d" % message, key=key)
             answer.add_done_callback(partial(self._answered, message))
