@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
+from tests.faults.traffic import until
+
 CHUNK = 65_536
 BROKEN = (OSError, EOFError, asyncio.LimitOverrunError)
 
@@ -213,6 +215,15 @@ class AdminProxy(Tunnel):
     def made(self, name):
         """Return the calls of this name that have reached the broker."""
         return [call for call in self.calls if call.name == name]
+
+    async def done(self, name):
+        """Wait until the calls of this name are over: a broker may act before its answer comes."""
+
+        async def are_over():
+            return all(call.is_over for call in self.made(name))
+
+        await until(are_over, f"the calls of {name} are answered")
+        return self.made(name)
 
     async def replay(self, call):
         """Make a call once more, by itself; return what is answered for each partition."""

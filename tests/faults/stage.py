@@ -324,20 +324,10 @@ class Stage:
         ]
 
     async def commits(self):
-        """Return what the commits that went through were asked for, the oldest first.
-
-        A broker delivers to the target before its answer to the commit has come: that is waited
-        for.
-        """
-
-        async def are_over():
-            calls = [call for proxy in self.proxies.values() for call in proxy.made("commit")]
-            return all(call.is_over for call in calls)
-
-        await until(are_over, "the commits are answered")
+        """Return what the commits that went through were asked for, the oldest first."""
         done = {}
         for proxy in self.proxies.values():
-            for call in proxy.made("commit"):
+            for call in await proxy.done("commit"):
                 for item, result in zip(call.items, call.results, strict=False):
                     if item["partition"] == str(MOVES) and "error" not in result:
                         done.setdefault(result["epoch"], item)
