@@ -36,7 +36,9 @@ def make_group(running, peers):
     async def assign(name):
         _, state = await running.call("GET", "/admin/v1/queues/orders/state")
         row = state["partitions"]["1.0"]
-        token = {"partition": "1.0", "broker_epoch": row["broker_epoch"], "epoch": 0, "attempt": 1}
+        epoch = row["groups"][name]["epoch"]
+        token = {"partition": "1.0", "broker_epoch": row["broker_epoch"], "epoch": epoch}
+        token["attempt"] = 1
         commit = {**token, "source": "", "target": "m", "cause": "unassigned"}
         (result,) = await running.admin(f"/groups/{name}/commit", {"commits": [commit]})
         assert "error" not in result, result

@@ -6,6 +6,8 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
+import pytest
+
 from partq.core.rebalance import GroupType
 from partq.simulate.schedule import KINDS, Event, draw_schedule
 from partq.simulate.trial import run_schedule
@@ -96,3 +98,39 @@ def test_a_broker_that_claims_after_a_group_was_deleted_gives_it_up():
     assert outcome.violation is None, "\n".join(outcome.lines())
     served = [at for at, text in outcome.trace if text.startswith("broker-1 assigns 1.0")]
     assert served[0] < 1.2, "broker-1 has served it for a moment"
+
+
+@pytest.mark.parametrize("has_uids", [True, False])
+def test_a_group_that_is_made_again_within_one_look_is_served(has_uids):
+    """Nothing but the uid tells a coordinator of it; embedded groups have none."""
+    schedule = draw_schedule(
+        0, 0, broker_count=1, pod_count=2, partition_count=2, has_letters=False, pull_share=0.0,
+        is_aware=True, delay_s=0.0, has_second=False, group_type=GroupType.PARTITIONED,
+        has_uids=has_uids,
+    )  # fmt: skip
+    events = (
+        Event(1.0, "publish", {"count": 5, "gap_s": 0.0}),
+        Event(1.5, "group_life", {"which": 0, "for_s": 3.0, "is_one": True}),
+    )
+    outcome = run_schedule(replace(schedule, events=events))
+    assert outcome.violation is None, "\n".join(outcome.lines())
+    assert outcome.effects["group made again"] == 2
+
+
+def test_a_group_that_is_made_again_under_an_earlier_time_goes_on():
+    """Its epochs and dead letters have higher numbers, though Redis's clock was set back."""
+    schedule = draw_schedule(
+        0, 0, broker_count=1, pod_count=1, partition_count=1, has_letters=True, max_redeliveries=0,
+        pull_share=0.0, is_aware=True, delay_s=0.0, work_s=0.0, has_second=False,
+        group_type=GroupType.PARTITIONED,
+    )  # fmt: skip
+    events = (
+        Event(0.9, "bad", {"count": 1}),
+        Event(1.4, "redis_clock", {"by_s": -30.0}),
+        Event(1.5, "group_life", {"which": 0, "for_s": 0.5, "is_one": False}),
+        Event(3.0, "bad", {"count": 1}),
+    )
+    outcome = run_schedule(replace(schedule, events=events))
+    assert outcome.violation is None, "\n".join(outcome.lines())
+    assert outcome.effects["group made again"] == 1
+    assert outcome.effects["dead letter"] >= 2

@@ -72,7 +72,9 @@ async def broker_epoch(
     """The partition is made, has the group `workers`, and is claimed under this epoch."""
     await partitions.create(partition)
     await partitions.add_group(partition, "workers", start="Earliest")
-    await store.run("write_fields", [keys.cursor(partition, "workers")], [1, "born", BORN])
+    await store.run(
+        "write_fields", [keys.cursor(partition, "workers")], [2, "born", BORN, "epoch", 0]
+    )
     expected = (await partitions.read(partition)).broker_epoch
     claim = await partitions.claim(partition, BrokerId("b-0"), "i-0", expected=expected)
     return claim.broker_epoch

@@ -28,7 +28,7 @@ async def audited(partitions, partition, store, keys):
     """The partition keeps a record from its first claim on; returns the broker epoch."""
     await partitions.create(partition)
     await partitions.add_group(partition, GROUP, start="Earliest")
-    await store.run("write_fields", [keys.cursor(partition, GROUP)], [1, "born", BORN])
+    await store.run("write_fields", [keys.cursor(partition, GROUP)], [2, "born", BORN, "epoch", 0])
     claim = await partitions.claim(partition, BROKER, "i-0", expected=0, wants_audit=True)
     assert claim.is_audited
     return claim.broker_epoch

@@ -31,6 +31,25 @@ async def test_each_begins_later_than_those_before_it(
     assert births[-1] == ahead + 1
 
 
+async def test_its_numbers_are_above_those_before_it(
+    partitions, partition, broker_epoch, ten_messages, store, keys
+):
+    """The clock of Redis may have been set back since, as the first one's numbers say here."""
+    ahead = 2**53 - 100
+    numbers = ["epoch", ahead, "outbox_number", ahead + 1]
+    await store.run("write_fields", [keys.cursor(partition, GROUP)], [2, *numbers])
+    _, began = await make_again(partitions, partition)
+    record = await partitions.read_cursor(partition, GROUP)
+    assert record.epoch > ahead, "who knows the earlier epoch takes it for the newer one"
+    place = {"broker_epoch": broker_epoch, "born": began}
+    epoch = await commit(partitions, partition, **place, epoch=record.epoch, target="m-0")
+    assert epoch > record.epoch
+    outbox = await Outboxes(store, keys).add(
+        partition, GROUP, **write(began), broker_epoch=broker_epoch, letters=LETTERS
+    )
+    assert outbox[0].number > ahead + 1, "its target takes a lower one for a repeat"
+
+
 CALLS = {
     "bind": {"member": "m-0", "incarnation": "x"},
     "flush": {**NOTHING, "cursor": 7},

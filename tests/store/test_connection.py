@@ -353,7 +353,7 @@ async def test_a_full_redis_refuses_messages_and_serves_the_rest(own_server, own
     state = {"acked": [], "redeliveries": {}}
     began = await born(partitions, partition, "g")
     await partitions.commit(
-        partition, "g", **write(began), broker_epoch=epoch, source=None, epoch=0,
+        partition, "g", **write(began), broker_epoch=epoch, source=None, epoch=began,
         attempt=attempt, target="m", cause=0, cursor=0, **state,
     )  # fmt: skip
     await partitions.bind(

@@ -38,7 +38,7 @@ class Administrator:
             },
         }
         common = {
-            "uid": "first",
+            **({"uid": "first"} if setting.has_uids else {}),
             "start": "Earliest",
             "ack": {
                 "timeoutSeconds": setting.ack_timeout_s,

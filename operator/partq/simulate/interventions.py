@@ -59,7 +59,11 @@ class Interventions:
         if not names:
             return None
         name: str = names[args["which"] % len(names)]
-        spec = {**groups.pop(name), "uid": f"{self._world.loop.time():.6f}"}
+        spec = dict(groups.pop(name))
+        if "uid" in spec:
+            spec["uid"] = f"{self._world.loop.time():.6f}"
+        elif args["is_one"]:
+            self._world.administrator.wish()  # of groups without a uid each step is one of its own
         if args["is_one"]:  # who looks now and then sees one change, and another uid
             groups[name] = spec
         self._changed(name)

@@ -67,6 +67,8 @@ class Setting:
     """What outlives its time to live becomes a dead letter, too."""
     is_audited: bool = False
     """The brokers keep an audit record."""
+    has_uids: bool = True
+    """Groups have the uid of a resource, as on Kubernetes; the embedded runtime gives them none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,7 @@ def draw_schedule(
         has_letters=rng.random() < LETTERS_SHARE,
         max_redeliveries=rng.choice((0, 1, 1, 2)),
         takes_expired=rng.random() < 0.5,
+        has_uids=seed % 3 > 0,
     )
     if not drawn.is_aware:
         # Who only sees its flow waits half a minute for one that pulls: it would cost too much.
@@ -231,9 +234,6 @@ def draw_schedule(
         # A store that forgets *and* whose clock goes back draws epochs twice: beyond what is
         # promised (docs/simulator.md).
         kinds.remove(rng.choice(("redis_rollback", "redis_clock")))
-    if "group_life" in kinds and "redis_clock" in kinds:
-        # A group that is made again draws its epochs by the clock alone.
-        kinds.remove(rng.choice(("group_life", "redis_clock")))
     weights = [_KINDS[kind][0] for kind in kinds]
     events = []
     at = START_S

@@ -47,7 +47,7 @@ class CursorRecord:
     incarnation: str
     """Of the flow that bound last under this member; empty: none has."""
     epoch: Epoch
-    """0: never bound."""
+    """Until the first bind: when the group began, or 0 where an earlier version made it."""
     attempt: int
     """The last attempt of a handoff that a commit closed; 0: none."""
     cursor: Offset

@@ -1,6 +1,8 @@
 -- Give a group its cursor in a partition. A repeat changes nothing, whatever its start.
 --
--- When it began is drawn like an epoch: what speaks of an earlier group of the name is refused.
+-- When it began is drawn like an epoch, above all numbers of the groups that were removed here:
+-- what speaks of an earlier group of the name is refused, and its epochs and dead letters have
+-- higher numbers than those of that one, whatever Redis's clock shows by now.
 --
 -- with: audit
 --
@@ -24,11 +26,11 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local born = string.format("%.0f", math.max(tonumber(record[6] or "0") + 1, now_ms))
 redis.call("DEL", KEYS[2])
 redis.call("HSET", KEYS[2], "born", born,
-  "member", "", "incarnation", "", "epoch", "0", "cursor", start, "acked", "", "redeliveries", "",
-  "attempt", "0", "attempt_target", "", "attempt_epoch", "0", "cause", "0")
+  "member", "", "incarnation", "", "epoch", born, "cursor", start, "acked", "", "redeliveries", "",
+  "attempt", "0", "attempt_target", "", "attempt_epoch", "0", "cause", "0", "outbox_number", born)
 redis.call("HSET", KEYS[1], "born", born, "mark:" .. ARGV[1], start)
 if record[4] then
   write_audit(KEYS[1], KEYS[3], record[4], record[5],
-    {audit_line({kind = "begin", group = ARGV[1], epoch = "0", first = "0", stop = start})})
+    {audit_line({kind = "begin", group = ARGV[1], epoch = born, first = "0", stop = start})})
 end
 return 1
