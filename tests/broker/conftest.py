@@ -15,6 +15,7 @@ from partq.broker.app import make_app, make_runner
 from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
 from partq.broker.keys import GUARD
+from partq.broker.peer_answer import open_session
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.embedded.provision import provision
@@ -76,7 +77,7 @@ class RunningBroker:
         self.flows: list[FlowPeer] = []
 
     async def start(self) -> Self:
-        self.peers = ClientSession()
+        self.peers = open_session()
         # The application needs the broker, the broker its URL: the port is chosen before both.
         listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"

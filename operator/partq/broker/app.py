@@ -28,6 +28,7 @@ from partq.broker.keys import (
 )
 from partq.broker.middlewares import error_response, errors_as_json
 from partq.broker.openapi import describe
+from partq.broker.peer_answer import open_session
 from partq.broker.pull import Pulls
 from partq.broker.routes import (
     admin,
@@ -215,7 +216,7 @@ async def _serve(
     tls: Tls | None,
     stopped: Callable[[], Coroutine[Any, Any, Any]],
 ) -> None:
-    async with ClientSession() as peers:
+    async with open_session() as peers:
         # The socket is bound first: with port 0 its number is known only then.
         server = _socket(settings)
         host, port = server.getsockname()[:2]

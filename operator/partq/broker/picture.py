@@ -13,7 +13,9 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from partq.broker import admin
 from partq.broker.broker import Broker
-from partq.errors import UnknownGroupError
+from partq.broker.peer_answer import read_answer
+from partq.errors import OverloadedError, UnknownGroupError
+from partq.server.memory import Hold
 from partq.store.assignments import Assignments
 from partq.store.handoffs import Handoffs
 from partq.store.layouts import Layouts
@@ -67,7 +69,7 @@ def _by_name(records: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 async def ask_all(
-    broker: Broker, peers: ClientSession, *, token: str, trust: Any
+    broker: Broker, peers: ClientSession, *, token: str, trust: Any, hold: Hold
 ) -> dict[str, Any]:
     """Return the state of every broker with a lease, or why it is not known.
 
@@ -76,12 +78,13 @@ async def ask_all(
         peers: for calls to the others.
         token: the caller's header `Authorization`, which says what it may see.
         trust: how the others' certificates are checked.
+        hold: of the call, for what the others answer.
     """
     observer = broker.claims.observer
     others = sorted(observer.living(broker.clock()) - {broker.id})
     states = await asyncio.gather(
         *(
-            _ask(f"{observer.leases[other].url}{_path(broker)}", peers, token, trust)
+            _ask(f"{observer.leases[other].url}{_path(broker)}", peers, token, trust, hold)
             for other in others
         )
     )
@@ -100,16 +103,19 @@ def _path(broker: Broker) -> str:
     return f"/admin/v1/queues/{broker.settings.queue}/state"
 
 
-async def _ask(url: str, peers: ClientSession, token: str, trust: Any) -> dict[str, Any]:
+async def _ask(
+    url: str, peers: ClientSession, token: str, trust: Any, hold: Hold
+) -> dict[str, Any]:
     try:
         async with peers.get(
             url,
             headers={"Authorization": token},
             ssl=trust,
             timeout=ClientTimeout(total=PEER_TIMEOUT_S),
+            allow_redirects=False,
         ) as response:
             if response.status != 200:
                 return {"error": f"status {response.status}"}
-            return {"state": await response.json()}
-    except (ClientError, TimeoutError, ValueError) as error:
+            return {"state": await read_answer(response, hold=hold)}
+    except (ClientError, TimeoutError, ValueError, OverloadedError) as error:
         return {"error": str(error) or type(error).__name__}

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
+from partq.broker.peer_answer import max_bytes, read_answer
 from partq.broker.tls import Tls
 from partq.core.layout import Layout
 from partq.errors import (
@@ -85,8 +86,9 @@ class Targets:
                 headers={"Authorization": f"Bearer {found.token}"},
                 ssl=self._tls.trusted if self._tls is not None else True,
                 timeout=ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=2.0),
+                allow_redirects=False,
             ) as response:
-                answer = await response.json()
+                answer = await read_answer(response, max_bytes(1))
         except (ClientError, TimeoutError, ValueError) as error:
             raise OutcomeUnknownError(
                 f"queue {queue}: broker {broker} at {lease.url} did not answer "

@@ -18,6 +18,7 @@ from partq.broker.status import read_layout, read_status
 from partq.core.model import PartitionId
 from partq.core.numbering import series_name
 from partq.metrics import CONTENT_TYPE
+from partq.server.body import HOLD
 from partq.wire.answers import (
     Health,
     LayoutAnswer,
@@ -107,6 +108,7 @@ async def _ask_all(request: web.Request, broker: Broker) -> dict[str, Any]:
         request.app[PEERS],
         token=request.headers["Authorization"],
         trust=tls.trusted if tls is not None else True,
+        hold=request[HOLD],
     )
 
 

@@ -10,15 +10,18 @@ from aiohttp import ClientError, ClientTimeout, web
 from partq.broker.broker import Broker
 from partq.broker.keys import PEERS, TLS
 from partq.broker.middlewares import error_body
+from partq.broker.peer_answer import read_answer
 from partq.broker.routes.storing import FORWARDED
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
     NotOwnerError,
+    OverloadedError,
     PartqError,
     UnavailableError,
     UnknownPartitionError,
 )
+from partq.server.body import HOLD
 from partq.wire.bodies import encode
 
 OWNER_TIMEOUT_S = 4.0
@@ -126,11 +129,14 @@ async def _ask(
             headers={"Authorization": request.headers["Authorization"], FORWARDED: broker.id},
             ssl=tls.trusted if tls is not None else True,
             timeout=ClientTimeout(total=OWNER_TIMEOUT_S, sock_connect=2.0),
+            allow_redirects=False,
         ) as response:
-            answer = await response.json()
+            answer = await read_answer(response, hold=request[HOLD])
         if "error" in answer:
             return {partition: {"error": answer["error"]} for partition in partitions}
         return {partition: answer["partitions"][str(partition)] for partition in partitions}
+    except OverloadedError as error:
+        return dict.fromkeys(partitions, _failed(error))
     except (ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
         failed = UnavailableError(
             f"{url}: no usable answer within {OWNER_TIMEOUT_S:g} s "

@@ -17,6 +17,7 @@ from aiohttp import ClientConnectorError, ClientError, ClientTimeout, web
 
 from partq.broker.broker import Broker
 from partq.broker.keys import PEERS, TLS
+from partq.broker.peer_answer import max_bytes, read_answer
 from partq.broker.routes.access import settle
 from partq.broker.routes.placing import Placing
 from partq.core.model import PartitionId
@@ -27,11 +28,13 @@ from partq.errors import (
     NumberReusedError,
     OutcomeUnknownError,
     OutOfSequenceError,
+    OverloadedError,
     PartqError,
     ResendFromError,
     UnknownProducerError,
     from_code,
 )
+from partq.server.body import HOLD
 from partq.store.log import AppendResult
 from partq.wire import batch
 
@@ -301,14 +304,15 @@ class Storing:
                 headers=headers,
                 ssl=tls.trusted if tls is not None else True,
                 timeout=ClientTimeout(total=FORWARD_TIMEOUT_S, sock_connect=2.0),
+                allow_redirects=False,
             ) as response:
-                answer = await response.json()
+                answer = await read_answer(response, max_bytes(len(rows)), request[HOLD])
         except ClientConnectorError as error:
             raise NotStoredError(
                 f"partition {partition}: {owner[0]} cannot be reached ({error}); publish again",
                 retry_after_s=1.0,
             ) from error
-        except (ClientError, TimeoutError, ValueError) as error:
+        except (ClientError, TimeoutError, ValueError, OverloadedError) as error:
             raise OutcomeUnknownError(
                 f"partition {partition}: {owner[0]} did not answer ({error}); the messages may be "
                 "stored: publish again, numbered if they may not be twice"

@@ -1,0 +1,51 @@
+"""What a broker reads of another one's answer: it is bounded, as a caller's body is."""
+
+import json
+from typing import Any
+
+from aiohttp import ClientPayloadError, ClientResponse, ClientSession
+
+from partq.server.body import JSON_WEIGHT
+from partq.server.memory import Hold
+
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+"""The most that an answer about many partitions may have."""
+_ENVELOPE_BYTES = 64 * 1024
+_RESULT_BYTES = 2048
+"""More than an error of one message has."""
+
+
+def open_session() -> ClientSession:
+    """Return what calls other brokers; nothing that they answer is inflated."""
+    return ClientSession(auto_decompress=False)
+
+
+def max_bytes(count: int) -> int:
+    """Return how long an answer about `count` messages may be."""
+    return _ENVELOPE_BYTES + count * _RESULT_BYTES
+
+
+async def read_answer(
+    response: ClientResponse, limit_bytes: int = MAX_ANSWER_BYTES, hold: Hold | None = None
+) -> Any:
+    """Return the JSON of an answer of at most `limit_bytes`.
+
+    `hold`: of the call that it is read for; what comes counts there.
+
+    Raises:
+        ClientPayloadError: it is longer; the rest is not read, and the connection ends.
+        OverloadedError: the requests of the process hold too much already; the same.
+        ValueError: it is no JSON.
+    """
+    text = bytearray()
+    try:
+        async for chunk in response.content.iter_any():
+            if len(text) + len(chunk) > limit_bytes:
+                raise ClientPayloadError(f"the answer has more than {limit_bytes} bytes")
+            if hold is not None:
+                hold.take(JSON_WEIGHT * len(chunk))
+            text += chunk
+    except BaseException:
+        response.close()
+        raise
+    return json.loads(text)
