@@ -56,7 +56,7 @@ class Plans:
             return
         elif script == "release_lease":
             self.leases.pop(args[0].decode(), None)
-        elif script == "renew_lease" and answer:
+        elif script == "renew_lease" and not isinstance(answer, int):
             broker, now = args[0].decode(), self._now()
             known = self.leases.get(broker)
             is_new = known is None or now - known.renewed_at >= FRESH_S

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from partq.core.model import BrokerId, PartitionId
 from partq.errors import FencedError
@@ -10,6 +10,8 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 
 _PEER = "peer_token"
+_MAX_TRIES = 5
+"""How often a first renewal is tried while other processes take the name over before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +43,31 @@ class Leases:
     async def renew(self, broker: BrokerId, incarnation: str, ttl_s: float, url: str) -> int:
         """Renew a lease and return its counter.
 
-        The first renewal of an incarnation takes the broker's name over from all before it.
+        The first renewal of an incarnation takes the broker's name over from all before it. One
+        that had no answer may arrive at any time: it changes nothing once another has gone through.
 
         Raises:
             FencedError: a later incarnation has taken the name over; this one must end.
         """
         value = json.dumps({"incarnation": incarnation, "ttl_s": ttl_s, "url": url})
         life = self._lives.get((broker, incarnation), 0)
-        answer = await self._store.run("renew_lease", [self._key], [broker, life, value])
-        if answer == 0:
+        answer: Any = -1
+        for _ in range(_MAX_TRIES):
+            before = 0 if life else await self._read_life(broker)
+            args = (broker, life, value, before)
+            answer = await self._store.run("renew_lease", [self._key], args)
+            if answer != -1:
+                break
+        if answer in (0, -1):
             raise FencedError(
                 f"broker {broker}: a later process has taken over its name; incarnation "
                 f"{incarnation} must end"
             )
         self._lives[broker, incarnation], counter = answer
         return int(counter)
+
+    async def _read_life(self, broker: BrokerId) -> int:
+        return int(await self._store.read("HGET", self._key, f"life:{broker}") or 0)
 
     async def release(self, broker: BrokerId, incarnation: str) -> None:
         """Remove a lease that this process has renewed, as the broker shuts down."""

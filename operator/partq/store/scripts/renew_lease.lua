@@ -1,23 +1,33 @@
--- Renew a broker's lease. The first renewal of a new life of the broker ends its older lives.
+-- Renew a broker's lease. The first renewal of a new life of the broker ends its older lives: those
+-- that it has read, so that one which arrives late ends none that came after it.
 --
 -- when full: passes
 --
 -- KEYS[1]  brokers: hash {lease:BROKER → JSON, counter:BROKER, life:BROKER, owner:PARTITION → BROKER}
 -- ARGV[1]  broker    ARGV[2]  life that an earlier renewal returned, 0: the first one
--- ARGV[3]  what others shall know of the broker (JSON)
+-- ARGV[3]  what others shall know of the broker (JSON), the same in all renewals of a life
+-- ARGV[4]  with life 0: the one on record as it was read before, 0: none
 -- returns  {life, counter}: the counter never falls and differs from all before it
 --          0: a later life of the broker has renewed
+--          -1: another life is on record than was read
 local life_field, counter_field = "life:" .. ARGV[1], "counter:" .. ARGV[1]
-local stored = redis.call("HMGET", KEYS[1], life_field, counter_field)
+local lease_field = "lease:" .. ARGV[1]
+local stored = redis.call("HMGET", KEYS[1], life_field, counter_field, lease_field)
 local stored_life, life = tonumber(stored[1] or "0"), tonumber(ARGV[2])
 local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if life == 0 then
-  life = math.max(stored_life + 1, now_ms)
+  if stored[3] == ARGV[3] then
+    life = stored_life  -- an earlier try of this life went through, and nobody heard of it
+  elseif stored_life ~= tonumber(ARGV[4]) then
+    return -1
+  else
+    life = math.max(stored_life + 1, now_ms)
+  end
 elseif stored_life > life then
   return 0
 end
 local counter = math.max(tonumber(stored[2] or "0") + 1, now_ms)
 redis.call("HSET", KEYS[1], life_field, string.format("%.0f", life),
-  counter_field, string.format("%.0f", counter), "lease:" .. ARGV[1], ARGV[3])
+  counter_field, string.format("%.0f", counter), lease_field, ARGV[3])
 return {life, counter}
