@@ -305,6 +305,8 @@ class _Trial:
         # What was kept since then is of a past that has not been.
         self._kept_keys = {event_id: redis.memory.copy() for event_id in self._kept_keys}
         self._world.later(args["for_s"], redis.start)
+        # Groups and limits may be as they were: the operator looks at them again and again.
+        self._world.administrator.wish()
 
     def _redis_stall(self, event: Event, args: dict[str, Any]) -> None:
         self._hit(args, REDIS)
