@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,9 +14,11 @@ from partq.core.delivery import Delivery
 from partq.core.horizon import MAX_PIECES
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.resources import parse_resources
-from tests.broker.conftest import YAML
+from partq.wire import frames
+from tests.broker.conftest import YAML, eventually
 
 COUNT = 4 * MAX_PIECES
+TOKEN = ("generation", "partition", "broker_epoch", "epoch", "delivery")
 
 
 @pytest.fixture
@@ -51,7 +54,9 @@ async def test_large_books_wait_for_each_other_and_small_ones_for_none(monkeypat
     store = CountedPartitions()
     keeper = Flusher(store, on_lost=lambda *_: None, progress=Progress())
     running = asyncio.create_task(keeper.run())
+    bound = SimpleNamespace(notice=lambda _: None)  # nobody waits for a book that is acked on
     large = subscription(0, Delivery(0, [(at, at + 1) for at in range(1, 2000, 2)]))
+    large.flow = bound
     small = subscription(1, Delivery(0))
     answers = asyncio.Queue()
     async with asyncio.timeout(60):
@@ -65,6 +70,63 @@ async def test_large_books_wait_for_each_other_and_small_ones_for_none(monkeypat
     assert store.writes == [(0, 1000), (1, 0), (1, 0), (1, 0)]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def paced(running, scene, monkeypatch):
+    """The subscription of a book that counts as large, with an ack whose turn comes in hours."""
+    held = running.broker.owned[PartitionId(1, 0)].groups["workers"]
+    monkeypatch.setattr(flusher, "LARGE_BYTES", 0)
+    monkeypatch.setattr(flusher, "BYTES_PER_S", 0.001)
+    assert await scene.source.ack(scene.held, ranges=[(1, 2)]) == ""
+    await send_ack(scene, 2)
+    await eventually(lambda: held.is_flushing and held.is_dirty, "it waits")
+    return held
+
+
+async def send_ack(scene, offset):
+    token = {name: getattr(scene.held, name) for name in TOKEN}
+    await scene.source.send(frames.Ack(2, **token, upto=-1, ranges=[(offset, offset + 1)]))
+
+
+async def stored_acks(running):
+    return (await running.broker.partitions.read_cursor(PartitionId(1, 0), "workers")).acked
+
+
+async def test_a_reset_waits_for_no_pace(running, paced):
+    body = {"to": "latest", "partitions": ["1.0"], "is_forced": True}
+    _, answer = await running.call("POST", "/v1/queues/orders/groups/workers/reset", json=body)
+    assert answer["partitions"]["1.0"].get("to") == 3, answer
+
+
+async def test_a_cursor_of_a_reader_waits_for_no_pace(running, scene, paced):
+    await scene.source.close()
+    await eventually(lambda: paced.flow is None, "the flow is gone")
+    body = {
+        "positions": {"1.0": {"offset": 1, "append_broker_epoch": scene.held.append_broker_epoch}}
+    }
+    _, answer = await running.call("POST", "/v1/queues/orders/groups/workers/cursors", json=body)
+    assert answer["partitions"]["1.0"].get("cursor") == 3, answer
+
+
+async def test_a_handoff_waits_for_no_pace(running, scene, paced):
+    handoff = await scene.paused()
+    await send_ack(scene, 0)
+    assert (await handoff.drain())["is_drained"], "all is acknowledged, and to be stored at once"
+    assert (await handoff.commit())["code"] == ""
+
+
+async def test_a_commit_that_is_forced_waits_for_no_pace(running, scene, paced):
+    handoff = await scene.paused(drain_ms=0)
+    async with asyncio.timeout(20):
+        assert (await handoff.commit(cause="drain_timeout"))["code"] == ""
+    assert await stored_acks(running) == [(1, 3)]
+
+
+async def test_a_partition_is_given_up_without_a_pace(running, paced):
+    """Else its acks are lost when that takes too long."""
+    await running.broker.ownership.give_up(PartitionId(1, 0))
+    assert await stored_acks(running) == [(1, 3)]
 
 
 async def test_a_consumer_that_leaves_holes_gets_nothing_new_until_it_closes_some(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from partq.broker.progress import Progress
 from partq.broker.subscription import Answer, Subscription
@@ -59,9 +60,11 @@ class Flusher:
                 self._full.set()
         self._dirty[subscription] = None
         self._wake.set()
+        subscription.to_hurry.set()
 
     async def settle(self, subscription: Subscription) -> None:
         """Wait until no flush of the book is under way and nothing waits for one."""
+        subscription.to_hurry.set()
         while (subscription.is_dirty or subscription.is_flushing) and not subscription.is_dropped:
             subscription.flushed.clear()
             await subscription.flushed.wait()
@@ -93,21 +96,26 @@ class Flusher:
             for task in list(self._flushes):
                 task.cancel()
 
-    async def _pace(self, book: Delivery) -> None:
-        """Wait until a large book may be written; meanwhile more acks come into it."""
-        size = _size(book)
-        if size > LARGE_BYTES:
-            now = asyncio.get_running_loop().time()
-            at = max(now, self._next_large)
-            self._next_large = at + size / BYTES_PER_S
-            await asyncio.sleep(at - now)
+    async def _pace(self, subscription: Subscription) -> None:
+        """Wait until a large book may be written, or must; meanwhile more acks come into it."""
+        size = _size(subscription.book)
+        if size <= LARGE_BYTES:
+            return
+        clock = asyncio.get_running_loop().time
+        at = max(clock(), self._next_large)
+        self._next_large = at + size / BYTES_PER_S
+        while not subscription.is_urgent and (left := at - clock()) > 0:
+            subscription.to_hurry.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await subscription.to_hurry.wait()
 
     async def _flush(self, subscription: Subscription) -> None:
         answers: list[Answer] = []
         is_failing = False
         try:
             while subscription.is_dirty:
-                await self._pace(subscription.book)
+                await self._pace(subscription)
                 if subscription.is_dropped or subscription.is_resetting:
                     break  # the book is about to be another one; its acks end with their token
                 subscription.is_dirty = False

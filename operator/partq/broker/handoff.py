@@ -80,6 +80,7 @@ class Handoffs:
             subscription.end_pause()
             pause = Pause(attempt, epoch, now + lease_s, now + drain_s)
             subscription.pause = pause
+            subscription.to_hurry.set()
             _tell(subscription, "pause", attempt)
             if subscription.flow is not None:
                 subscription.flow.send_paused(subscription)

@@ -103,6 +103,8 @@ class Subscription:
     is_dirty: bool = False
     """The book differs from what is stored."""
     is_flushing: bool = False
+    to_hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when `is_urgent` may have become true."""
     flushed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after each flush, to be awaited by who needs the book stored."""
     confirmations: list[Answer] = field(default_factory=list)
@@ -154,6 +156,15 @@ class Subscription:
         return self.missing or self.outbox.blocked
 
     @property
+    def is_urgent(self) -> bool:
+        """Whether who waits for the stored book waits for nothing else, and it is not acked on.
+
+        Those are handoffs, resets, cursors of readers, and who gives the partition up.
+        """
+        is_quiet = self.pause is not None and self.book.in_flight == 0
+        return self.flow is None or is_quiet or self.is_committing or self.is_dropped
+
+    @property
     def is_drained(self) -> bool:
         """Whether nothing is in flight and all acks are stored."""
         return self.book.in_flight == 0 and not self.is_dirty and not self.is_flushing
@@ -183,6 +194,7 @@ class Subscription:
         flow, self.flow = self.flow, None
         if flow is None:
             return
+        self.to_hurry.set()
         flow.forget(self, cause)
         if self.book.in_flight:
             self.counts += 1
