@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from queue import Empty, Queue
@@ -200,6 +201,36 @@ def test_second_dev_up_is_refused(dev):
     assert done.returncode == 2
     assert f"process {dev.process.pid} is running on it" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_port_in_use_is_refused_before_anything_is_written(tmp_path, is_there):
+    data = tmp_path / "data"
+    if is_there:
+        data.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        up = ["dev", "up", "-f", str(ROOT / "examples/queue.yaml"), "--data-dir", str(data)]
+        done = subprocess.run(
+            [*PARTQ, *up, "--port", str(port - 1)],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode == 2
+    refusal = (
+        rf"partq: port ({port - 1}|{port}) of 127.0.0.1 is in use; choose others with --port\n"
+    )
+    assert re.fullmatch(refusal, done.stderr), done.stderr
+    assert list(data.iterdir()) == [] if is_there else not data.exists()
+
+
+def test_a_directory_that_is_held_is_told_before_a_port_in_use(dev):
+    port = re.search(r"brokers  http://127.0.0.1:(\d+)", dev.said)[1]
+    done = dev.run("dev", "up", "-f", str(ROOT / "examples/queue.yaml"), "--port", port)
+    assert done.returncode == 2
+    assert f"process {dev.process.pid} is running on it" in done.stderr
 
 
 def test_interrupt_while_it_starts(tmp_path):

@@ -82,6 +82,21 @@ class DataDir:
         """Return the log file of a process."""
         return self.path / "logs" / f"{process}.log"
 
+    def refuse_if_held(self) -> None:
+        """Look whether another runtime holds the directory, and write nothing.
+
+        Raises:
+            SettingsError: one does, or the lock cannot be read.
+        """
+        if (self.path / "lock").exists() and _is_held(self.path):
+            raise self._held_by((self.path / "lock").read_text(encoding="ascii"))
+
+    def _held_by(self, lock: str) -> SettingsError:
+        return SettingsError(
+            f"data directory {self.path}: process {lock[:20].strip() or '?'} is running on it; "
+            "stop that one, or give another --data-dir"
+        )
+
     def hold(self) -> None:
         """Take the directory, making it if need be, until `let_go` or the end of the process.
 
@@ -98,12 +113,9 @@ class DataDir:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            holder = lock.read(20).strip() or "?"
+            holder = lock.read(20)
             lock.close()
-            raise SettingsError(
-                f"data directory {self.path}: process {holder} is running on it; "
-                "stop that one, or give another --data-dir"
-            ) from None
+            raise self._held_by(holder) from None
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()

@@ -97,6 +97,8 @@ class EmbeddedRuntime:
         self._dir = DataDir(data_dir)
         self._port = port
         self._taken: set[int] = set()
+        self._broker_ports: list[int] = []
+        """Of those that are not started yet, in the order of the file."""
         self._lease_ttl_s = lease_ttl_s
         self._log_level = log_level
         self._redis: Child | None = None
@@ -158,11 +160,15 @@ class EmbeddedRuntime:
         """Start everything and return when messages can be published and consumed.
 
         Raises:
-            SettingsError: the directory is held by another runtime, there is no redis-server, the
-                Redis of `redis_url` cannot be used, or the resources do not fit the data there.
+            SettingsError: the directory is held by another runtime, or a port is in use: then
+                nothing was written. There is no redis-server, the Redis of `redis_url` cannot be
+                used, or the resources do not fit the data there.
             UnavailableError: a process does not come up, or Redis does not answer; all are stopped
                 again.
         """
+        # What is refused leaves nothing behind: the ports before the first file.
+        self._dir.refuse_if_held()
+        self._choose_ports()
         self._dir.hold()
         try:
             if self._has_own_redis:
@@ -252,7 +258,7 @@ class EmbeddedRuntime:
         brokers = []
         for number in range(queue.spec.brokers.replicas):
             broker_id = f"{name}-broker-{number}"
-            port = self._next_port()
+            port = self._broker_ports.pop(0)
             broker_env = {
                 **env,
                 "PARTQ_BROKER_ID": broker_id,
@@ -274,13 +280,17 @@ class EmbeddedRuntime:
             namespace, name, identity.uid, identity.tokens, groups, tuple(brokers), coordinator
         )
 
-    def _next_port(self) -> int:
+    def _choose_ports(self) -> None:
+        """Choose a port for each broker, before Redis takes one of them."""
+        count = sum(queue.spec.brokers.replicas for queue in self._resources.queues)
         if not self._port:
-            return self._free_port()
-        port, self._port = self._port, self._port + 1
-        if not _is_free(port):
-            raise SettingsError(f"port {port} of {HOST} is in use; choose others with --port")
-        return port
+            self._broker_ports = [self._free_port() for _ in range(count)]
+            return
+        self._broker_ports = list(range(self._port, self._port + count))
+        self._taken.update(self._broker_ports)
+        for port in self._broker_ports:
+            if not _is_free(port):
+                raise SettingsError(f"port {port} of {HOST} is in use; choose others with --port")
 
     def _free_port(self) -> int:
         for port in random.sample(_FREE_PORTS, len(_FREE_PORTS)):
@@ -354,6 +364,6 @@ def _is_free(port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
-        except OSError:
+        except (OSError, OverflowError):  # none of its number, or it is taken
             return False
         return True
