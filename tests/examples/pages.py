@@ -1,0 +1,38 @@
+"""The code blocks of README.md and docs/: what a reader copies."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+class Block(NamedTuple):
+    """A code block: its page, the number of its first line, its language and its text."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        """Where it is, as editors read it."""
+        return f"{self.page}:{self.line}"
+
+
+def blocks(*languages: str) -> list[Block]:
+    """Return the blocks in one of some languages, page by page."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            line = text.count("\n", 0, match.start(2)) + 1
+            found.append(Block(page.name, line, match[1], match[2]))
+    return [block for block in found if block.language in languages]
+
+
+def programs(page: str) -> list[str]:
+    """Return the Python blocks of a page."""
+    return [block.text for block in blocks("python") if block.page == page]
