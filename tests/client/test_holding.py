@@ -67,8 +67,8 @@ def test_the_bytes_of_a_delivery_come_back_once_when_nothing_of_it_is_left(holdi
     holding.accept(deliver(4, 6), batch)
     holding.accept(deliver(6, 8), batch)
     assert holding.rewind(rewound(5, delivery=1)) == (3, len(batch)), "offset 4 is still to come"
-    assert holding.drop_from() == (2, 2 * len(batch))
-    assert holding.drop_from() == (0, 0)
+    assert holding.drop() == (2, 2 * len(batch))
+    assert holding.drop() == (0, 0)
 
 
 def test_a_release_starts_at_the_first_message_that_has_not_begun(holding, stored_batch):

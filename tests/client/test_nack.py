@@ -140,3 +140,72 @@ async def test_a_broker_that_wants_to_know_is_told_what_has_begun(peer, member, 
     begun = await flow.next(frames.Begun)
     assert (begun.broker_epoch, begun.epoch, begun.delivery) == (5, 9, 0)
     assert begun.ranges == [(0, 2)]
+
+
+# ---- what has not begun is kept ----
+
+
+async def nacked(peer, member, stored_batch):
+    """Give back a of a, b, c, d, which came in two batches; return the flow and the second one."""
+    batches = stored_batch(b"a", b"b"), stored_batch(b"c", b"d")
+    flow = await peer.flow()
+    await flow.send(assigned())
+    for start, payload in zip((0, 2), batches, strict=True):
+        await flow.send(deliver(start, start + 2), payload=payload)
+    nacking = asyncio.create_task(member.consumer.nack(await member.next()))
+    nack = await flow.next(frames.Nack)
+    assert (nack.begun, nack.keeps) == (1, True)
+    await flow.send(rewound(0, 1), frames.AckConfirmed(nack.request))
+    await finish(nacking)
+    again = frames.Deliver(1, 0, *TOKEN, 1, 5, 0, 0, 0, 1, Cause.NACK, [], [(0, 1)])
+    await flow.send(again, payload=batches[0])
+    return flow, batches
+
+
+def without_bytes(start, stop, payload, *, first, delivery=1):
+    return frames.Deliver(
+        1, 0, *TOKEN, delivery, 5, 0, first, start, stop, 0, [], [], kept_bytes=len(payload)
+    )
+
+
+async def test_what_was_kept_is_handed_out_when_its_turn_comes_again(peer, member, stored_batch):
+    """Also in more parts than it came in, and more than once."""
+    flow, (first, second) = await nacked(peer, member, stored_batch)
+    await flow.send(without_bytes(1, 2, first, first=0))
+    await flow.send(without_bytes(2, 3, second, first=2))
+    assert [(await member.next()).value for _ in range(3)] == [b"a", b"b", b"c"]
+    await flow.send(without_bytes(3, 4, second, first=2))
+    nacking = asyncio.create_task(member.consumer.nack(message := await member.next()))
+    assert (message.value, message.cause) == (b"d", Cause.NONE)
+    nack = await flow.next(frames.Nack)
+    await flow.send(rewound(3, 2), frames.AckConfirmed(nack.request))
+    await finish(nacking)
+
+
+async def test_what_was_not_kept_is_released_and_comes_with_its_bytes(peer, stored_batch):
+    """There was no room for it: nothing is handed out in its place."""
+    payload = stored_batch(b"a", b"b")
+    member = Member(peer, credit_bytes=len(payload))
+    async with member.consumer:
+        flow, (first, second) = await nacked(peer, member, stored_batch)
+        await flow.send(without_bytes(1, 2, first, first=0))
+        assert [(await member.next()).value for _ in range(2)] == [b"a", b"b"]
+        await flow.send(without_bytes(2, 4, second, first=2))
+        release = await flow.next(frames.Release)
+        assert (release.delivery, release.start) == (1, 2)
+        await flow.send(deliver(2, 4, delivery=2), payload=second)
+        assert (await member.next()).value == b"c"
+
+
+async def test_what_is_given_back_at_a_pause_is_not_kept(peer, member, stored_batch):
+    flow, (first, second) = await nacked(peer, member, stored_batch)
+    assert (await member.next()).value == b"a"
+    await flow.send(without_bytes(1, 2, first, first=0), frames.Paused(1, 0, *TOKEN))
+    assert (await flow.next(frames.Release)).start == 1
+    (held,) = member.consumer._flows
+    (holding,) = held._holdings.values()
+    assert holding.kept_bytes == 0
+    await flow.send(frames.Resumed(1, 0, *TOKEN))
+    await flow.send(without_bytes(2, 4, second, first=2))  # it was on its way
+    await flow.send(deliver(1, 2, delivery=2), payload=stored_batch(b"b"))
+    assert (await member.next()).offset == 1

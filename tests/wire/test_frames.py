@@ -66,8 +66,8 @@ GOLDEN = [
     (Revoked(1, 3, EPOCH, EPOCH + 1, 2), f"17000000 96 19 01 03 {EPOCH_HEX} {NEXT_HEX} 02"),
     (Deliver(1, 3, EPOCH, EPOCH + 1, 2, EPOCH - 1, EPOCH + 2, 100, 101, 109, 1,
              [(102, 104), (106, 107)], [(101, 2)]),
-     f"38000000 9e 1a 01 03 {EPOCH_HEX} {NEXT_HEX} 02 cf0000019b76daa7ff cf0000019b76daa802"
-     " 64 65 6d 01 92926668 926a6b 91926502"),
+     f"39000000 9f 1a 01 03 {EPOCH_HEX} {NEXT_HEX} 02 cf0000019b76daa7ff cf0000019b76daa802"
+     " 64 65 6d 01 92926668 926a6b 91926502 00"),
     (Credit(250, 4096), "07000000 93 1b ccfa cd1000"),
     (Ack(9, 1, 3, EPOCH, EPOCH + 1, 2, 101, [(104, 106)]),
      f"1d000000 99 1c 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 65 9192686a"),
@@ -77,8 +77,8 @@ GOLDEN = [
      f"18000000 97 1f 01 03 {EPOCH_HEX} {NEXT_HEX} 02 6b"),
     (Leave(), "02000000 91 20"),
     (Nack(9, 1, 3, EPOCH, EPOCH + 1, 2, [(104, 106)], 1500, "undecodable", 107),
-     f"2c000000 9b 21 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192686a cd05dc"
-     " ab756e6465636f6461626c65 6b"),
+     f"2d000000 9c 21 09 01 03 {EPOCH_HEX} {NEXT_HEX} 02 9192686a cd05dc"
+     " ab756e6465636f6461626c65 6b c2"),
     (Rewound(1, 3, EPOCH, EPOCH + 1, 3, 104, 6),
      f"19000000 98 22 01 03 {EPOCH_HEX} {NEXT_HEX} 03 68 06"),
     (Begun(1, 3, EPOCH, EPOCH + 1, 2, [(101, 107)]),

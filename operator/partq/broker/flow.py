@@ -373,4 +373,5 @@ class Flow:
             window.cause,
             window.skip,
             window.redeliveries,
+            len(entry.data) if subscription.take_kept(window.start, window.stop) else 0,
         )

@@ -102,4 +102,5 @@ class HeldFrames:
         if isinstance(first, bytes):
             return first
         self._size -= len(first.entry.data)
-        return frames.encode(first.header, first.entry.data)
+        data = b"" if first.header.kept_bytes else first.entry.data
+        return frames.encode(first.header, data)

@@ -125,7 +125,10 @@ class Outcomes:
                 return None
             if taken.messages:
                 self._has_moved(flow)
+            kept_before = subscription.kept
             self._take_back(flow, subscription, taken, Cause.NACK, frame.reason, answer)
+            if frame.keeps:
+                _note_kept(subscription, taken, kept_before)
             if found:
                 self._park(subscription, set_aside(book, found))
             return taken.rewound_from
@@ -158,6 +161,7 @@ class Outcomes:
         _check_sent(flow, subscription, frame.start)
         trail, position = subscription.trail, subscription.book.position
         released = subscription.book.release(frame.start, frame.delivery)
+        subscription.kept = (subscription.kept[0], min(subscription.kept[1], frame.start))
         if trail is not None and released:
             first = max(frame.start, subscription.book.cursor)
             trail.note(_told("release", subscription, flow, (first, position)))
@@ -209,6 +213,7 @@ class Outcomes:
     ) -> None:
         flow.unacked -= taken.messages
         if taken.rewound_from is not None:
+            subscription.kept = (0, 0)
             _tell_of_the_rest(flow, subscription, taken, reason or cause.name.lower())
             flow.send_rewound(subscription, taken.rewound_from, cause)
         if taken.counted:
@@ -261,6 +266,19 @@ def _check_sent(
             f"partition {subscription.partition}: up to {stop}; delivered up to {sent_upto}: "
             "nothing was changed; acknowledge what this flow was sent"
         )
+
+
+def _note_kept(subscription: Subscription, taken: TakenBack, before: tuple[int, int]) -> None:
+    """Note which batches a client has that keeps what it has not begun.
+
+    `before`: which it had, of an earlier step back; what was not sent again yet, it still has.
+    """
+    if taken.rewound_from is None:
+        return
+    stop = taken.sent_upto
+    if before[0] <= stop < before[1]:
+        stop = before[1]
+    subscription.kept = (taken.begun_upto, stop)
 
 
 def _accepted(subscription: Subscription, frame: frames.Ack) -> list[tuple[int, int]]:

@@ -82,6 +82,8 @@ class Subscription:
     after_counts: Callable[["Subscription"], None] | None = None
     """Called when redelivery counts have changed and are stored, before anything goes out."""
     flow: "Flow | None" = None
+    kept: tuple[int, int] = (0, 0)
+    """From where to where the flow's client has the batches that are sent again."""
     pause: Pause | None = None
     last_commit: Closed | None = None
     is_committing: bool = False
@@ -179,6 +181,14 @@ class Subscription:
         if self.audit is not None:
             await self.audit.settle()
 
+    def take_kept(self, start: int, stop: int) -> bool:
+        """Say whether the flow's client has the batch of a window that is sent, in turn, now."""
+        kept_from, kept_upto = self.kept
+        if not kept_from <= start < kept_upto:
+            return False
+        self.kept = (stop, kept_upto)  # what has begun since is not kept
+        return True
+
     def note_counts(self, counts: int) -> None:
         """Note that the redelivery counts are stored as they were at `counts`."""
         if counts > self.counts_stored:
@@ -196,6 +206,7 @@ class Subscription:
             return
         self.to_hurry.set()
         flow.forget(self, cause)
+        self.kept = (0, 0)
         if self.book.in_flight:
             self.counts += 1
             self.flush_first = self.counts

@@ -201,7 +201,8 @@ class Flow:
             case frames.Rewound(generation, index, broker_epoch, epoch):
                 holding = self._holding(PartitionId(generation, index), (broker_epoch, epoch))
                 if holding is not None:
-                    self.taken(*holding.rewind(frame))
+                    kept_bytes = sum(each.kept_bytes for each in self._holdings.values())
+                    self.taken(*holding.rewind(frame, self._credit_bytes - kept_bytes))
             case frames.Assigned(generation, index, broker_epoch, epoch, cursor):
                 partition = PartitionId(generation, index)
                 token = (broker_epoch, epoch)
@@ -241,7 +242,8 @@ class Flow:
     # ---- inside ----
 
     def _deliver(self, frame: frames.Deliver, payload: bytes) -> None:
-        self._held_bytes += len(payload)
+        size = frame.kept_bytes or len(payload)
+        self._held_bytes += size
         partition = PartitionId(frame.generation, frame.partition)
         token = (frame.broker_epoch, frame.epoch)
         holding = self._holdings.get(partition)
@@ -251,19 +253,23 @@ class Flow:
                     f"{self.url}: partition {partition} came without a token; use a client of "
                     "the broker's version"
                 )
-            self.taken(window_size(frame), len(payload))  # of a token that has ended
+            self.taken(window_size(frame), size)  # of a token that has ended
             return
         window = holding.accept(frame, payload)
         if window is None:
-            self.taken(window_size(frame), len(payload))
+            self.taken(window_size(frame), size)
+        elif window.is_missing:
+            self._release(holding)  # it comes again, with its bytes
         else:
             self._ready.append(window)
             self._membership.wake()
 
     def _pause(self, partition: PartitionId, token: tuple[int, int]) -> None:
         holding = self._holding(partition, token)
-        if holding is None:
-            return
+        if holding is not None:
+            self._release(holding)
+
+    def _release(self, holding: Holding) -> None:
         release, freed = holding.release()
         if release is not None:
             self.link.send(release)
@@ -301,7 +307,7 @@ class Flow:
     def give_up(self, holding: Holding, cause: Cause) -> None:
         """End a holding: nothing more of it is handed out, acks are refused from now on."""
         self._holdings.pop(holding.partition, None)
-        self.taken(*holding.drop_from())
+        self.taken(*holding.drop())
         self._membership.end(holding, cause)
 
     def _end_all(self) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
+from partq.errors import InternalError
 from partq.wire import batch as wire
 from partq.wire.frames import Ack, Deliver, Nack, Range, Release, Rewound
 
@@ -71,6 +72,8 @@ class Holding:
         """The broker knows that everything below has begun."""
         self._windows: deque[Window] = deque()
         self._out_of_turn: list[Window] = []
+        self._kept: dict[int, _Kept] = {}
+        """What was dropped by a nack and comes again without its bytes, by its first offset."""
         self._done = Ranges()
         """What was acknowledged or given back, above `_done_upto`; not what came again since."""
         self._done_upto = cursor
@@ -95,8 +98,12 @@ class Holding:
         if self.is_ended or frame.delivery < self.delivery or is_void:
             return None
         self.delivery = frame.delivery
+        if self._kept:
+            payload = payload or self._take_kept(frame)
         window = Window(self, frame, payload)
         if frame.start < self._delivered_end:
+            if window.is_missing:
+                raise InternalError(f"{self}: offset {frame.start} came out of turn, and empty")
             self._out_of_turn.append(window)
             for start, stop in Ranges(frame.skip).outside(frame.start, frame.stop):
                 self._again.add(start, stop)
@@ -109,8 +116,22 @@ class Holding:
         self._windows.append(window)
         return window
 
-    def rewind(self, frame: Rewound) -> Room:
-        """Step back: forget what has not begun of what comes again; return the room it had."""
+    @property
+    def kept_bytes(self) -> int:
+        """The size of what is kept to be handed out when its turn comes again."""
+        return sum(len(kept.payload) for kept in self._kept.values())
+
+    def rewind(self, frame: Rewound, keep_bytes: int = 0) -> Room:
+        """Step back: forget what has not begun of what comes again; return the room it had.
+
+        Of its batches so many bytes are kept, the first ones: most come again without theirs.
+        """
+        for window in self._windows:
+            if window.stop > frame.start and keep_bytes >= len(window.payload) > 0:
+                keep_bytes -= len(window.payload)
+                before = self._kept.get(window.first_offset)
+                stop = max(window.stop, before.stop if before else 0)
+                self._kept[window.first_offset] = _Kept(window.payload, stop)
         self.delivery = frame.delivery
         self._delivered_end = min(self._delivered_end, frame.start)
         self._begun_end = min(self._begun_end, frame.start)
@@ -118,11 +139,23 @@ class Holding:
         self._done_upto = min(self._done_upto, frame.start)
         self._done.remove(frame.start, self._done.stop)
         self._again.remove(frame.start, self._again.stop)
-        return self.drop_from(frame.start)
+        return _drop((*self._windows, *self._out_of_turn), frame.start)
 
-    def drop_from(self, offset: int = 0) -> Room:
-        """Forget what has not begun from `offset` on; return the room that it had."""
-        return _drop((*self._windows, *self._out_of_turn), offset)
+    def drop(self) -> Room:
+        """Forget what has not begun; return the room that it had."""
+        self._kept.clear()
+        return _drop((*self._windows, *self._out_of_turn), 0)
+
+    def _take_kept(self, frame: Deliver) -> bytes:
+        """Return the bytes of a delivery that comes without; empty: they are not here."""
+        for first in [first for first in self._kept if first < frame.first_offset]:
+            del self._kept[first]
+        kept = self._kept.get(frame.first_offset)
+        if kept is None:
+            return b""
+        if frame.stop >= kept.stop:
+            del self._kept[frame.first_offset]
+        return kept.payload
 
     def begun(self) -> list[Range]:
         """Return what was handed out since this was asked for last."""
@@ -140,6 +173,7 @@ class Holding:
         No frame: everything that came has begun.
         """
         start = self._first_left()
+        self._kept.clear()
         freed = _drop(self._windows, 0)
         self._windows.clear()
         if start is None or start >= self._delivered_end:
@@ -161,7 +195,8 @@ class Holding:
         """Return the frame of a nack under this token."""
         self._settle(-1, ranges)
         place = (*self.partition, *self.token)
-        return Nack(request, *place, delivery, ranges, delay_ms, reason, self._begun_upto())
+        begun = self._begun_upto()
+        return Nack(request, *place, delivery, ranges, delay_ms, reason, begun, keeps=True)
 
     def _settle(self, upto: int, ranges: Sequence[Range]) -> None:
         if self._again:
@@ -186,16 +221,24 @@ class Holding:
         return f"partition {self.partition}, epoch {self.token[1]}"
 
 
+class _Kept(NamedTuple):
+    """A stored batch whose messages come again, all below `stop`."""
+
+    payload: bytes
+    stop: int
+
+
 class Window:
     """One delivery: decoded when its first message is taken."""
 
-    __slots__ = ("_batch", "_end", "_frame", "_offsets", "_payload", "_size", "_taken", "holding")
+    __slots__ = ("_batch", "_end", "_frame", "_offsets", "_size", "_taken", "holding", "payload")
 
     def __init__(self, holding: Holding, frame: Deliver, payload: bytes) -> None:
         self.holding = holding
         self._frame = frame
-        self._payload = payload
-        self._size = len(payload)
+        self.payload = payload
+        """The stored batch, while messages of it are left to take."""
+        self._size = frame.kept_bytes or len(payload)
         self._offsets = _offsets(frame)
         self._batch: Batch | None = None
         self._taken = 0
@@ -217,6 +260,21 @@ class Window:
         return (self._offsets[0], self._offsets[self._taken - 1] + 1) if self._taken else None
 
     @property
+    def is_missing(self) -> bool:
+        """Whether it came without its bytes, and they were not kept."""
+        return not self.payload
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first message of its stored batch."""
+        return self._frame.first_offset
+
+    @property
+    def stop(self) -> int:
+        """The offset behind its last message."""
+        return self._frame.stop
+
+    @property
     def delivery(self) -> int:
         """The number of its delivery."""
         return self._frame.delivery
@@ -231,19 +289,22 @@ class Window:
     def pass_over(self) -> tuple[Range, int]:
         """Take every message that is left, unread; return from where to where, and how many."""
         first, self._taken = self._taken, self._end
-        self._payload = b""
+        self.payload = b""
         return (self._offsets[first], self._offsets[self._end - 1] + 1), self._end - first
 
     def take_one(self) -> Delivery:
         """Hand out the next message; raises `UndecodableError`."""
         batch = self._decoded()
         self._taken += 1
+        if self._taken == self._end:
+            self.payload = b""
         return Delivery(batch, self._taken - 1)
 
     def take_all(self) -> Batch:
         """Hand out every message that is left, at least one; raises `UndecodableError`."""
         batch = self._decoded()
         first, self._taken = self._taken, self._end
+        self.payload = b""
         if not first and self._end == len(batch):
             return batch
         kept = slice(first, self._end)
@@ -256,18 +317,17 @@ class Window:
         before = self._end
         self._end = max(self._taken, bisect_left(self._offsets, offset, hi=before))
         if self._end == self._taken:
-            self._payload = b""
+            self.payload = b""
         return before - self._end
 
     def _decoded(self) -> Batch:
         if self._batch is None:
             frame = self._frame
             first = frame.first_offset
-            messages = wire.decode(self._payload, frame.start - first, frame.stop - first)
+            messages = wire.decode(self.payload, frame.start - first, frame.stop - first)
             if frame.skip:
                 messages = [messages[offset - frame.start] for offset in self._offsets]
             self._batch = Batch(self.holding, frame, messages, self._offsets)
-            self._payload = b""
         return self._batch
 
 

@@ -206,6 +206,8 @@ class Deliver(Frame, tag=26):
     skip: list[Range] = []
     redeliveries: list[tuple[int, int]] = []
     """(offset, count) where the count is not 0."""
+    kept_bytes: int = 0
+    """Above 0: there is no payload, as the client has kept it (`Nack.keeps`); its size."""
 
 
 class Credit(Frame, tag=27):
@@ -277,6 +279,8 @@ class Nack(Frame, tag=33):
     """`undecodable`: the client could not read them; empty: the application's."""
     begun: int = -1
     """Nothing from this offset on has begun, but for those in `ranges`; -1: that is not known."""
+    keeps: bool = False
+    """The client keeps the batches of what came and has not begun: it needs no payload of them."""
 
 
 class Rewound(Frame, tag=34):

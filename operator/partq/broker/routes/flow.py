@@ -188,11 +188,13 @@ class Consuming:
                 taken = flow.next_delivery(clock()) if may_take else None
                 if isinstance(taken, tuple):
                     subscription, entry, window = taken
-                    cause = Cause(window.cause).name.lower()
-                    metrics.delivered(flow.group, cause, window.messages)
                     header = flow.deliver_header(subscription, entry, window)
+                    if not header.kept_bytes or window.new_from < window.stop:
+                        cause = Cause(window.cause).name.lower()
+                        metrics.delivered(flow.group, cause, window.messages)
                     if not flow.hold(subscription, header, entry, window):
-                        await self._socket.send(frames.encode(header, entry.data))
+                        data = b"" if header.kept_bytes else entry.data
+                        await self._socket.send(frames.encode(header, data))
                 elif taken is None:
                     await flow.wake.wait()
                 else:
