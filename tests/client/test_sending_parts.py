@@ -207,9 +207,9 @@ def test_a_lease_counts_from_the_sending_of_the_answered_ping():
     first, second = lease.ping(100.5), lease.ping(101.5)
     lease.answered(second)
     assert lease.is_proven
-    assert lease.until == 104.5
+    assert lease.lost_at == 104.5
     lease.answered(first)  # an older answer takes nothing back
-    assert lease.until == 104.5
+    assert lease.lost_at == 104.5
     assert not lease.is_over(104.4)
     assert lease.is_over(104.5)
 
@@ -218,7 +218,7 @@ def test_an_answer_to_no_ping_proves_nothing():
     lease = Lease(3.0, 100.0)
     lease.answered(77)
     assert not lease.is_proven
-    assert lease.until == 103.0
+    assert lease.lost_at == 103.0
 
 
 def test_waiting_times_grow_to_a_bound_and_heed_advice():
