@@ -63,7 +63,9 @@ class FakeStore:
                 read_config=self._read_config,
                 read_group_config=self._read_group_config,
             ),
-            partitions=port("create", "read_many", "add_group", "births", "remove_group"),
+            partitions=port(
+                "create", "fence_groups", "read_many", "add_group", "births", "remove_group"
+            ),
             leases=SimpleNamespace(read=self._read_leases),
             members=SimpleNamespace(
                 **vars(port(*MEMBER_WRITES)),
@@ -99,10 +101,16 @@ class FakeStore:
     async def _create(self, partition):
         self.cursors.setdefault(partition, set())
 
-    async def _read_many(self, partitions):
-        return {p: SimpleNamespace(groups=frozenset(self.cursors[p])) for p in partitions}
+    async def _fence_groups(self, partition):
+        pass
 
-    async def _add_group(self, partition, group, *, start):
+    async def _read_many(self, partitions):
+        return {
+            p: SimpleNamespace(groups=frozenset(self.cursors[p]), groups_fence=0)
+            for p in partitions
+        }
+
+    async def _add_group(self, partition, group, *, start, fence):
         self.cursors[partition].add(group)
 
     async def _births(self, wanted):

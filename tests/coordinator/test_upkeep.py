@@ -1,10 +1,13 @@
 """Cursors are made and removed by what is on record, also while a group is being made."""
 
+import asyncio
+
 import pytest
 
 from partq.coordinator.provision import provision
 from partq.coordinator.upkeep import Upkeep
 from partq.core.layout import Layout
+from partq.errors import ConflictError
 from partq.store.keys import Keys
 from partq.store.layouts import Layouts
 from partq.store.partitions import Partitions
@@ -68,8 +71,8 @@ class SeenBy:
     def __getattr__(self, name):
         return getattr(self._partitions, name)
 
-    async def add_group(self, partition, group, *, start):
-        await self._partitions.add_group(partition, group, start=start)
+    async def add_group(self, partition, group, **call):
+        await self._partitions.add_group(partition, group, **call)
         await self._look()
 
 
@@ -189,6 +192,100 @@ async def test_a_removal_that_was_decided_before_a_group_was_made_again_takes_no
     await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     assert made == ["second"]
     assert await having(partitions, "second") == list(PARTITIONS)
+
+
+class Recorded:
+    """Partitions; remembers each addition of a group, for a packet that comes twice."""
+
+    def __init__(self, partitions):
+        self._partitions = partitions
+        self.calls = []
+
+    def __getattr__(self, name):
+        return getattr(self._partitions, name)
+
+    async def add_group(self, *args, **call):
+        self.calls.append((args, call))
+        await self._partitions.add_group(*args, **call)
+
+    async def again(self):
+        """Let all come once more; return how many were refused."""
+        answers = await asyncio.gather(
+            *(self._partitions.add_group(*args, **call) for args, call in self.calls),
+            return_exceptions=True,
+        )
+        return sum(isinstance(answer, ConflictError) for answer in answers)
+
+
+async def test_a_late_addition_does_not_bring_a_removed_group_back(layouts, partitions, make):
+    """Nobody would remove its cursors, and they would hold the log for ever."""
+    making, keeping = Recorded(partitions), Recorded(partitions)
+    await make("first", "second", cursors=making)
+    await partitions.remove_group(
+        PARTITIONS[0],
+        "second",
+        born=(await births_of(partitions, "second"))[PARTITIONS[0], "second"],
+    )
+    starts = {"first": "Earliest", "second": "Earliest"}
+    await Upkeep(keeping, layouts).sync(PARTITIONS, starts, await generation(layouts))
+    assert len(keeping.calls) == 1
+    await make("first")
+    upkeep = Upkeep(partitions, layouts)
+    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    assert await having(partitions, "second") == []
+    refused = await making.again() + await keeping.again()
+    assert await having(partitions, "second") == []
+    assert refused == len(PARTITIONS) + 1, "of the group that stays they change nothing"
+
+
+async def test_a_coordinator_that_stood_still_adds_no_removed_group(layouts, partitions, make):
+    """It has read the groups of before, and looks after their cursors now."""
+    await make("first", "second")
+    before, starts = await generation(layouts), {"first": "Earliest", "second": "Earliest"}
+    await make("first")
+    await Upkeep(partitions, layouts).sync(
+        PARTITIONS, {"first": "Earliest"}, await generation(layouts)
+    )
+    await Upkeep(partitions, layouts).sync(PARTITIONS, starts, before)
+    assert await having(partitions, "second") == []
+
+
+async def test_groups_are_made_while_a_coordinator_fences(layouts, partitions, make):
+    """It looks between two of the calls: what it fences off is added again."""
+    await make("first")
+    looks = []
+
+    class Fencing(SeenBy):
+        async def add_group(self, partition, group, **call):
+            if not looks:
+                looks.append(partition)
+                await self._look()
+            await self._partitions.add_group(partition, group, **call)
+
+    async def look():
+        await Upkeep(partitions, layouts).sync(
+            PARTITIONS, {"first": "Earliest"}, await generation(layouts)
+        )
+
+    await make("first", "second", cursors=Fencing(partitions, look))
+    assert looks
+    assert await having(partitions, "second") == list(PARTITIONS)
+
+
+async def test_a_group_that_was_never_named_is_given_up_under_a_new_generation(
+    layouts, partitions, make
+):
+    """A coordinator that runs on looks again, and fences what may come late."""
+    await make("first")
+    upkeep = Upkeep(partitions, layouts)
+    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    making = Recorded(partitions)
+    with pytest.raises(CutShortError):
+        await make("first", "second", cursors=SeenBy(making, die))
+    await make("first", repairs=True)
+    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    await making.again()
+    assert await having(partitions, "second") == []
 
 
 async def test_another_resource_of_the_name_is_another_group(layouts, partitions, make):

@@ -54,7 +54,10 @@ class FakeStore:
     async def create(self, partition):
         self.writes.append("create")
 
-    async def add_group(self, partition, group, *, start):
+    async def fence_groups(self, partition):
+        self.writes.append("fence_groups")
+
+    async def add_group(self, partition, group, *, start, fence):
         self.writes.append("add_group")
 
     async def births(self, wanted):

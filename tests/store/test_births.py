@@ -3,7 +3,7 @@
 import pytest
 
 from partq.core.dead_letters import Reason
-from partq.errors import UnknownGroupError
+from partq.errors import ConflictError, UnknownGroupError
 from partq.store.dead_letters import Outboxes
 from tests.store.record import GROUP, NOTHING, born, commit, write
 
@@ -48,6 +48,18 @@ async def test_its_numbers_are_above_those_before_it(
         partition, GROUP, **write(began), broker_epoch=broker_epoch, letters=LETTERS
     )
     assert outbox[0].number > ahead + 1, "its target takes a lower one for a repeat"
+
+
+async def test_a_fence_voids_what_was_decided_before(partitions, partition, broker_epoch):
+    seen = (await partitions.read(partition)).groups_fence
+    await partitions.fence_groups(partition)
+    with pytest.raises(ConflictError, match="look whether group late is still wanted"):
+        await partitions.add_group(partition, "late", start="Earliest", fence=seen)
+    record = await partitions.read(partition)
+    assert record.groups_fence > seen
+    assert record.groups == {GROUP}
+    await partitions.add_group(partition, "late", start="Earliest", fence=record.groups_fence)
+    assert "late" in (await partitions.read(partition)).groups
 
 
 CALLS = {

@@ -225,6 +225,7 @@ class Case:
 
 CASES = {
     "add_event": Case(lambda to: to.events.add("bound", epoch=1)),
+    "fence_groups": Case(lambda to: to.partitions.fence_groups(P)),
     "add_group": Case(lambda to: to.partitions.add_group(P, "second", start="Latest")),
     "add_dead_letters": Case(lambda to: to.add_dead_letter()),
     "affirm_partition": Case(lambda to: to.partitions.affirm({P: EPOCH})),

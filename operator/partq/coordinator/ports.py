@@ -57,6 +57,8 @@ class PartitionRecord(Protocol):
 
     @property
     def groups(self) -> Collection[str]: ...
+    @property
+    def groups_fence(self) -> int: ...
 
 
 class Partitions(Protocol):
@@ -66,8 +68,14 @@ class Partitions(Protocol):
     async def read_many(
         self, partitions: Sequence[PartitionId]
     ) -> Mapping[PartitionId, PartitionRecord]: ...
+    async def fence_groups(self, partition: PartitionId) -> None: ...
     async def add_group(
-        self, partition: PartitionId, group: str, *, start: Literal["Earliest", "Latest"]
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        start: Literal["Earliest", "Latest"],
+        fence: int | None,
     ) -> None: ...
     async def births(
         self, wanted: Iterable[tuple[PartitionId, str]]

@@ -1,15 +1,18 @@
 """Makes and updates a queue's records in the store, before its brokers serve it."""
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from partq.coordinator.ports import Partitions, StoredConfig, StoredLayout
-from partq.coordinator.rules import group_start
-from partq.errors import SettingsError
+from partq.coordinator.rules import Start, group_start
+from partq.core.model import PartitionId
+from partq.errors import ConflictError, SettingsError
 
 CHUNK = 500
 """How many calls are under way at once."""
+MAX_ADD_TRIES = 5
+"""How often cursors are added, when coordinators fence the partitions meanwhile."""
 
 
 class VersionedConfig(StoredConfig, Protocol):
@@ -93,6 +96,7 @@ async def provision(
 
     Raises:
         OtherLifeError: another life of the queue's name is the current one.
+        ConflictError: the queue's groups were changed meanwhile; a repeat does the rest.
         PartitionsFixedError: the layout on record has another number of partitions.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
@@ -149,11 +153,9 @@ async def provision(
         if before is None or before.spec != group_spec:
             number = _next_generation(before)
             await layouts.write_group_config(group, group_spec, resource_generation=number)
-    await _in_chunks(
-        partitions.add_group(each, group, start=group_start(groups[group]))
-        for group in new
-        for each in ids
-    )
+    if new:
+        starts = {group: group_start(groups[group]) for group in new}
+        await _add_groups(layouts, partitions, ids, starts, known)
     # The groups become known last: brokers serve a group when all its cursors are there.
     if not keeps_others:
         # While the queue still names them, or their cursors tell: who dies here begins again.
@@ -161,9 +163,47 @@ async def provision(
             await layouts.erase_group(group)
     names = {*groups, *(left_out if keeps_others else ())}
     full = {**spec, "groups": sorted(names)}
-    if known is None or known.spec != full:
+    # Of a group that was never named, too: at a new generation coordinators fence late additions.
+    if known is None or known.spec != full or (left_out and not keeps_others):
         await layouts.write_config(full, resource_generation=_next_generation(known))
     return left_out
+
+
+async def _add_groups(
+    layouts: Layouts,
+    partitions: Partitions,
+    ids: Sequence[PartitionId],
+    starts: Mapping[str, Start],
+    known: VersionedConfig | None,
+) -> None:
+    """Give groups their cursors, unless the queue's config is another one than is `known`.
+
+    Raises:
+        ConflictError: it is, or coordinators fence the partitions all the time; repeat.
+    """
+    for _ in range(MAX_ADD_TRIES):
+        records = await partitions.read_many(ids)
+        now = await layouts.read_config()
+        if _generation(now) != _generation(known):
+            break
+        fences = {each: record.groups_fence for each, record in records.items()}
+        try:
+            await _in_chunks(
+                partitions.add_group(each, group, start=start, fence=fences.get(each))
+                for group, start in starts.items()
+                for each in ids
+            )
+        except ConflictError:
+            continue  # a coordinator has looked after the groups meanwhile
+        return
+    raise ConflictError(
+        f"groups {', '.join(starts)}: not made yet, as the queue's groups were changed meanwhile; "
+        "repeat it"
+    )
+
+
+def _generation(stored: VersionedConfig | None) -> int:
+    return 0 if stored is None else stored.resource_generation
 
 
 def _is_another(stored: VersionedConfig | None, spec: Mapping[str, Any]) -> bool:
@@ -184,7 +224,7 @@ async def _without(
 
 
 def _next_generation(stored: VersionedConfig | None) -> int:
-    return 1 if stored is None else stored.resource_generation + 1
+    return _generation(stored) + 1
 
 
 async def _in_chunks(calls: Iterable[Coroutine[Any, Any, None]]) -> None:

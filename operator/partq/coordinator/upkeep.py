@@ -19,6 +19,8 @@ class Upkeep:
         self._partitions = partitions
         self._layouts = layouts
         self._done: tuple[Sequence[PartitionId], Mapping[str, str], int] | None = None
+        self._fenced: tuple[Sequence[PartitionId], Mapping[str, str], int] | None = None
+        """For what the partitions were fenced last."""
 
     async def sync(
         self,
@@ -35,15 +37,25 @@ class Upkeep:
                 made again, of which the names tell nothing.
 
         Raises:
+            ConflictError: another coordinator does the same; a repeat finds what is left.
             StoreUnavailableError: some of it may be done; a repeat does the rest.
         """
-        if self._done == (partitions, starts, generation):
+        wanted = (partitions, dict(starts), generation)
+        if self._done == wanted:
             return
         store = self._partitions
-        await _in_chunks(store.create(partition) for partition in partitions)
+        if self._fenced != wanted:
+            await _in_chunks(store.create(partition) for partition in partitions)
+            # A cursor that another coordinator adds by a late call would hold the log for ever.
+            await _in_chunks(store.fence_groups(partition) for partition in partitions)
+            self._fenced = wanted
         records = await store.read_many(partitions)
+        # Whoever removes a group from here on fences what is added below.
+        config = await self._layouts.read_config()
+        if config is None or config.resource_generation != generation:
+            return  # the next look knows more
         await _in_chunks(
-            store.add_group(partition, group, start=start)
+            store.add_group(partition, group, start=start, fence=record.groups_fence)
             for partition, record in records.items()
             for group, start in starts.items()
             if group not in record.groups
@@ -65,7 +77,7 @@ class Upkeep:
             for group in gone.intersection(record.groups)
         )
         if gone == others:
-            self._done = (partitions, dict(starts), generation)
+            self._done = wanted
 
 
 async def _in_chunks(calls: Iterable[Coroutine[Any, Any, None]]) -> None:

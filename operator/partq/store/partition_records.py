@@ -34,6 +34,8 @@ class Record:
     affirmed: int
     """Changes when an owner goes on whose lease had been over; 0: that has never been."""
     groups: frozenset[str]
+    groups_fence: int
+    """Grows before groups are removed; see `Partitions.fence_groups`."""
     at_ms: int
     """When its last message was stored, by Redis's clock as it was then; it never falls."""
     audit: AuditState
@@ -120,6 +122,7 @@ def record_of(fields: Mapping[bytes, bytes]) -> Record:
         groups=frozenset(
             field.removeprefix(_MARK).decode() for field in fields if field.startswith(_MARK)
         ),
+        groups_fence=int(fields.get(b"groups_fence", b"0")),
         at_ms=int(fields[b"at_ms"]),
         audit=AuditState.of(fields),
     )

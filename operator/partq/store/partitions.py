@@ -174,14 +174,36 @@ class Partitions:
         if answer == 0:
             raise _fenced(partition, broker_epoch)
 
-    async def add_group(self, partition: PartitionId, group: str, *, start: Start) -> None:
-        """Give a group its cursor; one that is there stays as it is, whatever its start was.
+    async def fence_groups(self, partition: PartitionId) -> None:
+        """Void each `add_group` that was decided before, though it may arrive later.
 
         Raises:
             UnknownPartitionError: it was never created, or is deleted.
         """
+        if await self._store.run("fence_groups", [self._keys.meta(partition)]) == -2:
+            raise _unknown(partition)
+
+    async def add_group(
+        self, partition: PartitionId, group: str, *, start: Start, fence: int | None = None
+    ) -> None:
+        """Give a group its cursor; one that is there stays as it is, whatever its start was.
+
+        `fence` is the record's `groups_fence`, read before the caller learned that the group is
+        wanted. None: no group is removed meanwhile.
+
+        Raises:
+            ConflictError: another fence stands: the group may have been removed; nothing is added.
+            UnknownPartitionError: it was never created, or is deleted.
+        """
         keys = self._keys.of_cursor(partition, group)
-        if await self._store.run("add_group", keys, [group, start]) == -2:
+        seen = "" if fence is None else fence
+        answer = await self._store.run("add_group", keys, [group, start, seen])
+        if answer == -1:
+            raise ConflictError(
+                f"partition {partition}: groups may have been removed since fence {seen} was read; "
+                f"look whether group {group} is still wanted, and add it again"
+            )
+        if answer == -2:
             raise _unknown(partition)
 
     async def births(

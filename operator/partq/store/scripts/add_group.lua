@@ -8,14 +8,20 @@
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  group     ARGV[2]  Earliest: from the first message in the log; Latest: from its end
--- returns  1: added; 0: it was there; -2: no such partition
+-- ARGV[3]  the fence that stood before the caller learned that the group is wanted; empty: whatever
+--          it is
+-- returns  1: added; 0: it was there; -1: another fence stands, as groups may have been removed
+--          since; -2: no such partition
 local record = redis.call("HMGET", KEYS[1], "next", "trimmed", "mark:" .. ARGV[1], "audit",
-  "broker_epoch", "born")
+  "broker_epoch", "born", "groups_fence")
 if not record[1] then
   return -2
 end
 if record[3] then
   return 0
+end
+if ARGV[3] ~= "" and ARGV[3] ~= (record[7] or "0") then
+  return -1
 end
 local start = record[1]
 if ARGV[2] == "Earliest" then
