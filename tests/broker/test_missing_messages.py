@@ -3,10 +3,14 @@
 import pytest
 
 from partq.broker.gauges import render_metrics
+from partq.cli import explain
+from partq.coordinator.picture import read_picture
+from partq.core.explain import Waiting, WaitsFor
 from partq.embedded.provision import provision
 from tests.broker.conftest import UID, eventually, open_flow, open_producer, partition_id
 
 P = partition_id(0)
+NOTHING = Waiting(what=WaitsFor.NOTHING)
 
 
 @pytest.fixture
@@ -75,6 +79,11 @@ async def test_a_cursor_below_the_log_interrupts_nobody(running, trimmed, spoil,
     metrics = render_metrics(running.broker).decode()
     (line,) = [x for x in metrics.splitlines() if x.startswith("partq_messages_skipped_total{")]
     assert line.endswith(" 6.0")
+    told = (await running.state())["mended"]
+    assert told == (
+        "its record spoke of messages that the log does not hold; its cursor was moved from 3 to 9"
+    )
+    assert await explained(running) == f"     when its broker claimed it, {told}"
 
 
 async def test_a_dead_letter_below_the_log_interrupts_nobody(running, trimmed, spoil, caplog):
@@ -88,6 +97,16 @@ async def test_a_dead_letter_below_the_log_interrupts_nobody(running, trimmed, s
         pass
     assert running.broker.owned[P] is owned, "claimed once"
     assert "1 dead letters are dropped" in caplog.text
+    assert (await explained(running)).endswith("; 1 dead letters are dropped")
+
+
+async def explained(running):
+    """Return what `partq explain` says of records that were mended."""
+    _, body = await running.call("GET", "/v1/queues/orders/groups/workers/picture")
+    picture = read_picture("workers", body)
+    (line,) = [each for each in explain.lines(P, picture, NOTHING) if "claimed it" in each]
+    assert explain.to_json(P, "workers", picture, NOTHING)["mended"] in line
+    return line
 
 
 async def stopped(running, scene, store):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from partq.cli.block_watch import BlockWatch, missing_targets
-from partq.cli.explain import _lines
+from partq.cli.explain import lines as explained
 from partq.cli.groups import row
 from partq.cli.status import render
 from partq.core.explain import Waiting, WaitsFor
@@ -104,11 +104,10 @@ def test_explain_says_why_a_partition_delivers_nothing():
     seat = SimpleNamespace(member="m", broker="b", epoch=5, broker_epoch=6)
     picture = SimpleNamespace(
         sight=SimpleNamespace(seats={partition: seat}), details={partition: detail},
-        silent={}, past={},
+        silent={}, past={}, refused={},
     )  # fmt: skip
-    lines = [
-        each.strip() for each in _lines(partition, picture, Waiting(what=WaitsFor.DEAD_LETTERS))
-    ]
+    waiting = Waiting(what=WaitsFor.DEAD_LETTERS)
+    lines = [each.strip() for each in explained(partition, picture, waiting)]
     assert f"delivers nothing: {REASON}" in lines
     assert "1 dead letters wait to be stored in the dead-letter queue" in lines
     said = "waits for: its dead letters to be stored; until then it delivers nothing"

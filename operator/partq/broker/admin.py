@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from partq.broker import mended
 from partq.broker.broker import Broker
 from partq.broker.middlewares import error_body
 from partq.broker.subscription import Subscription
@@ -57,7 +58,11 @@ def state(broker: Broker) -> Body:
                 "held_s": now - owned.claimed_at,
                 "end": owned.tail.end,
                 "groups": {
-                    s.group: _subscription(s, owned.tail.end) for s in owned.groups.values()
+                    s.group: {
+                        **_subscription(s, owned.tail.end),
+                        "mended": mended.told_of(owned, s.group),
+                    }
+                    for s in owned.groups.values()
                 },
             }
             for owned in broker.owned.values()

@@ -56,6 +56,7 @@ async def read_picture(broker: Broker, group: str, brokers: dict[str, Any]) -> d
         "partitions": [str(partition) for partition in broker.config.layout.partitions()],
         "members": {member: asdict(listed) for member, listed in members.members.items()},
         "heirs": members.heirs,
+        "refused": {member: each._asdict() for member, each in members.refused.items()},
         "assignment": _by_name(assigned),
         "handoffs": _by_name(under_way),
         "past": {str(p): [asdict(move) for move in moves] for p, moves in journal.past.items()},

@@ -67,7 +67,7 @@ _WAITS = {
     " or partq.dev/pause is set",
 }
 _OUTBOX = ("dead_letters", "blocked", "missing", "parked")
-_DETAILS = ("state", "cursor", "end", "lag", "in_flight", *_OUTBOX)
+_DETAILS = ("state", "cursor", "end", "lag", "in_flight", *_OUTBOX, "mended")
 
 
 @click.command(help=_HELP)
@@ -102,7 +102,7 @@ def explain(
         click.echo(json.dumps(to_json(found, name, picture, waiting)))
         return
     click.echo(f"partition {found} of queue {connection.queue}, group {name}")
-    for line in _lines(found, picture, waiting):
+    for line in lines(found, picture, waiting):
         click.echo(line)
 
 
@@ -123,6 +123,7 @@ def to_json(
         **{name: detail.get(name) for name in _DETAILS},
         "waits_for": asdict(waiting),
         "silent_brokers": dict(picture.silent),
+        "refused": {member: each._asdict() for member, each in sorted(picture.refused.items())},
         "moves": [asdict(move) for move in reversed(picture.past.get(partition, []))],
     }
 
@@ -152,7 +153,8 @@ def _find(wanted: PartitionId | int, picture: Picture) -> PartitionId:
     return found
 
 
-def _lines(partition: PartitionId, picture: Picture, waiting: Waiting) -> Iterator[str]:
+def lines(partition: PartitionId, picture: Picture, waiting: Waiting) -> Iterator[str]:
+    """Return everything in words, a line each."""
     seat = picture.sight.seats[partition]
     detail = picture.details.get(partition)
     yield ""
@@ -175,9 +177,15 @@ def _lines(partition: PartitionId, picture: Picture, waiting: Waiting) -> Iterat
             yield f"     {letters} dead letters wait to be stored in the dead-letter queue"
         if blocked := _blocked(detail):
             yield f"     delivers nothing: {blocked}"
+        if mended := detail.get("mended"):
+            yield f"     when its broker claimed it, {mended}"
     yield f"waits for: {_sentence(partition, picture, waiting)}"
     for broker, reason in sorted(picture.silent.items()):
         yield f"           broker {broker} does not answer: {reason}"
+    if picture.refused:
+        yield "members that are refused:"
+    for member, refused in sorted(picture.refused.items()):
+        yield f"  {member} from {refused.address}: {refused.reason}"
     moves = picture.past.get(partition, [])
     yield "moves, the last first:" if moves else "moves: none on record"
     yield from (f"  {_move(move)}" for move in reversed(moves))

@@ -47,6 +47,8 @@ class Picture:
     """Whether the group's policy lets a coordinator heed what it knows of pods."""
     silent: Mapping[BrokerId, str]
     """The living brokers that did not answer, and why."""
+    refused: Mapping[MemberId, Refused] = field(default_factory=dict)
+    """Who asks to be let in and may not, and why."""
     details: Mapping[PartitionId, Mapping[str, Any]] = field(default_factory=dict)
     """What the broker of a partition says of it beside: state, cursor, lag, in_flight."""
 
@@ -90,7 +92,8 @@ def _picture(group: str, body: Mapping[str, Any]) -> Picture:
     )
     members = _Members(
         {MemberId(name): _Listed(**each) for name, each in body["members"].items()},
-        {},
+        # A broker of an older version says nothing of them.
+        {MemberId(name): Refused(**each) for name, each in body.get("refused", {}).items()},
         body["heirs"],
         int(body["now_ms"]),
     )
@@ -117,6 +120,7 @@ def _picture(group: str, body: Mapping[str, Any]) -> Picture:
         waiting=_by_partition(body["waiting"], WaitingMove),
         heeds_pods=body["group_spec"].get("rebalance", {}).get("policy") != "Timer",
         silent={BrokerId(b): str(a["error"]) for b, a in brokers.items() if "state" not in a},
+        refused=members.refused,
         details=_details(group, brokers, sight),
     )
 

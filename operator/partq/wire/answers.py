@@ -82,6 +82,7 @@ class Picture(msgspec.Struct):
     partitions: list[str]
     members: dict[str, Any]
     heirs: dict[str, str]
+    refused: dict[str, Any]
     assignment: dict[str, Any]
     handoffs: dict[str, Any]
     past: dict[str, Any]

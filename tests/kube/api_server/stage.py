@@ -160,6 +160,16 @@ class Stage:
         process.start()
         assert process.wait() == 0, process.output()
 
+    def explain(self, queue: str, group: str, brokers: Brokers, *options: str) -> str:
+        """Return what `partq explain` says of the first partition."""
+        log = self.folder / f"{self.namespace}-explain.log"
+        log.unlink(missing_ok=True)
+        env = self._at(queue, brokers, "admin")
+        process = Process([PARTQ, "explain", "0", "--group", group, *options], log=log, env=env)
+        process.start()
+        assert process.wait() == 0, process.output()
+        return process.output()
+
     def _at(self, queue: str, brokers: Brokers, role: str) -> dict[str, str]:
         """Return the environment by which a command finds a queue."""
         return {

@@ -62,6 +62,11 @@ def test_a_pod_that_the_selector_does_not_mean(stage, brokers):
             "the broker says why",
         )
         assert status == 403
+        assert f"  {pod.uid} from 127.0.0.1: {words}" in stage.explain(QUEUE, group, brokers)
+        explained = json.loads(stage.explain(QUEUE, group, brokers, "--json"))
+        assert explained["refused"] == {
+            pod.uid: {"address": "127.0.0.1", "reason": words, "is_final": True}
+        }
 
         # Its labels are put right: it is let in, and nothing is left of the refusal.
         stage.kube.patch(
@@ -71,6 +76,7 @@ def test_a_pod_that_the_selector_does_not_mean(stage, brokers):
         stage.wait_for("ConsumerGroup", group, "MembersAdmitted", "True")
         stage.wait_for_event("ConsumerGroup", group, "Recovered")
         eventually(lambda: refused(stage, group) == (0, []), "none is counted any more")
+        assert "refused" not in stage.explain(QUEUE, group, brokers)
 
 
 def test_a_refused_consumer_ends_with_the_words(stage, brokers):
