@@ -103,7 +103,6 @@ async def test_a_process_that_is_being_started_again_is_hit_when_it_runs():
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(400)
 def test_a_round_of_each_fault_loses_nothing_and_keeps_the_order(tmp_path):
     report = tmp_path / "chaos.json"
     result = CliRunner().invoke(cli, ["chaos", "--rounds", "1", "--json", str(report)])

@@ -132,7 +132,6 @@ def test_a_lost_event_fails_the_run():
     assert not conclude(progress_of(30, lost={29}), [], 30).is_good
 
 
-@pytest.mark.timeout(240)
 def test_a_small_run_of_the_whole(tmp_path):
     source, report = tmp_path / "events.ndjson", tmp_path / "verdict.json"
     source.write_text("".join(json.dumps({"key": f"k{n % 200}"}) + "\n" for n in range(6000)))

@@ -41,7 +41,6 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
-@pytest.mark.timeout(240)
 def test_the_demo_runs_on_a_cluster_and_leaves_nothing_there(cluster, tmp_path):
     source, report = tmp_path / "events.ndjson", tmp_path / "verdict.json"
     source.write_text("".join(json.dumps({"key": f"k{n % 200}"}) + "\n" for n in range(3000)))
@@ -58,7 +57,6 @@ def test_the_demo_runs_on_a_cluster_and_leaves_nothing_there(cluster, tmp_path):
     assert sum(map(int, left)) <= 1, f"beside the stream of events: {left}, {QUEUE}"
 
 
-@pytest.mark.timeout(240)
 async def test_a_master_dies_under_load_and_nothing_that_was_confirmed_is_lost(cluster, tmp_path):
     """It holds the brokers' leases, too: the worst one to lose."""
     runtime = EmbeddedRuntime(parse_resources(RESOURCES), tmp_path / "data", redis_url=cluster.url)

@@ -19,7 +19,7 @@ YAML = """
 apiVersion: partq.dev/v1alpha1
 kind: PartitionedQueue
 metadata: {name: orders}
-spec: {partitions: 1}
+spec: {partitions: 1, brokers: {replicas: 1}}
 """
 
 

@@ -7,12 +7,13 @@ from pyspark.sql import SparkSession
 
 from partq.spark.session import open_session
 
+JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
 SETTINGS = {
     "spark.default.parallelism": "2",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     # Small jobs, each run once: what a better compiler would gain costs more than it brings.
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Compiling a plan takes longer than running it on a few hundred rows. The drivers that tests
     # start as programs compile theirs.
     "spark.sql.codegen.wholeStage": "false",

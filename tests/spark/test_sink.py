@@ -23,14 +23,11 @@ from partq.spark.source import register
 from partq.wire import batch as wire
 from tests.spark.live_queue import live_queue
 
-pytestmark = pytest.mark.timeout(300)
-"""Spark's first job takes a minute on a machine that has other work."""
-
 SCHEMA = StructType().add("key", "string").add("value", "binary")
 PARTITIONS = 3
 VALUE_BYTES = 20_000
 """Some 25 messages make a batch."""
-WAIT_S = 60.0
+WAIT_S = 280.0
 COUNT = 150
 KEY = "concat('{}', id % 7)"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -327,7 +324,7 @@ def run_stream(spark, options, path, prefix, failing=None, **more):
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(280)
+    assert query.awaitTermination(WAIT_S)
 
 
 def test_a_stream_that_died_in_a_micro_batch_goes_on_without_duplicates(

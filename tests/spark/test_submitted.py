@@ -13,7 +13,7 @@ def submit(*arguments):
         [sys.executable, str(SCRIPT), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         check=False,
     )
 

@@ -85,7 +85,7 @@ async def struggle(broker, group):
     """Consume all, with every kind of failure on the way."""
     done = set()
     async with (
-        asyncio.timeout(90),
+        asyncio.timeout(280),
         Consumer(
             broker.url, queue="orders", group=group, token=broker.tokens.consume, member="only",
             leave_timeout_s=1.0,
@@ -130,7 +130,7 @@ async def consume(broker, name, done):
                 await delivery.ack()
 
 
-async def until(is_so, timeout_s=90):
+async def until(is_so, timeout_s=280):
     async with asyncio.timeout(timeout_s):
         while not is_so():  # noqa: ASYNC110  the condition is about other processes
             await asyncio.sleep(0.02)

@@ -14,8 +14,6 @@ from partq.cli.commands import cli
 from partq.spark.pipeline.archive_files import read_archive
 from tests.spark.live_queue import live_queue
 
-pytestmark = pytest.mark.timeout(300)
-
 COUNT = 600
 LOOK_S = 0.02
 TERM, INT = signal.SIGTERM, signal.SIGINT
@@ -75,9 +73,9 @@ def archived(spark, root):
 def root(spark, queue, tmp_path_factory):
     """An archive of the whole queue; a signal has cut it off, and it was run again."""
     place = tmp_path_factory.mktemp("signals") / "root"
-    given = ("archive", place, "--group", "archive", "--once", "--max-rows", "200")
+    given = ("archive", place, "--group", "archive", "--once")
     with told(TERM, once=lambda: entries(place) >= 2):
-        first = run(queue, *given)
+        first = run(queue, *given, "--max-rows", "20")
     assert first.exit_code == 128 + TERM, first.output
     done = json.loads(first.stdout)
     assert not done["is_complete"]
@@ -124,7 +122,7 @@ def test_an_audit_that_is_told_to_end_says_so(spark, queue, root, tmp_path):
     given = ("audit", root, "--report", tmp_path / "report")
     active = spark.sparkContext.statusTracker().getActiveJobsIds
     with told(TERM, once=active):
-        first = run(queue, *given)
+        first = run(queue, *given, "--max-rows", "20")
     assert first.exit_code == 128 + TERM, first.output
     assert first.stdout == ""
     assert "stopped before the end" in first.stderr
