@@ -12,7 +12,7 @@ from redis.exceptions import OutOfMemoryError
 from partq import Cause, Consumer, FencedError, Message, Producer
 from partq.testing.local_broker import LocalBroker
 
-WAIT_S = 120.0
+WAIT_S = 400.0
 KEYS, PER_KEY = 20, 150
 VALUE_BYTES = 3000
 """All messages together are above what the small Redis may hold."""
@@ -33,7 +33,11 @@ async def local():
 async def publish(local):
     """Publish all messages, each key's in order."""
     async with Producer(
-        local.url, queue="orders", token=local.tokens.produce, max_batch_bytes=64 * 1024
+        local.url,
+        queue="orders",
+        token=local.tokens.produce,
+        max_batch_bytes=64 * 1024,
+        delivery_timeout_s=WAIT_S,
     ) as producer:
         for number in range(PER_KEY):
             value = f"{number}:".encode().ljust(VALUE_BYTES, b"x")
