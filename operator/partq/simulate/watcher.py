@@ -53,6 +53,8 @@ class _Flow:
     """(delivery number, next offset) of each token."""
     open: dict[tuple[str, Token], set[int]] = field(default_factory=dict)
     """What was sent of each token, and not given back."""
+    batches: set[tuple[str, Token, int]] = field(default_factory=set)
+    """What came with its bytes, by the first offset."""
     acks: dict[int, tuple[str, Token, list[int]]] = field(default_factory=dict)
     """What each ack that came is about."""
 
@@ -240,6 +242,11 @@ class Watcher:
             if not (is_old or is_waiting or self.records.needs_no_more(seat, offset)):
                 self.fail("S3", f"{name}: offset {offset} is skipped, and nobody has done it")
         stored = log.batches.get(frame.first_offset)
+        batch = (name, token, frame.first_offset)
+        if payload:
+            flow.batches.add(batch)
+        elif stored is not None and len(stored.data) == frame.kept_bytes and batch in flow.batches:
+            payload = stored.data  # it came with its bytes before
         if stored is None or stored.data != payload:
             self.fail("G1", f"{name}: what is sent as {frame.first_offset} is not in the log there")
         elif stored.broker_epoch != frame.append_broker_epoch:
