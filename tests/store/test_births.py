@@ -76,10 +76,14 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("is_born", [True, False])
 async def test_what_speaks_of_the_one_before_it_writes_nothing(
-    partitions, partition, broker_epoch, ten_messages, store, keys, name
+    partitions, partition, broker_epoch, ten_messages, store, keys, name, is_born
 ):
+    """Also where an earlier version has made it, which does not say when it began."""
     before, _ = await make_again(partitions, partition)
+    if not is_born:
+        await store.run("write_fields", [keys.cursor(partition, GROUP)], [0, "born"])
     record = await store.read("HGETALL", keys.cursor(partition, GROUP))
     meta = await store.read("HGETALL", keys.meta(partition))
     call = getattr(Outboxes(store, keys) if name in ("add", "remove") else partitions, name)
