@@ -280,6 +280,23 @@ async def test_a_letter_that_waits_during_a_reset_below_it_is_no_more_delivered(
     assert (await record(running)).outbox == []
 
 
+async def test_a_letter_taken_out_meanwhile_makes_no_reset_fail(running, office):
+    """It is written under a later number: the reset takes the next one."""
+    office.target.is_blocked = True
+    held = subscription(running)
+    office.doom(held, [1], Reason.EXPIRED)
+    await eventually(lambda: held.outbox.trouble, "it was tried to send it")
+    gate = Gate(running.broker.partitions, "reset")
+    moving = asyncio.create_task(reset(running, to="latest"))
+    await gate.reached.wait()
+    office.target.is_blocked = False
+    await eventually(lambda: not held.outbox.letters, "the letter is taken out")
+    gate.opened.set()
+    assert (await moving)["to"] == 3
+    assert subscription(running) is held, "the partition was not lost"
+    assert ((await settled(running)).cursor, (await record(running)).outbox) == (3, [])
+
+
 async def test_a_reset_finds_out_what_a_move_without_an_answer_has_done(running, office):
     """Else the letter holds the log, and is not sent, until another broker claims the partition."""
     add, asked, held = office._outboxes.add, [], subscription(running)

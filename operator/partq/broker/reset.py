@@ -12,9 +12,11 @@ from partq.errors import (
     ConflictError,
     FencedError,
     PartqError,
+    SupersededError,
     UnavailableError,
     UnknownGroupError,
 )
+from partq.store.partition_records import Moved
 from partq.wire.bodies import MAX_NATURAL, ResetBody
 
 SETTLE_TIMEOUT_S = 3.0
@@ -141,18 +143,26 @@ async def _settle(broker: Broker, subscription: Subscription) -> None:
         )
 
 
+async def _store(broker: Broker, subscription: Subscription, wanted: int) -> Moved:
+    while True:
+        try:
+            return await broker.partitions.reset(
+                subscription.partition,
+                subscription.group,
+                broker_epoch=subscription.broker_epoch,
+                number=next(subscription.writes),
+                born=subscription.born,
+                epoch=subscription.epoch,
+                offset=wanted,
+            )
+        except SupersededError:
+            pass  # a dead letter was taken out meanwhile: nothing was moved
+
+
 async def _move(broker: Broker, subscription: Subscription, wanted: int) -> int:
     """Move the cursor as it is stored, and begin again from there; return where it is."""
     try:
-        moved = await broker.partitions.reset(
-            subscription.partition,
-            subscription.group,
-            broker_epoch=subscription.broker_epoch,
-            number=next(subscription.writes),
-            born=subscription.born,
-            epoch=subscription.epoch,
-            offset=wanted,
-        )
+        moved = await _store(broker, subscription, wanted)
     except BaseException as error:
         # Moved or not, this memory may be wrong: the record is read again, by a new claim.
         reason = (
