@@ -348,3 +348,17 @@ def test_a_dead_letter_queue_that_is_made_is_run_as_its_origin_and_keeps_what_it
     assert (spec.limits.max_message_bytes, spec.limits.max_spool_bytes) == (4096 + 1024, None)
     assert (spec.message_ttl_seconds, spec.auth.secret_name) == (None, None)
     assert spec.dead_letter.create is False
+
+
+@pytest.mark.parametrize("wrong", ["{partitions: 0}", "7", "{redis: {}}"])
+def test_a_queue_that_is_refused_is_no_error_of_its_groups(wrong):
+    more = GROUP.replace("workers", "others") + "spec: {queue: orders}\n"
+    text = queue(wrong) + "\n---" + GROUP + "spec: {queue: orders}\n---" + more
+    with pytest.raises(SettingsError) as refusal:
+        parse_resources(text)
+    (line,) = refusal.value.message.splitlines()
+    assert line.startswith(FIRST)
+    with pytest.raises(
+        SettingsError, match=r"spec\.queue: got 'elsewhere', expected a Partitioned"
+    ):
+        parse_resources(text + "---" + GROUP + "spec: {queue: elsewhere}")

@@ -74,5 +74,5 @@ def group_view(
 
 
 def group_facts(**changes):
-    facts = {"generation": 2, "queue_ready": READY, "view": group_view()}
+    facts = {"generation": 2, "queue": "orders", "queue_ready": READY, "view": group_view()}
     return GroupFacts(**(facts | changes))

@@ -90,6 +90,8 @@ class GroupFacts:
     """What a worker knows of one group."""
 
     generation: int
+    queue: str
+    """Name of its queue."""
     problem: Finding | None = None
     """What is wrong with its spec."""
     queue_ready: Finding | None = None
@@ -187,13 +189,19 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     valid, queue = ConditionType.SPEC_VALID, facts.queue_ready
     problem = facts.problem
     if queue is None:
-        problem = problem or bad(valid, Reason.QUEUE_NOT_FOUND, "there is no queue of this name")
+        text = f"there is no queue {facts.queue} in the namespace"
+        problem = problem or bad(valid, Reason.QUEUE_NOT_FOUND, text)
     # A change that is refused stops nothing of a group that has been served.
     refused = problem if queue is not None and facts.view is not None else None
     needed = [problem or good(valid)]
     if queue is not None and queue.is_true is not True:
-        reason, message = Reason.QUEUE_NOT_READY, f"{queue.reason}: {queue.message}"
-        needed.append(Finding(ConditionType.QUEUE_READY, queue.is_true, reason, message))
+        # A spec that is refused is the queue's error: its groups name it, and have none themselves.
+        is_refused = queue.reason is Reason.INVALID_SPEC
+        why = f" is not accepted: {queue.message}" if is_refused else _trouble(queue)
+        text = f"queue {facts.queue}{why}"
+        needed.append(
+            Finding(ConditionType.QUEUE_READY, queue.is_true, Reason.QUEUE_NOT_READY, text)
+        )
     elif queue is not None and (facts.view is None or facts.view.unseen_count):
         text = "not every broker serves the group yet"
         needed.append(Finding(ConditionType.QUEUE_READY, None, Reason.PENDING, text))
@@ -211,6 +219,10 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     is_moving = assigned.reason in MOVING
     summary = summarize(needed, ready=ready, is_moving=is_moving, refused=refused)
     return [*summary, assigned, stored, present, admitted, *_pauses(facts)]
+
+
+def _trouble(queue: Finding) -> str:
+    return f": {queue.reason}: {queue.message}"
 
 
 def instant(at: datetime) -> str:

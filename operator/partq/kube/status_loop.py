@@ -134,6 +134,7 @@ class StatusLoop:
         )
         facts = GroupFacts(
             generation=self._generation(body),
+            queue=self._key.name,
             problem=self._groups.problem(name, self._judged.get(_uid(body), body)),
             queue_ready=_ready(queue_facts) if queue_facts is not None else None,
             view=view.groups.get(name) if view is not None else None,

@@ -5,7 +5,7 @@ refused: a typing mistake must not pass as a default.
 """
 
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -122,6 +122,7 @@ def parse_resources(text: str) -> Resources:
     """
     found: list[tuple[str, PartitionedQueue | ConsumerGroup]] = []
     problems: list[str] = []
+    refused: set[tuple[str, str]] = set()
     for number, document in enumerate(_documents(text), start=1):
         if document is None:
             continue  # an empty document, as a `---` at the end of a file leaves it
@@ -130,9 +131,11 @@ def parse_resources(text: str) -> Resources:
             found.append((where, _resource(document)))
         except ValidationError as error:
             problems += [f"{where}: {line}" for line in _explain(error, document)]
+            refused |= _queue_of(document)
         except ValueError as error:
             problems.append(f"{where}: {error}")
-    problems += _conflicts(found)
+            refused |= _queue_of(document)
+    problems += _conflicts(found, refused)
     if problems:
         raise _settings_error(problems)
     resources = Resources(
@@ -220,6 +223,14 @@ def _title(document: Any) -> str:
     return f" ({' '.join(words)})" if words else ""
 
 
+def _queue_of(document: Any) -> set[tuple[str, str]]:
+    """Return namespace and name of a document that was refused, if it is to be a queue."""
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    if not isinstance(metadata, dict) or document.get("kind") == "ConsumerGroup":
+        return set()
+    return {(str(metadata.get("namespace", "default")), str(metadata.get("name")))}
+
+
 def _explain(error: ValidationError, document: Mapping[str, Any]) -> Iterator[str]:
     model = PartitionedQueue if document["kind"] == "PartitionedQueue" else ConsumerGroup
     for problem in error.errors(include_url=False):
@@ -283,8 +294,14 @@ def _expected(model: type[BaseModel], path: tuple[int | str, ...], pydantic_says
     return pydantic_says.removeprefix("Input should be ")
 
 
-def _conflicts(found: list[tuple[str, PartitionedQueue | ConsumerGroup]]) -> list[str]:
-    """Name what only shows when all documents are read."""
+def _conflicts(
+    found: list[tuple[str, PartitionedQueue | ConsumerGroup]],
+    refused: Collection[tuple[str, str]],
+) -> list[str]:
+    """Name what only shows when all documents are read.
+
+    `refused`: queues with problems of their own, which are none of their groups'.
+    """
     problems = []
     seen: dict[tuple[str, str, str], str] = {}
     for where, resource in found:
@@ -297,6 +314,7 @@ def _conflicts(found: list[tuple[str, PartitionedQueue | ConsumerGroup]]) -> lis
         if (
             isinstance(resource, ConsumerGroup)
             and ("PartitionedQueue", *resource.queue_key) not in seen
+            and resource.queue_key not in refused
         ):
             problems.append(
                 f"{where}: spec.queue: got {resource.spec.queue!r}, expected a PartitionedQueue "

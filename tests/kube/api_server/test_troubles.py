@@ -160,6 +160,35 @@ def test_a_group_of_a_queue_that_is_not_there(stage):
     stage.wait_for("ConsumerGroup", "early", "Ready", "True", "NoMember")
 
 
+def test_groups_of_a_queue_that_is_not_accepted_say_one_thing(stage):
+    """Then the queue is mended, served, and broken again, which changes nothing for them."""
+    memory = {"limits": {"memory": "64Mi"}}
+    wrong = {"replicas": 1, "resources": memory, "limits": {"pendingBytes": 2**30}}
+    stage.apply_queue("wrong", brokers=wrong)
+    for name in ("one", "two"):
+        body = {"queue": "wrong", "selector": {"matchLabels": {"group": name}}}
+        stage.kube.create(stage.resource("ConsumerGroup", name, body))
+    stage.wait_for("PartitionedQueue", "wrong", "SpecValid", "False", "InvalidSpec")
+    sentence = "queue wrong is not accepted: spec.brokers.limits: got"
+    for name in ("one", "two"):
+        ready = stage.wait_for("ConsumerGroup", name, "Ready", "False", "QueueNotReady")
+        assert ready["message"].startswith(sentence)
+        stage.wait_for_event("ConsumerGroup", name, "QueueNotReady")
+        assert set(stage.events("ConsumerGroup", name)) == {"QueueNotReady"}
+
+    right = {"spec": {"brokers": {"limits": None}}}
+    stage.kube.patch("PartitionedQueue", stage.namespace, "wrong", right)
+    stage.serve("wrong")
+    for name in ("one", "two"):
+        stage.wait_for("ConsumerGroup", name, "Ready", "True", "NoMember")
+    broken = {"spec": {"brokers": wrong}}
+    stage.kube.patch("PartitionedQueue", stage.namespace, "wrong", broken)
+    stage.wait_for("PartitionedQueue", "wrong", "Ready", "True", "InvalidSpec")
+    for name in ("one", "two"):
+        assert stage.condition("ConsumerGroup", name, "Ready") == ("True", "NoMember")
+        assert stage.condition("ConsumerGroup", name, "SpecValid")[0] == "True"
+
+
 def test_a_spec_that_only_the_operator_can_judge(stage):
     """Servers before 1.25 know no rules over several fields."""
     stage.apply_queue("judged")
