@@ -48,7 +48,9 @@ async def store(redis_server: RedisServer, key_prefix: str) -> AsyncIterator[Sto
 SLOW = (
     "tests/spark/",
     "tests/kube/api_server/",
+    "tests/broker/test_schemathesis.py",
     "tests/cli/test_d",
+    "tests/cli/test_redis_cluster.py",
     "tests/simulate/",
     "tests/faults/",
     "tests/embedded/",

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from partq.wire import frames
-from tests.broker.contract import TABLE
+from tests.broker.contract import TABLE, check_answer
 
 WHO = (
     "none",
@@ -121,7 +121,9 @@ async def raw_call(running, method, path, token):
     """Make a call whose answer need not be JSON."""
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     async with running.session.request(method, running.url + path, headers=headers) as response:
-        return response.status, await response.text()
+        text = await response.text()
+        check_answer(method, path, response, text)
+        return response.status, text
 
 
 async def test_who_may_not_know_the_groups_is_not_told_them(running, tokens_file, peers):

@@ -134,12 +134,12 @@ def test_a_lost_event_fails_the_run():
 
 def test_a_small_run_of_the_whole(tmp_path):
     source, report = tmp_path / "events.ndjson", tmp_path / "verdict.json"
-    source.write_text("".join(json.dumps({"key": f"k{n % 200}"}) + "\n" for n in range(6000)))
-    arguments = ["demo", "--input", str(source), "--duration", "40", "--json", str(report)]
+    source.write_text("".join(json.dumps({"key": f"k{n % 200}"}) + "\n" for n in range(4500)))
+    arguments = ["demo", "--input", str(source), "--duration", "30", "--json", str(report)]
     result = CliRunner().invoke(cli, arguments)
     assert result.exit_code == 0, result.output
     verdict = json.loads(report.read_text())
-    assert (verdict["published"], verdict["delivered"]) == (6000, 6000)
+    assert (verdict["published"], verdict["delivered"]) == (4500, 4500)
     assert (verdict["lost"], verdict["out_of_order"], verdict["failures"]) == (0, 0, [])
     assert [each["trigger"] for each in verdict["rebalances"]] == [step.trigger for step in STEPS]
     moved = [each["moved"] for each in verdict["rebalances"]]
