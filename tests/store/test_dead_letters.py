@@ -162,6 +162,18 @@ async def test_what_the_stored_book_has_done_with_is_no_dead_letter(
     assert await mark() == cursor
 
 
+@pytest.mark.parametrize(("cursor", "acked"), [(4, []), (2, [(3, 4), (5, 7)])])
+async def test_what_lies_beside_that_is_one(
+    outboxes, partitions, partition, broker_epoch, ten_messages, mark, cursor, acked
+):
+    book = {"cursor": cursor, "acked": acked, "redeliveries": {}}
+    place = {"broker_epoch": broker_epoch}
+    await partitions.flush(partition, GROUP, **write(), **place, **book)
+    letters = [(4, Reason.EXPIRED, 0)]
+    (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
+    assert (letter.offset, await mark()) == (4, cursor)
+
+
 @pytest.fixture
 def send(log, partition, broker_epoch):
     """Append numbered messages, each in a call of its own; return the statuses."""

@@ -68,7 +68,7 @@ async def test_a_cursor_outside_the_log_is_moved_into_it(
     ("spoilt", "cursor", "left"),
     [
         pytest.param({"redeliveries": "9:1,15:3,40:2"}, 7, {9: 1}, id="beyond the end"),
-        pytest.param({"redeliveries": "3:4,9:1", "cursor": 2}, 5, {9: 1}, id="below what is there"),
+        pytest.param({"redeliveries": "4:4,5:1", "cursor": 2}, 5, {5: 1}, id="below what is there"),
         pytest.param({"redeliveries": "99:3", "cursor": 98}, 15, {}, id="with the cursor"),
     ],
 )
@@ -138,3 +138,14 @@ async def test_no_broker_may_speak_of_what_is_trimmed(
     with pytest.raises(FencedError):
         await call()
     assert await partitions.read_cursor(partition, GROUP) == before
+
+
+async def test_the_first_message_in_the_log_may_become_a_dead_letter(
+    partition, broker_epoch, store, keys, trimmed, spoil
+):
+    await spoil(cursor=5)
+    letters = [(5, Reason.EXPIRED, 0)]
+    (letter,) = await Outboxes(store, keys).add(
+        partition, GROUP, **write(), broker_epoch=broker_epoch, letters=letters
+    )
+    assert letter.offset == 5
