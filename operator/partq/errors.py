@@ -55,6 +55,12 @@ class BadRequestError(PartqError):
     code = "bad_request"
 
 
+class MethodNotAllowedError(BadRequestError):
+    """The path is served, and not with this method; the header `Allow` has those that are."""
+
+    code = "method_not_allowed"
+
+
 class BadJsonError(BadRequestError):
     """The body is not the JSON that the call takes."""
 

@@ -52,6 +52,7 @@ def is_sentence(message, *names):
 KEYED = {"key": "k", "value": "v"}
 PULL = {"member": "m", "incarnation": "i"}
 ACKS = {"member": "x", "flow": 9, "acks": []}
+HALF = rb'{"key":"\ud800"}'
 DRAINS = {"drains": [], "wait_ms": 10_001}
 HANDOFF = {"partition": "1.9", "broker_epoch": 1, "epoch": 1, "attempt": 1}
 
@@ -69,9 +70,11 @@ HANDOFF = {"partition": "1.9", "broker_epoch": 1, "epoch": 1, "attempt": 1}
         ("POST", f"{QUEUE}/groups/no/pull", "ADMIN", PULL, (404, "unknown_group"), ["workers"]),
         ("GET", f"{ADMIN_PREFIX}/state", "PRODUCE", None, (403, "forbidden"), ["admin"]),
         ("GET", "/v1/nothing", "ADMIN", None, (404, "not_found"), ["/v1/nothing"]),
-        ("PUT", SEND, "ADMIN", KEYED, (405, "bad_request"), ["PUT"]),
+        ("PUT", SEND, "ADMIN", KEYED, (405, "method_not_allowed"), ["PUT", "POST"]),
         ("POST", SEND, "PRODUCE", b"{", (400, "bad_json"), ["body"]),
-        ("POST", SEND, "PRODUCE", b"\xff", (400, "bad_json"), ["body"]),
+        ("POST", SEND, "PRODUCE", b"", (400, "bad_json"), ["nothing came"]),
+        ("POST", SEND, "PRODUCE", b'{"key":"\xff"}', (400, "bad_json"), ["byte 8", "UTF-8"]),
+        ("POST", SEND, "PRODUCE", HALF, (400, "bad_json"), ["byte 8", r"\ud800", "both halves"]),
         ("POST", SEND, "PRODUCE", {**KEYED, "x": 1}, (400, "bad_json"), ["`x`"]),
         ("POST", SEND, "PRODUCE", {"key": 1, "value": "v"}, (400, "bad_json"), ["key"]),
         ("POST", SEND, "PRODUCE", {"key": "k"}, (400, "bad_request"), ["value"]),
@@ -95,7 +98,7 @@ HANDOFF = {"partition": "1.9", "broker_epoch": 1, "epoch": 1, "attempt": 1}
             "POST", SEND, "PRODUCE", {"key": "k", "value": "v" * 4096},
             (413, "message_too_large"), ["4096", "orders"],
         ),
-        ("POST", SEND, "PRODUCE", [], (413, "batch_too_large"), ["0 messages"]),
+        ("POST", SEND, "PRODUCE", [], (400, "bad_request"), ["no message", "1 to 10000"]),
         (
             "POST", SEND, "PRODUCE", b" " * (33 * 1024 * 1024),
             (413, "batch_too_large"), ["33554432"],

@@ -50,11 +50,12 @@ async def test_metrics_ask_for_their_token():
     server = HealthServer(Health(lambda: 0.0), lambda: b"metric 1\n", token=token)
     port = await server.start("127.0.0.1", 0)
     try:
-        for lines in ((), ("Authorization: Bearer wrong",), (f"Authorization: {token}",)):
+        right, wrong = f"Authorization: Bearer {token}", "Authorization: Bearer wrong"
+        for lines in ((), (wrong,), (f"Authorization: {token}",), (right, wrong), (right, right)):
             answer = await ask(port, "GET /metrics HTTP/1.1", *lines)
             assert answer.startswith("HTTP/1.1 401 ")
             assert "metric 1" not in answer
-        answer = await ask(port, "GET /metrics HTTP/1.1", f"Authorization: Bearer {token}")
+        answer = await ask(port, "GET /metrics HTTP/1.1", right)
         assert answer.endswith("metric 1\n")
         assert (await ask(port, "GET /healthz HTTP/1.1")).startswith("HTTP/1.1 200 ")
     finally:

@@ -20,6 +20,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "wrong_partition": 400,
     "key_conflict": 400,
     "undecodable": 400,
+    "method_not_allowed": 405,
     "request_timeout": 408,
     "unsupported_encoding": 415,
     "unauthorized": 401,
@@ -103,14 +104,21 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         # Nobody reads the answer, and nobody else needs to know.
         _log.debug("%s %s: its body was broken off: %s", request.method, request.path, error)
         return error_response(errors.BadRequestError(f"the body was broken off: {error}"))
+    except web.HTTPMethodNotAllowed as error:
+        allowed = error.headers["Allow"]
+        response = error_response(
+            errors.MethodNotAllowedError(
+                f"{request.method} {request.path}: not served with this method; use {allowed}"
+            )
+        )
+        response.headers["Allow"] = allowed
+        return response
     except web.HTTPException as error:
         kind = errors.NotFoundError if error.status == 404 else errors.BadRequestError
         response = error_response(
             kind(f"{request.method} {request.path}: {error.reason}; see the protocol's page")
         )
         response.set_status(error.status)
-        if "Allow" in error.headers:  # of 405: which methods there are
-            response.headers["Allow"] = error.headers["Allow"]
         return response
     except Exception:  # noqa: BLE001  (the last resort of a server: logged, and hidden)
         _log.exception("%s %s failed", request.method, request.path)

@@ -98,7 +98,9 @@ class HealthServer:
         return web.Response(text=text + "\n", status=200 if is_ready else 503)
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        # Two of them are no token: a proxy may have judged the other one.
+        headers = request.headers.getall("Authorization", [])
+        given = ", ".join(headers).encode(errors="surrogateescape")
         if self._token is not None and not hmac.compare_digest(
             given, b"Bearer " + self._token.encode()
         ):

@@ -9,6 +9,8 @@ from partq.server.memory import Hold
 
 HOLD = web.RequestKey("hold", Hold)
 """What a request holds of the budget, until its answer is sent."""
+IS_ASKED = web.RequestKey("is_asked", bool)
+"""Whether the caller waits for `100 Continue` before it sends the body."""
 JSON_WEIGHT = 3
 """How many bytes a byte of JSON costs while it is worked on: text, objects, what they become."""
 
@@ -37,6 +39,9 @@ async def read_body(
     hold = request[HOLD]
     if length is not None:
         hold.take(JSON_WEIGHT * length)
+    if request.get(IS_ASKED) and not request.content.total_bytes:
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.writer.output_size = 0
     body = bytearray()
     while chunk := await request.content.readany():
         body += chunk

@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import Any, cast
 
 from aiohttp import web
-from aiohttp.http import StreamWriter
-from multidict import CIMultiDict
+from aiohttp.http import HttpVersion11, StreamWriter
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from partq.errors import UnsupportedEncodingError
-from partq.server.body import HOLD
+from partq.server.body import HOLD, IS_ASKED
 from partq.server.connection import Connection
 from partq.server.guard import Guard
 from partq.server.memory import Hold
@@ -56,8 +56,21 @@ class _Server(web.Server):
         )
 
     def _make(self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> Any:
-        """Make a request whose answer does not say what serves it."""
-        return self._factory(message, payload, protocol, _Writer(protocol, self._guard.loop), task)
+        """Make a request whose answer does not say what serves it.
+
+        aiohttp would ask for the body before anybody has looked at the request.
+        """
+        expects: list[str] = []
+        if "Expect" in message.headers:  # which are a plain dict where no HTTP came
+            headers = CIMultiDict(message.headers)
+            expects = headers.popall("Expect")
+            message = message._replace(headers=CIMultiDictProxy(headers))
+        writer = _Writer(protocol, self._guard.loop)
+        request = self._factory(message, payload, protocol, writer, task)
+        request[IS_ASKED] = message.version >= HttpVersion11 and any(
+            each.strip().lower() == "100-continue" for each in expects
+        )
+        return request
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast(Connection, request.protocol)  # of the factory above

@@ -1,7 +1,8 @@
 """HTTP bodies: what callers send as JSON, checked field by field."""
 
-from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+import re
+from collections.abc import Collection
+from typing import Annotated, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -53,17 +54,62 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadJsonError(f"body: {error}; see the protocol's page for what it takes") from error
+        raise BadJsonError(
+            f"body: {_reason(body, error)}; see the protocol's page for what it takes"
+        ) from error
 
 
-def read_texts(texts: Mapping[str, str], kind: type[S], what: str) -> S:
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""Escapes of JSON texts; the group is half of a character that takes two of them."""
+
+
+def _reason(body: bytes, error: Exception) -> str:
+    """Say what is wrong with a body; the decoder's own words where they are clear."""
+    if isinstance(error, msgspec.ValidationError):
+        return str(error)
+    if not body.strip():
+        return "nothing came, expected JSON"
+    try:
+        body.decode()
+    except UnicodeDecodeError as found:
+        return f"byte {found.start} is no UTF-8"
+    for escape in _ESCAPES.finditer(body):
+        if escape[1]:
+            return (
+                f"half of a character, {escape[0].decode()}, at byte {escape.start()}: send both "
+                "halves, and what is no text as value_base64"
+            )
+    return str(error)
+
+
+class Texts(Protocol):
+    """Headers or the parameters of a query: a name may stand there several times."""
+
+    def getall(self, key: str, default: list[str], /) -> list[str]:
+        """Return every value of a name."""
+
+
+def read_texts(texts: Texts, kind: type[S], what: str, *, repeatable: Collection[str] = ()) -> S:
     """Read the parameters of a query, or headers; others than those of `kind` are left alone.
 
+    Each stands there once, but for those in `repeatable`, of which the first counts.
+
     Raises:
-        BadRequestError: one is missing, or out of range; names it.
+        BadRequestError: one is missing, out of range or there twice; names it.
     """
-    names = {field.encode_name for field in msgspec.structs.fields(kind)}
-    given = {name: texts[name] for name in names if name in texts}
+    given: dict[str, str] = {}
+    for field in msgspec.structs.fields(kind):
+        values = texts.getall(field.encode_name, [])
+        if len(values) > 1 and field.encode_name not in repeatable:
+            raise BadRequestError(
+                f"{what}: {field.encode_name}: got {len(values)} of them, expected one"
+            )
+        if values:
+            given[field.encode_name] = values[0]
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:

@@ -9,12 +9,14 @@ from partq.broker.auth import Grant
 from partq.broker.broker import Broker
 from partq.broker.keys import BROKER, CALLS, TOKENS
 from partq.errors import (
+    BadRequestError,
     TooManyConnectionsError,
     UnknownGroupError,
     UnknownQueueError,
 )
 from partq.server import body
 from partq.server.connection import Connection
+from partq.wire.bodies import Texts
 
 T = TypeVar("T")
 GRANT = web.RequestKey("grant", Grant)
@@ -27,6 +29,7 @@ def enter(request: web.Request) -> tuple[Broker, Grant]:
     Which roles may make the call, its declaration says.
 
     Raises:
+        BadRequestError: the token or the namespace is given twice.
         UnknownQueueError, UnauthorizedError, ForbiddenError.
         TooManyConnectionsError: the token has as many as it may.
     """
@@ -34,10 +37,10 @@ def enter(request: web.Request) -> tuple[Broker, Grant]:
     queue = request.match_info["queue"]
     group = request.match_info.get("group")
     served = broker.settings.queue
-    namespace = request.query.get("namespace", broker.settings.namespace)
+    namespace = _one(request.query, "namespace", "query")
     call = request.app[CALLS].of(request)
     grant = request.app[TOKENS].check(
-        request.headers.get("Authorization"),
+        _one(request.headers, "Authorization", "headers"),
         queue=served,
         roles=call.roles,
         group=group,
@@ -51,12 +54,20 @@ def enter(request: web.Request) -> tuple[Broker, Grant]:
             retry_after_s=1.0,
         )
     request[GRANT] = grant
-    if queue != served or namespace != broker.settings.namespace:
+    if queue != served or namespace not in (None, broker.settings.namespace):
         raise UnknownQueueError(
-            f"queue {namespace}/{queue}: this broker serves "
+            f"queue {namespace or broker.settings.namespace}/{queue}: this broker serves "
             f"{broker.settings.namespace}/{served} only; check queue, namespace and URL"
         )
     return broker, grant
+
+
+def _one(texts: Texts, name: str, what: str) -> str | None:
+    """Return the value of a name; a proxy may have judged another one than the first."""
+    values = texts.getall(name, [])
+    if len(values) > 1:
+        raise BadRequestError(f"{what}: {name}: got {len(values)} of them, expected one")
+    return values[0] if values else None
 
 
 async def group_of(request: web.Request, broker: Broker) -> str:

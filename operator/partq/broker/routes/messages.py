@@ -32,7 +32,14 @@ from partq.errors import (
 from partq.server.body import read_body
 from partq.wire import batch
 from partq.wire.answers import Placed, PublishResults
-from partq.wire.bodies import MAX_TIME_MS, PublishBody, PublishHeaders, decode, read_texts
+from partq.wire.bodies import (
+    KEY_NAMES,
+    MAX_TIME_MS,
+    PublishBody,
+    PublishHeaders,
+    decode,
+    read_texts,
+)
 
 MAX_BODY_MESSAGES = 10_000
 MAX_NUMBERED_MESSAGES = 1_000
@@ -134,11 +141,15 @@ async def publish(request: web.Request) -> web.Response:
     body = await read_body(request, MAX_BODY_BYTES, narrow=bound, too_large=MessageTooLargeError)
     is_array = body[:64].lstrip()[:1] == b"["
     messages = decode(body, list[PublishBody]) if is_array else [decode(body, PublishBody)]
-    if not 1 <= len(messages) <= MAX_BODY_MESSAGES:
+    if not messages:
+        raise BadRequestError(
+            f"body: an array with no message; expected 1 to {MAX_BODY_MESSAGES} in a request"
+        )
+    if len(messages) > MAX_BODY_MESSAGES:
         raise BatchTooLargeError(
             f"body: {len(messages)} messages; expected 1 to {MAX_BODY_MESSAGES} in a request"
         )
-    given = read_texts(request.headers, PublishHeaders, "headers")
+    given = read_texts(request.headers, PublishHeaders, "headers", repeatable=KEY_NAMES)
     numbers = Numbers.read(given, messages)
     outcomes = await publish_all(
         request, broker, messages, numbers, ttl_ms=given.ttl_ms or 0, age_ms=given.age_ms or 0
