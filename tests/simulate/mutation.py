@@ -14,6 +14,11 @@ from partq.store import lua as lua_files
 from partq.store.lua import load_scripts
 
 EVENT_COUNT = 20
+FORGET = (
+    Event(1.6, "redis_rollback", {"for_s": 0.1, "lost_s": 0.8}),
+    Event(3.0, "post", {"count": 1}),
+)
+"""The store forgets what it has written since 0.8 s, and brokers have time to find out."""
 
 Apply = Callable[[pytest.MonkeyPatch], None]
 

@@ -14,7 +14,7 @@ from partq.core.delivery import Delivery
 from partq.core.membership import SeatState
 from partq.core.rebalance import GroupType
 from partq.simulate.schedule import Event
-from tests.simulate.mutation import Mutation, both, code, lua
+from tests.simulate.mutation import FORGET, Mutation, both, code, lua
 
 # ---- what is put in the place of the right code -------------------------------------------------
 
@@ -279,8 +279,8 @@ MUTATIONS = (
             "bind_member", ("math.max(tonumber(cursor[2]) + 1, now_ms)", "tonumber(cursor[2]) + 1")
         ),
         frozenset({"E3"}),
-        frozenset({"redis_rollback", "pod_crash"}),
-        {},
+        lambda _: (Event(1.0, "pod_crash", {"which": 0, "for_s": 0.1}), *FORGET),
+        {"pod_count": 1, "pull_share": 0.0},
     ),
     Mutation(
         "drained is answered before the acks are stored",

@@ -109,6 +109,9 @@ class SeatFacts:
     old_epoch: int = 0
     """What was handed out under this epoch, or an older one, is of an earlier life of the group, or
     from before a reset: it counts no more."""
+    bound: tuple[int, bytes, bytes] | None = None
+    """The epoch of the last bind, with broker epoch and number of the write: so a repeat is told
+    from an epoch that is drawn twice."""
     commit_epoch: int = 0
     """That of the last commit: later ones are of binds."""
     top_number: int = 0

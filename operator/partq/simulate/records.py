@@ -246,8 +246,9 @@ class Records:
             self.letters.drop(seat)
 
     def _bound(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
-        if answer <= 0 or answer == seat.top_epoch:
+        if answer <= 0 or (answer, args[0], args[4]) == seat.bound:
             return  # nothing was written, or it is a repeat
+        seat.bound = answer, args[0], args[4]
         self._judge_owner(seat, args, "bind")
         if args[2].decode() != seat.member:
             self._fail("S1", f"{seat.name}: {args[2].decode()} was bound, not {seat.member}")
