@@ -111,6 +111,19 @@ def test_a_refused_member_is_told_within_5_s(caplog):
     assert UNLISTED_S + 1.5 < 5, "with the time between two tries"
 
 
+def test_the_reason_of_a_refusal_does_not_begin_the_waiting_again(caplog):
+    """It comes a moment after the member was found not to be listed."""
+    clock = Clock()
+    outage = Outage("http://h:1", clock)
+    outage.note(NotListedError("not listed yet"))
+    clock.now += 2.5
+    outage.note(MemberRefusedError("its labels do not match"))
+    clock.now += 1
+    assert outage.note(MemberRefusedError("its labels do not match")) == 3.5
+    (line,) = warnings(caplog)
+    assert "its labels do not match" in line
+
+
 def test_each_kind_of_failure_is_told_once(caplog):
     outage = Outage("http://h:1", Clock())
     errors: list[PartqError] = [UnavailableError("cannot connect"), MemberInUseError("in use")]

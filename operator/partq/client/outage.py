@@ -19,17 +19,19 @@ class Outage:
         self._clock = clock
         self._began_at: float | None = None
         self._since: dict[str, float] = {}
-        """When each kind of failure was first seen, by its code."""
+        """When each kind of failure was first seen, by its code; of a member that may not bind, the
+        same whether the reason is known or not."""
         self._told: set[str] = set()
 
     def note(self, error: PartqError) -> float:
-        """Take a failed try; return for how many seconds they have failed with this code."""
+        """Take a failed try; return for how many seconds they have failed in this way."""
         now = self._clock()
         if self._began_at is None:
             self._began_at = now
         code = error.code
-        for_s = now - self._since.setdefault(code, now)
-        is_early = isinstance(error, NotListedError) and for_s < UNLISTED_S
+        is_unlisted = isinstance(error, NotListedError)
+        for_s = now - self._since.setdefault(NotListedError.code if is_unlisted else code, now)
+        is_early = is_unlisted and for_s < UNLISTED_S
         if code not in self._told and not is_early:
             self._told.add(code)
             log.warning("%s: %s; trying again until it is over", self._url, error.message)

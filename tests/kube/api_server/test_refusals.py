@@ -50,6 +50,8 @@ def test_a_pod_that_the_selector_does_not_mean(stage, brokers):
             f"pod {pod.name} of {stage.namespace} (group=wrong, pod-template-hash=5d7f9c) does not "
             "match app=right"
         )
+        eventually(lambda: words in pod.process.output(), "its own log has the words")
+        assert pod.process.is_running, "it is told while it waits"
         condition = stage.wait_for(
             "ConsumerGroup", group, "MembersAdmitted", "False", "MemberRefused"
         )
