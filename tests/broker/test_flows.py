@@ -1,6 +1,7 @@
 """Flows: windows and credit, acks, releases, binds, pings and leases."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -107,6 +108,23 @@ async def test_a_flow_with_nothing_to_acknowledge_is_not_held_up(running, peers,
     running.broker.binder.expire()
     assert flow.is_at_limit
     assert not [text for text in caplog.messages if text.startswith("flow of m in workers")]
+
+
+async def test_the_time_in_which_a_broker_stood_still_is_no_silence_of_its_flows(running, peers):
+    """It has read nothing meanwhile: their pings are there, and the look at them comes first."""
+    await running.assign("m", [0])
+    member = await peers.open_flow(running, "m")
+    await member.expect(frames.Assigned)
+    (flow,) = running.broker.binder.flows
+    time.sleep(binder.PING_LOST_S + binder.EXPIRE_GAP_S)  # noqa: ASYNC251 - the block itself
+    running.broker.binder.expire()
+    assert not flow.is_closed
+    running.broker.binder.expire()
+    assert not flow.is_closed
+    member.fall_silent()
+    flow.last_seen -= binder.PING_LOST_S
+    running.broker.binder.expire()
+    assert flow.is_closed, "what is silent while the broker looks is lost"
 
 
 @pytest.mark.req("PUL-72", "PUL-73", "PUL-74", "PUL-75")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from math import inf
 
 from partq.broker.flow import Flow, Judge, Reader
 from partq.broker.flusher import Flusher
@@ -32,6 +33,8 @@ PING_LOST_S = 3.0
 """A flow without a frame for so long is lost."""
 PING_MISSED_S = 1.5
 """A flow without a frame for so long has missed a ping: another incarnation may take over."""
+EXPIRE_GAP_S = 0.25
+"""How often silent flows are looked for."""
 PULL_LEASE_S = 30.0
 """A pulling member is bound for so long after its last call."""
 STUCK_S = 10.0
@@ -87,6 +90,8 @@ class Binder:
         self._on_lost = on_lost
         self._flows: dict[tuple[str, MemberId], Flow] = {}
         self._numbers = 0
+        self._looked_at = inf
+        """When `expire` last looked, by the event loop's clock."""
         self._lost: dict[tuple[str, MemberId], LostFlow] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -291,9 +296,15 @@ class Binder:
         self._own(self._events.add("unbound", group=flow.group, member=flow.member))
 
     def expire(self) -> None:
-        """Lose the flows that have been silent for too long; tell of those that are stuck."""
-        now = self._clock()
+        """Lose the flows that have been silent for too long; tell of those that are stuck.
+
+        While this broker's event loop stood still, flows could not be heard: that is no silence.
+        """
+        now, looked_at = self._clock(), asyncio.get_running_loop().time()
+        still_s = max(0.0, looked_at - self._looked_at - EXPIRE_GAP_S)
+        self._looked_at = looked_at
         for flow in list(self._flows.values()):
+            flow.last_seen = min(now, flow.last_seen + still_s)
             limit = PULL_LEASE_S if flow.kind == "pull" else PING_LOST_S
             if now - flow.last_seen > limit:
                 _log.info("flow of %s in %s: silent, lost", flow.member, flow.group)

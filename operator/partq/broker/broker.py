@@ -8,7 +8,7 @@ from typing import Any
 
 from partq.broker import mended
 from partq.broker.audit_watch import AuditWatch
-from partq.broker.binder import Binder
+from partq.broker.binder import EXPIRE_GAP_S, Binder
 from partq.broker.buffers import Buffers
 from partq.broker.chain import Reply
 from partq.broker.claims import Claims
@@ -53,8 +53,6 @@ from partq.store.log import AppendBatch, Log
 from partq.store.members import Members
 from partq.store.partitions import Partitions
 from partq.wire import batch
-
-EXPIRE_GAP_S = 0.25
 
 _log = logging.getLogger(__name__)
 
