@@ -95,6 +95,9 @@ def test_every_partition_has_its_turn():
     assert budget.take(b, 900)
     assert not budget.take(c, 900)
     assert not budget.take(b, 1)
+    budget.give_back(a, a.held_bytes)
+    assert budget.take(a, 100)
+    assert not budget.take(c, 900), "the one above the bound is still there"
     budget.give_back(b, 900)
     assert budget.take(c, 900)
     assert budget.used_bytes <= budget.max_bytes + 900

@@ -69,6 +69,16 @@ async def test_no_more_bytes_are_sent_than_the_client_has_room_for(running, peer
     assert [offset for offset, _ in more] == [5, 6]
 
 
+async def test_who_gives_back_more_than_it_got_has_no_more_room_for_that(running, peers):
+    producer = await peers.open_producer(running)
+    flow = await bind(running, peers, 20_000)
+    await flow.send(frames.Credit(0, 1_000_000))
+    assert await rest(flow) == []
+    await publish(producer, range(20))
+    assert sizes(await sent(running, flow, peers, 5)) <= 20_000
+    assert flow_of(running).unacked == 5
+
+
 async def test_one_batch_always_comes_however_large_it_is(running, peers):
     producer = await peers.open_producer(running)
     flow = await bind(running, peers, 1)

@@ -119,6 +119,7 @@ OTHER = "b" * 500
         ),
         pytest.param(numbered(0, "a", "b"), numbered(1, "b"), DUPLICATE, id="cut otherwise"),
         pytest.param(numbered(0, "a", "b"), numbered(1, "x"), DUPLICATE, id="cut, not compared"),
+        pytest.param(numbered(0, "a", "b"), numbered(0, "a"), DUPLICATE, id="cut behind its first"),
         pytest.param(
             AppendBatch("p", 0, 1, b"old"), numbered(0, "x"), DUPLICATE,
             id="noted by an earlier version",
@@ -137,7 +138,7 @@ async def test_a_number_stands_for_one_message(log, partition, broker_epoch, bef
     appended = await log.append(partition, number=1, expected=end, batches=[again], **call)
     (result,) = appended.results
     assert (result.status, appended.next) == (status, end)
-    assert result.due == again.first + again.count
+    assert result.due == before.first + before.count
     # Whatever it was, what is due is stored.
     due = AppendBatch(before.producer, result.due, 1, b"due", 0, "00000003.00000003.0")
     appended = await log.append(partition, number=2, expected=end, batches=[due], **call)
