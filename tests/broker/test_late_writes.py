@@ -250,6 +250,21 @@ async def test_a_letter_is_taken_out_only_once_the_stored_book_has_done_with_it(
     assert ((await record(running)).cursor, (await record(running)).outbox) == (1, [])
 
 
+async def test_what_is_done_with_before_it_is_moved_is_no_dead_letter(running, scene, office):
+    """Though the stored book does not say so yet."""
+    held, handoff = subscription(running), await scene.handoff()
+    gate = Gate(running.broker.partitions, "commit")
+    committing = asyncio.create_task(handoff.commit(cause="source_unbound"))
+    await gate.reached.wait()
+    office.doom(held, [1], Reason.EXPIRED)
+    await eventually(lambda: held.outbox.trouble, "it was tried")
+    held.book.discard([(1, 2)])
+    gate.opened.set()
+    assert (await committing)["code"] == ""
+    await eventually(lambda: not held.outbox.is_working, "the task has ended")
+    assert (held.outbox.letters, held.outbox.doomed, office.target.sent) == ([], {}, [])
+
+
 async def test_a_letter_that_a_reset_overtakes_is_done_in_the_book_after_it(running, office):
     held = HeldAnswer(office._outboxes, "add")
     office.doom(subscription(running), [1], Reason.EXPIRED)

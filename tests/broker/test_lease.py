@@ -6,9 +6,10 @@ import weakref
 
 import pytest
 
-from partq.broker.lease import LeaseKeeper
+from partq.broker.lease import STUCK_LENGTHS, LeaseKeeper
 from partq.broker.pings import Pings
 from partq.errors import StoreUnavailableError
+from tests.broker.conftest import eventually
 
 TTL_S = 30.0
 """So long that nothing is renewed by itself during a test."""
@@ -90,3 +91,33 @@ async def test_who_has_gone_while_the_store_is_away_is_not_kept():
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert told == []
+
+
+async def test_connections_are_given_up_once_for_each_three_lengths_without_a_renewal():
+    now, tries, stuck = 0.0, 0, []
+
+    class Leases:
+        async def renew(self, *_):
+            nonlocal tries
+            tries += 1
+            raise StoreUnavailableError("no answer")
+
+    keeper = LeaseKeeper(
+        Leases(),
+        broker="b-0",
+        incarnation="i",
+        ttl_s=TTL_S,
+        url="http://b-0",
+        clock=lambda: now,
+        on_lapsed=asyncio.Event().wait,
+        on_valid=lambda: None,
+        on_stuck=lambda: stuck.append(now),
+    )
+    running = asyncio.create_task(keeper.run())
+    for _ in range(2):
+        now += STUCK_LENGTHS * TTL_S
+        wanted = tries + 4
+        await eventually(lambda wanted=wanted: tries >= wanted, "it goes on trying")
+    assert stuck == [STUCK_LENGTHS * TTL_S, 2 * STUCK_LENGTHS * TTL_S]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
