@@ -36,8 +36,8 @@ PRODUCE, CONSUME, ADMIN = "produce-token-0001", "consume-token-0001", "admin-tok
 OTHER_GROUP = "consume-token-0002"
 WAIT_S = 60.0
 TOKENS_GAP_S = 0.05
-LEASE_S = 2.0
-"""Long enough for a machine that is busy, short enough to wait for its end."""
+LEASE_S = 10.0
+"""Long enough for a machine that is busy, short enough for the few tests that wait for its end."""
 
 YAML = """
 apiVersion: partq.dev/v1alpha1

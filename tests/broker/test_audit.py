@@ -283,8 +283,8 @@ async def test_off_and_on_again_while_it_serves(scene, peers):
     assert await scene.source.ack(held, ranges=[(2, 3)]) == ""
     await scene.producer.publish("e")
     await scene.source.deliver()
-    later = (await told(scene.running))[length + 3 :]
-    assert [each.kind for each in later] == ["ack", "publish", "deliver"]
+    later = [each.kind for each in (await told(scene.running))[length + 3 :]]
+    assert [kind for kind in later if kind != "trim"] == ["ack", "publish", "deliver"]
 
 
 # ---- reading and trimming -----------------------------------------------------------------------
