@@ -134,3 +134,20 @@ def test_a_group_that_is_made_again_under_an_earlier_time_goes_on():
     assert outcome.violation is None, "\n".join(outcome.lines())
     assert outcome.effects["group made again"] == 1
     assert outcome.effects["dead letter"] >= 2
+
+
+def test_a_broker_goes_on_for_a_moment_with_a_group_whose_cursor_is_gone():
+    """What it sends again then has its counts in no record any more."""
+    schedule = draw_schedule(
+        0, 0, broker_count=1, pod_count=1, partition_count=1, has_letters=False, pull_share=0.0,
+        is_aware=True, delay_s=0.5, work_s=0.0, has_second=False, nack_order="Ordered",
+        ack_timeout_s=0.0, group_type=GroupType.PARTITIONED,
+    )  # fmt: skip
+    events = (
+        Event(0.9, "nack", {"count": 40}),
+        Event(1.0, "publish", {"count": 40, "gap_s": 0.02}),
+        Event(1.1, "group_life", {"which": 0, "for_s": 1.5, "is_one": False}),
+    )
+    outcome = run_schedule(replace(schedule, events=events))
+    assert outcome.violation is None, "\n".join(outcome.lines())
+    assert outcome.effects["taken back"] > 2

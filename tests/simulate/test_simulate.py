@@ -7,20 +7,25 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
+from partq.core.model import PartitionId
+from partq.core.rebalance import GroupType
 from partq.simulate.coordinators import KEYS, LETTER_KEYS
 from partq.simulate.facts import GROUP, SECOND
 from partq.simulate.hostile import MANY, undelivered_stop
 from partq.simulate.loop import SimLoop
 from partq.simulate.memory_redis import MemoryRedis
+from partq.simulate.movement import Movement
 from partq.simulate.records import Records
 from partq.simulate.schedule import Event, draw_schedule
 from partq.simulate.trial import run_schedule, run_seed
 from partq.simulate.watcher import Watcher
+from partq.wire.bodies import DrainItem
 from tests.simulate.mutations import MUTATIONS
 
 SEEDS = range(40)
@@ -90,6 +95,29 @@ def test_an_ack_over_a_dead_letter_is_no_hostile_one():
     assert undelivered_stop(3, 5, {3}.__contains__) == 5
     assert undelivered_stop(3, 5, {3, 4}.__contains__) == MANY
     assert undelivered_stop(MANY, 5, {3}.__contains__) == MANY
+
+
+def test_a_dead_letter_that_waits_is_drained():
+    """It became one after the broker had looked, and before it answered."""
+    watcher = Watcher(SimLoop(), random.Random(0))
+    memory, partition = MemoryRedis(lambda: 0.0), PartitionId(1, 0)
+    clocks = (lambda: 0.0, lambda: 0.0)
+    args = (memory, KEYS, LETTER_KEYS, [partition], {GROUP: None}, watcher.fail, *clocks)
+    records = Records(*args)
+    movement = Movement(records, GroupType.PARTITIONED, watcher.fail, lambda *_: True)
+    watcher.follow(records, movement)
+    seat = watcher.records.seats["1.0"]
+    seat.log.broker_epoch = 5
+    item = DrainItem(partition="1.0", broker_epoch=5, epoch=7, attempt=1)
+    answer = {"results": [{"partition": "1.0", "is_drained": True, "last_delivered": 0}]}
+    broker = SimpleNamespace(owned={})
+    answered = watcher.handoffs.called(broker, GROUP, "drain", SimpleNamespace(drains=[item]))
+    seat.outbox = {8: 0}
+    answered(answer)
+    assert watcher.violation is None
+    seat.outbox = {}
+    answered(answer)
+    assert watcher.violation.invariant == "E4"
 
 
 def test_two_rollbacks_at_the_same_time():

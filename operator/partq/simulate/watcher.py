@@ -253,7 +253,7 @@ class Watcher:
             self.fail("G1", f"{name}: {frame.first_offset} was stored under another broker epoch")
         elif not stored.first <= frame.start < frame.stop <= stored.first + len(stored.ids):
             self.fail("G1", f"{name}: {frame.start} to {frame.stop} is not in that batch")
-        if token == (log.broker_epoch, seat.epoch):
+        if seat.is_there and token == (log.broker_epoch, seat.epoch):
             stored_counts = self.records.counts(seat) if frame.redeliveries else {}
             for offset, count in frame.redeliveries:
                 if count > stored_counts.get(offset, 0):
