@@ -116,7 +116,7 @@ class RequestTimeoutError(BadRequestError):
 
 
 class UndecodableError(BadRequestError):
-    """A stored batch does not decode at the consumer."""
+    """A stored batch is undecodable: its consumer cannot decode it."""
 
     code = "undecodable"
 
@@ -177,7 +177,7 @@ class DataLossError(PartqError):
 
 
 class ConflictError(PartqError):
-    """The request contradicts what is on record."""
+    """The request contradicts what is stored."""
 
     code = "conflict"
 
@@ -214,7 +214,7 @@ class MemberInUseError(ConflictError):
 
 
 class AttemptRefusedError(ConflictError):
-    """A call of a handoff does not fit what is on record; a new attempt is needed."""
+    """A call of a handoff does not fit what is stored; a new attempt is needed."""
 
     code = "attempt_refused"
 

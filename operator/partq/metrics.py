@@ -44,7 +44,7 @@ class BrokerMetrics:
         )
         self._undecodable = self._counter(
             "partq_messages_undecodable",
-            "Messages that do not decode, which become dead letters.",
+            "Undecodable messages, which become dead letters.",
             (*scope, "group"),
         )
         self._skipped = self._counter(
@@ -73,7 +73,7 @@ class BrokerMetrics:
         )
         self._parked = self._gauge(
             "partq_dead_letters_parked",
-            "1: what does not decode waits for its queue, and deliveries go on.",
+            "1: undecodable messages wait for their queue, and deliveries go on.",
             by_group,
         )
         self._missing = self._gauge(
@@ -170,7 +170,7 @@ class BrokerMetrics:
         self._acked.labels(*self._names, group).inc(messages)
 
     def taken_back(self, group: str, cause: str, messages: int) -> None:
-        """Count messages that come again because they were not done with."""
+        """Count messages that are redelivered because they were not done with."""
         self._taken_back.labels(*self._names, group, cause).inc(messages)
 
     def dead_lettered(self, group: str, reason: str) -> None:
@@ -178,7 +178,7 @@ class BrokerMetrics:
         self._dead_lettered.labels(*self._names, group, reason).inc()
 
     def undecodable(self, group: str, messages: int) -> None:
-        """Count messages that do not decode."""
+        """Count undecodable messages."""
         self._undecodable.labels(*self._names, group).inc(messages)
 
     def skipped(self, group: str, messages: int) -> None:

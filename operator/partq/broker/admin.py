@@ -281,7 +281,7 @@ def _find(broker: Broker, name: str, group: str) -> Subscription:
 
 
 async def _tell(subscription: Subscription) -> None:
-    """Have on record what was done, before it is answered.
+    """Record what was done, before it is answered.
 
     Raises:
         FencedError: the partition was lost before that.

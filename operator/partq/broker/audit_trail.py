@@ -46,7 +46,7 @@ class AuditTrail:
         on_lost: Callable[[PartqError], None],
     ) -> None:
         self.is_on = is_on
-        """Whether what happens is to be told. Then nothing is sent before it is on record."""
+        """Whether what happens is to be told. Then nothing is sent before it is recorded."""
         self._is_recorded: bool | None = is_on
         """Whether the store keeps a record; None: a switch has no answer yet."""
         self._store = audits

@@ -125,7 +125,7 @@ class Binder:
         credit: int,
         credit_bytes: int = 0,
     ) -> Flow:
-        """Open the member's flow, and take up every partition here that is its own on record.
+        """Open the member's flow, and take up every partition here that is recorded as its own.
 
         Raises:
             NotListedError, MemberInUseError, BrokerClosingError, BadRequestError: no flow.
@@ -195,7 +195,7 @@ class Binder:
                 return
             self.unbind(subscription, Cause.FLOW_LOST)
             if subscription.trail is not None:
-                # What happened under the older epoch is on record before the newer one.
+                # What happened under the older epoch is recorded before the newer one.
                 await self._flusher.settle(subscription)
                 await subscription.settle_audit()
                 if not self._may_take(subscription, flow):

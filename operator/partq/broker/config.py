@@ -23,7 +23,7 @@ class DeadLetterRules:
 
 
 NO_DEAD_LETTERS = DeadLetterRules(max_redeliveries=None, queue="", takes_expired=False)
-"""Of a group whose settings are not on record (any more)."""
+"""Of a group whose settings are not stored (any more)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from partq.wire import batch
 def contents(entry: Entry, start: int, stop: int) -> list[dict[str, Any]]:
     """Return the messages of the offsets `start` to `stop` (exclusive) of a stored batch.
 
-    Each with key, value, headers and event time; with an error if the batch does not decode.
+    Each with key, value, headers and event time; with an error if it is undecodable.
     """
     try:
         decoded = batch.decode(entry.data, start - entry.first, stop - entry.first)

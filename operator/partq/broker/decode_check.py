@@ -9,7 +9,7 @@ from partq.wire import batch
 
 
 class DecodeCheck:
-    """Finds which messages of a batch do not decode; one batch at a time, as each is expanded."""
+    """Finds which messages of a batch are undecodable; one batch at a time, as each is expanded."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

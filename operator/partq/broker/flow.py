@@ -171,7 +171,7 @@ class Flow:
         )
 
     def send_rewound(self, subscription: Subscription, start: int, cause: Cause) -> None:
-        """Tell the client that all from `start` on comes again, under the book's number."""
+        """Tell the client that all from `start` on is redelivered, under the book's number."""
         self._send_behind(
             subscription,
             frames.Rewound(
@@ -311,7 +311,7 @@ class Flow:
         entry: Entry,
         window: Window,
     ) -> bool:
-        """Send a window that was just taken once it is on record; False: it need not be."""
+        """Send a window that was just taken once it is recorded; False: it need not be."""
         audit = subscription.audit
         if audit is None or not (audit.is_on or self.held.holds(subscription.partition)):
             return False

@@ -60,7 +60,7 @@ class Handoffs:
 
         Raises:
             FencedError: the broker epoch is over.
-            AttemptRefusedError: the epoch is not on record, or the attempt is over or older.
+            AttemptRefusedError: the epoch is not the stored one, or the attempt is over or older.
         """
         if not 0 < lease_s <= MAX_PAUSE_LEASE_S or not 0 <= drain_s <= MAX_DRAIN_S:
             raise BadRequestError(
@@ -107,7 +107,7 @@ class Handoffs:
         return subscription.is_drained or self._clock() >= pause.drain_until
 
     def tell_drained(self, subscription: Subscription, attempt: int) -> None:
-        """Have it on record, once per pause, that a drain is over; `settle_audit` waits for that.
+        """Record the end of a drain, once per pause; `settle_audit` waits for that.
 
         After `watch` has said so, and before it is answered.
         """

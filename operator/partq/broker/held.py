@@ -64,7 +64,7 @@ class HeldFrames:
         return None
 
     def recorded(self, held: HeldDelivery) -> None:
-        """Note that a delivery is on record."""
+        """Note that a delivery is recorded."""
         held.is_recorded = True
         partition = held.subscription.partition
         queue = self._queues.get(partition)

@@ -1,4 +1,4 @@
-"""Writes a dead letter: its message, or of a batch that does not decode what is left to tell."""
+"""Writes a dead letter: its message, or of an undecodable batch what is left to tell."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from partq.store.log import Entry, Log
 from partq.wire import batch
 
 UNDECODABLE = HEADER_PREFIX + "undecodable"
-"""The place of the message in its batch, which does not decode."""
+"""The place of an undecodable message in its batch."""
 BATCH = HEADER_PREFIX + "batch"
 """The position of the dead letter whose value is that batch."""
 OMITTED = HEADER_PREFIX + "omitted"
@@ -45,7 +45,7 @@ class LetterWriter:
     async def write(self, subscription: Subscription, letter: DeadLetter) -> WrittenLetter:
         """Return a letter of a group's outbox, with what became of it in its headers.
 
-        Of a batch that does not decode the bytes go with one letter; the others name it. Which one
+        Of an undecodable batch the bytes go with one letter; the others name it. Which one
         that was is the broker's memory: another broker sends them once more.
 
         Raises:

@@ -21,7 +21,7 @@ class Trouble:
 
 @dataclass(slots=True)
 class BrokenBatch:
-    """A batch of which messages do not decode: one letter carries it, the others name that one."""
+    """A batch with undecodable messages: one letter carries it, the others name that one."""
 
     unreadable: Unreadable
     slots: Sequence[int]
@@ -31,7 +31,7 @@ class BrokenBatch:
     """The offset of the letter that was sent with it."""
 
     def spares(self, offset: int) -> bool:
-        """Whether an offset does not decode, and another letter carries its batch."""
+        """Whether an offset is undecodable, and another letter carries its batch."""
         return self.carrier not in {None, offset} and offset in self.unreadable
 
 
@@ -44,9 +44,9 @@ class Outbox:
     doomed: dict[int, Reason] = field(default_factory=dict)
     """Offsets that are to be moved before anything more is delivered."""
     aside: dict[int, None] = field(default_factory=dict)
-    """Offsets that do not decode, to be moved; when there is no room, the others go on."""
+    """Undecodable offsets, to be moved; when there is no room, the others go on."""
     is_parking: bool = False
-    """Nothing but what does not decode comes in here: it waits, and stops nothing."""
+    """Nothing but an undecodable message comes in here: it waits, and stops nothing."""
     broken: BrokenBatch | None = None
     """The last batch of a letter that did not decode."""
     is_in_doubt: bool = False
@@ -74,7 +74,7 @@ class Outbox:
 
     @property
     def parked(self) -> str:
-        """Why what does not decode waits here, for longer than a moment; empty: it does not."""
+        """Why undecodable messages wait here, for longer than a moment; empty: none do."""
         return self._stopped_by if self.is_parking and not self.doomed else ""
 
     @property
@@ -89,5 +89,5 @@ class Outbox:
     def is_holding(self) -> bool:
         """Whether nothing may be delivered for now."""
         # Asked for each delivery: one that is empty, as nearly all are, costs next to nothing.
-        # What does not decode holds until it is stored as a dead letter, if there is room for it.
+        # An undecodable message holds until it is stored as a dead letter, if there is room for it.
         return bool(self.doomed or (self.aside and self.room) or (self.letters and self.blocked))

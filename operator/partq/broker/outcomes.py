@@ -81,13 +81,13 @@ class Outcomes:
     def nack(
         self, flow: Flow, frame: frames.Nack, answer: Answer, found: Unreadable | None = None
     ) -> int | None:
-        """Take messages back that could not be processed; they come again after their delay.
+        """Take messages back that could not be processed; they are redelivered after their delay.
 
         `answer(None)` follows once their counts are stored, or the error at once. Returns from
         where on everything is sent again; None: nothing but these messages, or not known yet.
 
         Where the client could not decode them, `found` is what the broker cannot decode either:
-        that becomes dead letters, and the rest comes again at once. None: it has a look first.
+        that becomes dead letters, and the rest is redelivered at once. None: it has a look first.
         """
         error = _problem(frame)
         subscription = self._token_of(flow, frame)

@@ -223,7 +223,7 @@ class Ownership:
         self._spawn(self._claim_again([owned.id for owned in lost]), "claim again")
 
     async def verify(self) -> None:
-        """Keep only what is still on record here: the lease was over, others may have claimed.
+        """Keep only what is still stored as ours: the lease was over, others may have claimed.
 
         What is kept nobody can claim any more by what they saw before. The lease must be renewed
         already: who looks from now on sees that. What lies on a node of a Redis Cluster that is

@@ -186,11 +186,11 @@ class Pulls:
         answer.forget_looks()
 
     async def _recorded(self, flow: Flow, taken: list[Taken]) -> None:
-        """Have the windows on record before they are answered.
+        """Record the windows before they are answered.
 
         Raises:
             FencedError: the flow was lost meanwhile.
-            StoreUnavailableError: Redis does not answer; what was taken comes again.
+            StoreUnavailableError: Redis does not answer; what was taken is redelivered.
         """
         told: dict[Subscription, None] = {}
         for each in taken:

@@ -32,7 +32,7 @@ with --json everything, one JSON object per line.
 \b
   partq consume --group workers
   partq consume --group workers --idle 2 --json > messages.ndjson
-  partq consume --group workers --count 10 --no-ack       a look; they come again
+  partq consume --group workers --count 10 --no-ack       a look; they are redelivered
 
 Exit status 1 when --idle ends it before --count messages came. With --idle alone it is 0 although
 none came: then there is nothing left, which is what was waited for.
@@ -56,7 +56,7 @@ none came: then there is nothing left, which is what was waited for.
     type=click.FloatRange(min=0.1),
     help="End when no message came for so many seconds.",
 )
-@click.option("--no-ack", is_flag=True, help="Acknowledge nothing: the messages come again.")
+@click.option("--no-ack", is_flag=True, help="Acknowledge nothing: the messages are redelivered.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON line for each message.")
 def consume(
     *,

@@ -170,13 +170,13 @@ def blocked_lines(group: Mapping[str, Any]) -> list[str]:
 
 
 def parked_partitions(group: Mapping[str, Any]) -> dict[str, str]:
-    """Return the partitions where what does not decode waits, each with the reason."""
+    """Return the partitions where undecodable messages wait, each with the reason."""
     rows = group["partitions"].items()
     return {name: row["parked"] for name, row in rows if row.get("parked")}
 
 
 def parked_lines(group: Mapping[str, Any]) -> list[str]:
-    """Return a line for each partition where what does not decode waits, of many for some."""
+    """Return a line for each partition where undecodable messages wait, of many for some."""
     found = parked_partitions(group)
     lines = [
         f"partition {name}: {group['partitions'][name]['dead_letters']} messages that do not "

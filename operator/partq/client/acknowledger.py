@@ -38,7 +38,7 @@ class Acknowledger:
 
         Raises:
             FencedError: the partition is not this member's any more, by this token. The message
-                comes again, here or elsewhere: undo or ignore what was done.
+                is redelivered, here or elsewhere: undo or ignore what was done.
             NotDeliveredError: it was given back before.
             TypeError: it is nothing that a consumer hands out.
         """
@@ -73,10 +73,10 @@ class Acknowledger:
     async def nack(self, failed: Delivery | Batch, *, delay_s: float | None = None) -> None:
         """Give back a message, or all of a batch, that could not be processed.
 
-        It comes again after the delay. Until then the consumer gets nothing of what is behind it in
-        its partition, and what it has got of that comes again, too, unless it is acknowledged; in
-        a group of free order the others go on. `auto_ack` leaves it out. A message that is given
-        back and acknowledged, in whichever order, is acknowledged: it does not come again.
+        It is redelivered after the delay. Until then the consumer gets nothing of what is behind it
+        in its partition, and what it has got of that is redelivered, too, unless it is
+        acknowledged; in a group of free order the others go on. `auto_ack` leaves it out. A message
+        that is given back and acknowledged, in whichever order, is acknowledged.
 
         Args:
             failed: as it was handed out.
@@ -84,7 +84,7 @@ class Acknowledger:
 
         Raises:
             BadRequestError: the delay is out of range.
-            FencedError: the partition is not this member's any more: it comes again in any case.
+            FencedError: the partition is not this member's any more: it is redelivered in any case.
         """
         self._check("nack", failed)
         if delay_s is not None and not isinstance(delay_s, int | float):

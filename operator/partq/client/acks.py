@@ -97,7 +97,7 @@ class AckBook:
             future.set_result(None)
 
     def refused(self, request: int, error: PartqError) -> None:
-        """Take a refusal: the messages of that ack come again, here or elsewhere."""
+        """Take a refusal: the messages of that ack are redelivered, here or elsewhere."""
         future = self._unconfirmed.pop(request, None)
         if future is not None and not future.done():
             future.set_exception(error)

@@ -30,7 +30,7 @@ class Browsed:
     publish_time_ms: int
     append_broker_epoch: int
     message: Message | None
-    """None: what is stored does not decode; `error` says why."""
+    """None: the message is undecodable; `error` says why."""
     error: str = ""
 
 

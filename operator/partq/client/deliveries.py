@@ -40,7 +40,7 @@ class Batch(Sequence[Message]):
         self.offsets = offsets
         """The offset of each message; they grow, with gaps where some were acknowledged before."""
         self.cause = cause_of(frame.cause)
-        """Why these messages come again; `Cause.NONE` for a first delivery."""
+        """Why these messages are redelivered; `Cause.NONE` for a first delivery."""
         self._redeliveries = dict(frame.redeliveries)
         self._nacked: set[int] = set()
         """Offsets that were given back: an ack of the whole leaves them out."""
@@ -184,7 +184,7 @@ class Delivery:
 
     @property
     def cause(self) -> Cause:
-        """Why it comes again; `Cause.NONE` for a first delivery."""
+        """Why it is redelivered; `Cause.NONE` for a first delivery."""
         return self.batch.cause
 
     @property

@@ -145,7 +145,7 @@ class SqlFence:
 
         Raises:
             FencedError: another has gone on with this name: roll back, write nothing more of the
-                partition. The message comes again, or came already, elsewhere.
+                partition. The message is redelivered, or was already, elsewhere.
             BadRequestError: there is neither a name nor a key, or it is too long.
         """
         name = message.key if name is None else name

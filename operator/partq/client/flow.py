@@ -132,7 +132,7 @@ class Flow:
     def give_back(self, *, must: bool) -> None:
         """End the connection at once, if something is in hand that nobody will acknowledge.
 
-        What has not begun is released first, so that only what was in hand comes again for a cause.
+        What has not begun is released first: only what was in hand is redelivered for a cause.
         Without it the drain of each partition would wait for the acks, for `maxHandoffSeconds`.
         `must`: also with nothing in hand.
         """
@@ -156,7 +156,7 @@ class Flow:
     ) -> asyncio.Future[None]:
         """Give messages back; until the broker has answered, nothing of the partition goes out.
 
-        They may come again before everything that is ready, and the broker decides that.
+        They may be redelivered before everything that is ready, and the broker decides that.
         """
         holding.waits += 1
         future = self._acks.nack(holding, delivery, ranges, delay_ms, reason)

@@ -75,10 +75,10 @@ class Holding:
         self._kept: dict[int, _Kept] = {}
         """What was dropped by a nack and comes again without its bytes, by its first offset."""
         self._done = Ranges()
-        """What was acknowledged or given back, above `_done_upto`; not what came again since."""
+        """What was acknowledged or given back, above `_done_upto`; none redelivered since."""
         self._done_upto = cursor
         self._again = Ranges()
-        """What came again out of turn, and was neither acknowledged nor given back since."""
+        """What was redelivered out of turn, and was neither acknowledged nor given back since."""
 
     @property
     def has_in_hand(self) -> bool:
@@ -92,7 +92,7 @@ class Holding:
         """Take a delivery; return the window to hand out.
 
         None: the delivery is older than one seen before, or belongs to what was given back (it was
-        on its way then, and comes again in its turn).
+        on its way then, and is redelivered in its turn).
         """
         is_void = frame.delivery <= self._void_upto and frame.start >= self._void_from
         if self.is_ended or frame.delivery < self.delivery or is_void:
@@ -122,7 +122,7 @@ class Holding:
         return sum(len(kept.payload) for kept in self._kept.values())
 
     def rewind(self, frame: Rewound, keep_bytes: int = 0) -> Room:
-        """Step back: forget what has not begun of what comes again; return the room it had.
+        """Step back: forget what has not begun of what is redelivered; return the room it had.
 
         Of its batches so many bytes are kept, the first ones: most come again without theirs.
         """
@@ -135,7 +135,7 @@ class Holding:
         self.delivery = frame.delivery
         self._delivered_end = min(self._delivered_end, frame.start)
         self._begun_end = min(self._begun_end, frame.start)
-        # What was given back comes again, in turn.
+        # What was given back is redelivered, in turn.
         self._done_upto = min(self._done_upto, frame.start)
         self._done.remove(frame.start, self._done.stop)
         self._again.remove(frame.start, self._again.stop)

@@ -53,7 +53,7 @@ def trigger_of(record: HandoffRecord, state: SeatState) -> Trigger:
 
 
 def is_committed(record: HandoffRecord, seat: Seat) -> bool:
-    """Whether a recorded attempt is the one that put the partition's member on record."""
+    """Whether a recorded attempt is the one that recorded the partition's member."""
     return (seat.closed_attempt, seat.member) == (record.attempt, record.target)
 
 

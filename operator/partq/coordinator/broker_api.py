@@ -92,7 +92,7 @@ class HttpBrokerAdmin:
     async def commit(
         self, url: str, group: str, commits: Mapping[PartitionId, Commit]
     ) -> Sequence[Answer]:
-        """Put the targets on record."""
+        """Record the targets."""
         items = [
             {
                 **_fence(partition, commit.attempt),

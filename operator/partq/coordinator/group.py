@@ -75,7 +75,7 @@ class GroupWorker:
         self._store = store
         self._runtime = runtime
         self.roster = Roster(group, store.members, runtime, clock)
-        """Who is in the group, on record."""
+        """The stored members of the group."""
         self._clock = clock
         self._on_change = on_change
         self._on_rebalance = on_rebalance
@@ -122,7 +122,7 @@ class GroupWorker:
         """Look at the group once, and start what is to be done.
 
         Raises:
-            StoreUnavailableError: nothing was started that is not on record.
+            StoreUnavailableError: nothing was started that is not recorded.
         """
         group, store = self._group, self._store
         members, assignment, records = await asyncio.gather(
@@ -361,7 +361,7 @@ class GroupWorker:
         assigned: Mapping[PartitionId, Assigned],
         assignment: Mapping[PartitionId, Assigned],
     ) -> None:
-        """Copy what is on record at the brokers, where it differs."""
+        """Copy what is stored at the brokers, where it differs."""
         changed = {p: each for p, each in assigned.items() if assignment.get(p) != each}
         if changed:
             await self._store.assignments.write(self._group, changed)

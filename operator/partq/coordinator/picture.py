@@ -54,7 +54,7 @@ class Picture:
 
     @property
     def under_way(self) -> dict[PartitionId, MemberId | None]:
-        """The targets of the handoffs on record that the brokers have not seen the end of."""
+        """The targets of the recorded handoffs that the brokers have not seen the end of."""
         seats = self.sight.seats
         return {
             partition: record.target

@@ -45,7 +45,7 @@ class StoredConfig(Protocol):
 
 
 class Layouts(Protocol):
-    """What is on record for the queue as a whole."""
+    """What Redis holds for the queue as a whole."""
 
     async def read(self) -> StoredLayout: ...
     async def read_config(self) -> StoredConfig | None: ...
@@ -224,7 +224,7 @@ class GroupReport:
     missing: str = ""
     """Which message the log should hold and does not, so that nothing is delivered."""
     parked: str = ""
-    """Why messages that do not decode wait for their dead-letter queue while deliveries go on."""
+    """Why undecodable messages wait for their dead-letter queue while deliveries go on."""
     dead_letters: int = 0
     """How many dead letters wait to be stored."""
 
@@ -300,7 +300,7 @@ class BrokerAdmin(Protocol):
     async def commit(
         self, url: str, group: str, commits: Mapping[PartitionId, Commit]
     ) -> Sequence[Answer]:
-        """Put the targets on record."""
+        """Record the targets."""
 
     async def cancel(
         self, url: str, group: str, cancels: Mapping[PartitionId, Cancel]

@@ -24,13 +24,13 @@ class VersionedConfig(StoredConfig, Protocol):
 
 
 class Layouts(Protocol):
-    """What is on record for the queue as a whole, with what writes it."""
+    """What Redis holds for the queue as a whole, with what writes it."""
 
     async def register(self, uid: str) -> str:
         """Register a life of the queue's name, and return the current one."""
 
     async def create_queue(self, generations: Mapping[int, int]) -> StoredLayout:
-        """Make the layout, and return the one on record."""
+        """Make the layout, and return the stored one."""
 
     async def read_config(self) -> VersionedConfig | None:
         """Return the queue's effective spec."""
@@ -55,7 +55,7 @@ class OtherLifeError(SettingsError):
 
 
 class PartitionsFixedError(SettingsError):
-    """The queue is on record with another number of partitions."""
+    """The queue is stored with another number of partitions."""
 
     def __init__(self, name: str, *, got: int, expected: int) -> None:
         super().__init__(
@@ -78,7 +78,7 @@ async def provision(
 ) -> tuple[str, ...]:
     """Make or update the records of a queue and its groups, and return those left out.
 
-    May be repeated at any time. Groups on record that are not in `groups` are kept with
+    May be repeated at any time. Stored groups that are not in `groups` are kept with
     `keeps_others`; else they are taken off the record, and the coordinator drops their cursors.
 
     Args:
@@ -91,13 +91,13 @@ async def provision(
         groups: every group's effective spec; with the `uid` of its resource, where it has one.
         keeps_others: whether groups stay that are not in `groups`.
         repairs: whether an earlier call may have been cut short. A group that it had begun, and
-            that nobody wants any more, counts as on record: it has cursors, which hold messages
+            that nobody wants any more, counts as stored: it has cursors, which hold messages
             back, though the queue does not name it.
 
     Raises:
         OtherLifeError: another life of the queue's name is the current one.
         ConflictError: the queue's groups were changed meanwhile; a repeat does the rest.
-        PartitionsFixedError: the layout on record has another number of partitions.
+        PartitionsFixedError: the stored layout has another number of partitions.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
     current = await layouts.register(uid)
@@ -120,7 +120,7 @@ async def provision(
     )
     if known is None:
         await _in_chunks(map(partitions.create, ids))
-    # A resource with another uid is another group: the one on record is removed first, as if each
+    # A resource with another uid is another group: the stored one is removed first, as if each
     # had been seen alone, and by the same steps.
     replaced = {group for group, spec in groups.items() if _is_another(stored[group], spec)}
     if replaced and known is not None:
@@ -207,7 +207,7 @@ def _generation(stored: VersionedConfig | None) -> int:
 
 
 def _is_another(stored: VersionedConfig | None, spec: Mapping[str, Any]) -> bool:
-    """Say whether a group on record belongs to another resource; one without a uid to any."""
+    """Say whether a stored group belongs to another resource; one without a uid to any."""
     uids = (stored.spec.get("uid") if stored is not None else None), spec.get("uid")
     return None not in uids and uids[0] != uids[1]
 

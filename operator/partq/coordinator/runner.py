@@ -66,7 +66,7 @@ class Ended:
     trigger: Trigger
     epoch: Epoch
     is_committed: bool
-    """The target is on record; otherwise the partition is planned again."""
+    """The target is recorded; otherwise the partition is planned again."""
     pause_ms: int
     """How long it had no consumer."""
     evidence: str
@@ -112,7 +112,7 @@ class HandoffRunner:
         idle_ms: int = 0,
         evidence: str = "",
     ) -> None:
-        """Run a handoff that is on record; `idle_ms`: how long there has been no consumer."""
+        """Run a recorded handoff; `idle_ms`: how long there has been no consumer."""
         idle_since = self._clock() - idle_ms / 1000
         forced = state.forced if isinstance(state, handoff.Committing) else None
         self._running[partition] = Running(

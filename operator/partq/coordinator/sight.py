@@ -23,7 +23,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a commit has put on record; a state that is older than it is put right by it."""
+    """What a commit has stored; a state that is older than it is put right by it."""
 
     member: MemberId | None
     epoch: Epoch

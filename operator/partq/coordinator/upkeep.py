@@ -67,7 +67,7 @@ class Upkeep:
             for partition, record in records.items()
             for group in others.intersection(record.groups)
         )
-        # A group that is being made has its spec on record before its first cursor, and its name
+        # A group that is being made has its spec stored before its first cursor, and its name
         # after the last: `starts` may not know it yet. One that is gone has no spec any more.
         specs = await asyncio.gather(*map(self._layouts.read_group_config, others))
         gone = {group for group, spec in zip(others, specs, strict=True) if spec is None}

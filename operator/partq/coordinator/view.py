@@ -10,7 +10,7 @@ from partq.core.records import Assigned, Rebalance
 
 
 class Parked(NamedTuple):
-    """Dead letters of one partition that do not decode: they wait, and deliveries go on."""
+    """Undecodable dead letters of one partition: they wait, and deliveries go on."""
 
     messages: int
     why: str
@@ -21,7 +21,7 @@ class GroupView:
     """One group, as the last look found it."""
 
     partitions: Mapping[PartitionId, Assigned]
-    """Every partition of the queue; of those that no broker reports, what is on record."""
+    """Every partition of the queue; of those that no broker reports, what is stored."""
     members: Mapping[MemberId, Standing]
     """Everybody who has a flow, holds a partition or is waited for."""
     unseen_count: int
@@ -39,7 +39,7 @@ class GroupView:
     missing: Mapping[PartitionId, str] = field(default_factory=dict)
     """The partitions whose deliveries stopped at a message that the log does not hold."""
     parked: Mapping[PartitionId, Parked] = field(default_factory=dict)
-    """The partitions where what does not decode waits for its dead-letter queue."""
+    """The partitions where undecodable messages wait for their dead-letter queue."""
     is_complete: bool = True
     """Every living broker has answered: whoever is not in `members` has left."""
     refused: Mapping[MemberId, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def as_assigned(
     assignment: Mapping[PartitionId, Assigned],
     draining: Collection[PartitionId],
 ) -> dict[PartitionId, Assigned]:
-    """Return what the brokers have on record; where none answers, what was written last."""
+    """Return what the brokers have recorded; where none answers, what was written last."""
     found = {}
     for partition, seat in sight.seats.items():
         if seat.broker is None:

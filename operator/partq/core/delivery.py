@@ -55,7 +55,7 @@ class Delivery:
         self.waiting = Waiting()
         """What was given back one by one and is sent again; it outlives a token."""
         self.unreadable = Ranges()
-        """What does not decode, as far as that was noticed: no window is sent across it."""
+        """Undecodable offsets, as far as noticed: no window is sent across one."""
         self._begun = Begun()
         self.number = 0
         """Delivery number of the current token."""

@@ -33,14 +33,14 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Vacant:
-    """No member is on record."""
+    """No member is recorded."""
 
     epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The member is on record and consumes whenever it is bound."""
+    """The member is recorded and consumes whenever it is bound."""
 
     member: MemberId
     epoch: Epoch
@@ -60,7 +60,7 @@ class Draining:
 
 @dataclass(frozen=True, slots=True)
 class Committing:
-    """The broker was asked to put the target on record."""
+    """The broker was asked to record the target."""
 
     attempt: Attempt
     forced: Forced | None
@@ -116,7 +116,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The broker has put the target on record."""
+    """The broker has recorded the target."""
 
     attempt: int
     epoch: Epoch
@@ -131,7 +131,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the broker that owns the partition has on record."""
+    """What the broker that owns the partition has recorded."""
 
     broker_epoch: BrokerEpoch
     member: MemberId | None
@@ -162,7 +162,7 @@ class AwaitDrain:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Put the target on record, in one step with the acks accepted so far."""
+    """Record the target, in one step with the acks accepted so far."""
 
     attempt: Attempt
     forced: Forced | None

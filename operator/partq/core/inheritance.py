@@ -24,7 +24,7 @@ class Inheritance:
 def inherit(
     sight: Sight, table: Table, homeless: Collection[PartitionId], idle: Collection[MemberId]
 ) -> Inheritance:
-    """Give each set to the heir that is on record for it, else to one that stands by.
+    """Give each set to its recorded heir, else to one that stands by.
 
     Args:
         sight: what is known of the group.
@@ -71,7 +71,7 @@ def idle_replacements(
 
 
 def settled_heirs(sight: Sight) -> frozenset[MemberId]:
-    """Return the members with an heir on record that hold nothing any more: it can go."""
+    """Return the members with a recorded heir that hold nothing any more: it can go."""
     holders = {seat.member for seat in sight.seats.values()}
     return frozenset(sight.heirs.keys() - holders)
 

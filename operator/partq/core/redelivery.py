@@ -1,4 +1,4 @@
-"""When a message that was not done with comes again: the rules of one group."""
+"""When a message that was not done with is redelivered: the rules of one group."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Redelivery:
     """The rules; the defaults are those of the resource."""
 
     is_free: bool = False
-    """A nacked message comes again alone; else all behind it waits for it and comes again, too."""
+    """A nacked message is redelivered alone; else with all behind it, which waits for it."""
     nack_delay_s: float = 60.0
     nack_backoff: Backoff | None = None
     """In the place of `nack_delay_s`."""
@@ -33,7 +33,7 @@ class Redelivery:
     ack_tick_s: float = 1.0
     """How often that is looked at."""
     ack_backoff: Backoff | None = None
-    """What a message waits for that was in hand for too long; None: it comes again at once."""
+    """What a message waits for that was in hand for too long; None: it is redelivered at once."""
 
     def after_nack_s(self, attempt: int) -> float:
         """Return how long a nacked message waits for its given redelivery."""

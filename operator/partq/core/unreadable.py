@@ -1,4 +1,4 @@
-"""What of a stored batch does not decode, and how a book passes it over."""
+"""Which messages of a stored batch are undecodable, and how a book passes them over."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ Each costs a window of its own, and each window the bytes of the whole batch.
 
 
 class Unreadable(NamedTuple):
-    """The offsets of one stored batch that do not decode."""
+    """The undecodable offsets of one stored batch."""
 
     first: int
     """Of the batch."""

@@ -30,11 +30,11 @@ async def provision(
 ) -> tuple[str, ...]:
     """Make or update the records of a queue and its groups, and return the names of the groups.
 
-    May be repeated at any time. A group that is on record but no longer in the file is kept: it
+    May be repeated at any time. A stored group that is no longer in the file is kept: it
     may still hold messages that it has not read, and nobody has said to drop them.
 
     Raises:
-        SettingsError: the queue is on record with another number of partitions.
+        SettingsError: The queue is stored with another number of partitions.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
     namespace, name = queue.key

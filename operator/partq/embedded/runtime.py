@@ -91,7 +91,7 @@ class EmbeddedRuntime:
         if broker_count is not None and not 1 <= broker_count <= MAX_BROKERS:
             raise SettingsError(f"brokers: got {broker_count}, expected 1 to {MAX_BROKERS}")
         self.queues: list[RunningQueue] = []
-        # What is on record must be what runs: the coordinator waits for all brokers to be there.
+        # What is stored must be what runs: the coordinator waits for all brokers to be there.
         resources = resources.with_dead_letter_queues()
         self._resources = resources.with_replicas(broker_count) if broker_count else resources
         self._dir = DataDir(data_dir)

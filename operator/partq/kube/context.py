@@ -64,7 +64,7 @@ class LeadersBrokerAdmin(HttpBrokerAdmin):
     async def commit(
         self, url: str, group: str, commits: Mapping[PartitionId, Commit]
     ) -> Sequence[Answer]:
-        """Put the targets on record."""
+        """Record the targets."""
         self._check()
         return await super().commit(url, group, commits)
 

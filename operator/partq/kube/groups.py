@@ -77,7 +77,7 @@ class Groups:
     ) -> int:
         """Bring the store's records in line, and return how many partitions the queue has.
 
-        What is on record counts: a queue whose spec says another number is served all the same.
+        What is stored counts: a queue whose spec says another number is served all the same.
 
         Raises:
             SettingsError: the store does not allow it; see `coordinator.provision`.

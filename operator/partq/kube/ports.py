@@ -19,7 +19,7 @@ class QueueStore(Protocol):
 
     @property
     def layouts(self) -> Layouts:
-        """What is on record for the queue as a whole."""
+        """What Redis holds for the queue as a whole."""
 
     async def durability(self) -> Durability:
         """Return how Redis keeps what it confirms."""

@@ -41,7 +41,7 @@ class Nack(Model):
 
     order: Literal["Ordered", "Free"] = "Ordered"
     """Ordered: what is behind the message in its partition waits for it and is delivered again,
-    too. Free: the message comes again alone, out of its order."""
+    too. Free: the message is redelivered alone, out of its order."""
     delay_seconds: _Wait = 60
     """How long the message waits before it is delivered again, unless the application says so."""
     backoff: Backoff | None = None

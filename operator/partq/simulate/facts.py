@@ -65,7 +65,7 @@ class LogFacts:
     stored_at: list[float] = field(default_factory=list)
     """When the message at each offset was stored."""
     stored_ms: list[int] = field(default_factory=list)
-    """The same by Redis's clock, as it is on record."""
+    """The same by Redis's clock, as it is stored."""
     batches: dict[int, Stored] = field(default_factory=dict)
     is_torn: bool = False
     """The store was rolled back, and no broker has claimed the partition since."""

@@ -34,7 +34,7 @@ class Assignments:
         A thousand partitions are written in one step; more are not one step.
 
         Raises:
-            UnknownGroupError: the group is not on record; nothing is written.
+            UnknownGroupError: the group is not stored; nothing is written.
         """
         items = list(mapping.items())
         for start in range(0, len(items), _CHUNK):

@@ -1,6 +1,6 @@
-"""What is on record for a group as a whole, written only while the group itself is on record.
+"""What Redis holds for a group as a whole, written only while the group itself is stored.
 
-Its effective spec is what puts a group on record. All its keys share a tag, so each script can look
+Its effective spec is what makes a group known. All its keys share a tag, so each script can look
 whether the spec is still there: whatever a coordinator that has not heard of the group's end still
 writes, nothing of a removed group comes back.
 """
@@ -18,7 +18,7 @@ async def write_fields(
     """Write fields of a hash of a group; see the script `write_fields`.
 
     Raises:
-        UnknownGroupError: the group is not on record; nothing is written.
+        UnknownGroupError: the group is not stored; nothing is written.
     """
     await run(store, keys, group, "write_fields", key, arguments)
 
@@ -29,7 +29,7 @@ async def run(
     """Run a script that writes a hash of a group, and return its number, which is above 0.
 
     Raises:
-        UnknownGroupError: the group is not on record; nothing is written.
+        UnknownGroupError: the group is not stored; nothing is written.
     """
     found = int(await store.run(script, [key, keys.group_config(group)], arguments))
     if found == 0:

@@ -16,7 +16,7 @@ _LAST_ATTEMPT = b"last_attempt"
 class Handoffs:
     """The handoffs of one queue's groups.
 
-    What writes raises UnknownGroupError when the group is not on record.
+    What writes raises UnknownGroupError when the group is not stored.
     """
 
     def __init__(self, store: Store, keys: Keys) -> None:

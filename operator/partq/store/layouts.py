@@ -45,7 +45,7 @@ class StoredConfig:
 
 
 class Layouts:
-    """What is on record for one queue as a whole."""
+    """What Redis holds for one queue as a whole."""
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class Layouts:
         """The spec of each group as it was read last, under which version."""
 
     async def create_queue(self, generations: Mapping[int, int]) -> StoredLayout:
-        """Make the layout from generation → partition count, and return the one on record.
+        """Make the layout from generation → partition count, and return the stored one.
 
         A layout that is there stays as it is.
         """
@@ -94,7 +94,7 @@ class Layouts:
     async def release(self, uid: str, *, keeps_data: bool) -> None:
         """Give up a life of the queue's name, so that another resource can take the name.
 
-        `keeps_data`: its keys stay, and it stays on record beside later lives.
+        `keeps_data`: its keys stay, and it stays listed beside later lives.
         """
         await self._store.run("release_life", [self._keys.lives()], [uid, int(keeps_data)])
 

@@ -35,7 +35,7 @@ class MembersRead:
 class Members:
     """The members of one queue's groups.
 
-    What writes raises UnknownGroupError when the group is not on record.
+    What writes raises UnknownGroupError when the group is not stored.
     """
 
     def __init__(self, store: Store, keys: Keys) -> None:

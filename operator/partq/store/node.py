@@ -21,7 +21,7 @@ FULL_SHARE = 0.8
 
 
 OVERFULL_SHARE = 0.95
-"""Deliveries that have to be on record stop at this share: nothing else grows by then."""
+"""Deliveries that have to be recorded stop at this share: nothing else grows by then."""
 
 
 class Lane(Enum):

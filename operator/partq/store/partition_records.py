@@ -15,7 +15,7 @@ _MARK = b"mark:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What is on record for a partition."""
+    """What Redis holds for a partition."""
 
     owner: BrokerId | None
     owner_incarnation: str
@@ -43,7 +43,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorRecord:
-    """What is on record for one group of a partition."""
+    """What Redis holds for one group of a partition."""
 
     member: MemberId | None
     incarnation: str

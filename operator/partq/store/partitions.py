@@ -105,7 +105,7 @@ class Partitions:
         outcome the record says whether the claim went through.
 
         Raises:
-            FencedError: another broker epoch is on record by now, or its owner has affirmed it
+            FencedError: another broker epoch is stored by now, or its owner has affirmed it
                 since; nothing is written.
             UnknownPartitionError: it was never created, or is deleted.
             ConflictError: groups came and went during every try.
@@ -244,7 +244,7 @@ class Partitions:
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
-            NotOwnerError: another member, or none, is on record; nothing is written.
+            NotOwnerError: another member, or none, is recorded; nothing is written.
             SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group.
             StoreUnavailableError: no answer; a new epoch may have been written, which is harmless.
@@ -320,11 +320,11 @@ class Partitions:
 
         An offset that the log does not hold becomes the nearest one that it does: its first, or
         its end. All acks are forgotten, those of older tokens no longer count. A repeat under the
-        epoch on record moves it again.
+        stored epoch moves it again.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is written.
-            ConflictError: another epoch is on record; nothing is written.
+            ConflictError: another epoch is stored; nothing is written.
             SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group.
             StoreUnavailableError: no answer; read the record before anything is delivered.
@@ -365,14 +365,14 @@ class Partitions:
     ) -> Epoch:
         """Hand the partition from `source` to `target`, with the acks accepted so far.
 
-        `epoch` is the one on record for `source`; `why` it was forced is for the audit record
+        `epoch` is the stored one of `source`; `why` it was forced is for the audit record
         alone; `number` and `born` as in `flush`. Returns the new epoch; a repeat of the last
         attempt that went through, with the same target, returns the same and writes nothing.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost messages
                 that `cursor` speaks of; nothing is written.
-            AttemptRefusedError: another member or epoch is on record, or the attempt is closed;
+            AttemptRefusedError: another member or epoch is stored, or the attempt is closed;
                 nothing is written.
             SupersededError: a later write is stored; nothing is written.
             UnknownGroupError: the partition has no such group.

@@ -35,7 +35,7 @@ class Rebalances:
         """Write the rebalances, the newest last, in the place of all that are there.
 
         Raises:
-            UnknownGroupError: the group is not on record; nothing is written.
+            UnknownGroupError: the group is not stored; nothing is written.
         """
         last = [asdict(each) for each in rebalances[-MAX_COUNT:]]
         args = (1, _LAST.decode(), json.dumps(last))
@@ -74,7 +74,7 @@ class Rebalances:
             waiting: every move that waits; None: as before.
 
         Raises:
-            UnknownGroupError: the group is not on record; nothing is written.
+            UnknownGroupError: the group is not stored; nothing is written.
         """
         fields = {
             str(partition): [asdict(each) for each in moves[-MAX_MOVES:]]

@@ -182,7 +182,7 @@ class NackResult(ItemResult):
     """What a nack came to."""
 
     rewound_from: int | UnsetType = UNSET
-    """Everything of the partition from this offset on comes again."""
+    """Everything of the partition from this offset on is redelivered."""
 
 
 class NackResults(msgspec.Struct):

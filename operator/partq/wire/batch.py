@@ -285,7 +285,7 @@ def open_body(batch: bytes | memoryview) -> tuple["array[int]", bytes | memoryvi
 
 
 def undecodable(batch: bytes | memoryview) -> list[tuple[int, int]]:
-    """Return which messages of a batch do not decode, as half-open ranges of their places in it.
+    """Return which messages of a batch are undecodable, as half-open ranges of their places in it.
 
     All of them when the body does not open. Expands the body once, and decodes it at most twice.
     """

@@ -164,7 +164,7 @@ class Paused(Frame, tag=23):
 
 
 class Resumed(Frame, tag=24):
-    """A pause was cancelled or lapsed; what was released comes again."""
+    """A pause was cancelled or lapsed; what was released is redelivered."""
 
     generation: int
     partition: int
@@ -260,9 +260,9 @@ class Leave(Frame, tag=32):
 
 
 class Nack(Frame, tag=33):
-    """The application could not process the messages in `ranges`: they come again.
+    """The application could not process the messages in `ranges`: they are redelivered.
 
-    Answered as an ack is. All from the lowest of them on comes again unless the group has free
+    Answered as an ack is. All from the lowest of them on is redelivered unless the group has free
     order; then a `Rewound` comes before the answer.
     """
 
@@ -284,7 +284,7 @@ class Nack(Frame, tag=33):
 
 
 class Rewound(Frame, tag=34):
-    """All from offset `start` on comes again, under the delivery number `delivery`.
+    """All from offset `start` on is redelivered, under the delivery number `delivery`.
 
     The client drops what the application has not begun of it, and acknowledges one by one what the
     application has in hand.

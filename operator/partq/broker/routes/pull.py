@@ -173,7 +173,7 @@ async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> dict[str, Any
         -1 if item.delay_ms is None else item.delay_ms,
         item.reason,
     )
-    # What was found says from where on all comes again, so it is looked for before.
+    # What was found says from where on all is redelivered, so it is looked for before.
     found = await broker.outcomes.find_unreadable(flow, frame) if item.reason else None
     rewound_from = broker.outcomes.nack(flow, frame, partial(settle, answered), found)
     outcome = ack_outcome(await _answer_to("nack", partition, answered))

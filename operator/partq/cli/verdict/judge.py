@@ -14,7 +14,7 @@ from partq.cli.verdict.records import Delivery, Published
 from partq.core.model import Cause
 
 UNKNOWN_CAUSE: Final = "unknown"
-"""A duplicate for which no cause is on record. It fails a run."""
+"""A duplicate for which no cause is recorded. It fails a run."""
 
 MAX_FINDINGS: Final = 20
 """Faults that a verdict spells out; the others are only counted."""
@@ -55,7 +55,7 @@ class Verdict:
 
     @property
     def unknown(self) -> int:
-        """Duplicates without a cause on record."""
+        """Duplicates without a recorded cause."""
         return self.duplicates.get(UNKNOWN_CAUSE, 0)
 
     @property
