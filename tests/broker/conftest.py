@@ -34,8 +34,7 @@ from tests.broker.moved_clocks import MovableClock
 UID = "0f3a9c1e"
 PRODUCE, CONSUME, ADMIN = "produce-token-0001", "consume-token-0001", "admin-token-000001"
 OTHER_GROUP = "consume-token-0002"
-WAIT_S = 60.0
-TOKENS_GAP_S = 0.05
+WAIT_S, TOKENS_GAP_S = 60.0, 0.05
 LEASE_S = 10.0
 """Long enough for a machine that is busy, short enough for the few tests that wait for its end."""
 
