@@ -1,7 +1,7 @@
 """Who asks to be let in and may not: told, written down for the brokers, and forgotten."""
 
 from partq.coordinator.ports import Refusal
-from partq.coordinator.refusals import FORGET_S, MAX_REFUSED, Refusals
+from partq.coordinator.refusals import FORGET_S, MAX_KNOWN_REFUSED, Refusals
 from partq.core.model import MemberId
 from partq.core.records import Refused
 from tests.coordinator.fake_brokers import GROUP
@@ -42,11 +42,11 @@ def test_a_refusal_is_over():
 
 def test_the_last_that_asked_are_known():
     refusals = Refusals(Clock())
-    for number in range(MAX_REFUSED + 5):
+    for number in range(MAX_KNOWN_REFUSED + 5):
         refusals.note(f"m-{number}", "10.0.0.7", WRONG)
         refusals.note("m-0", "10.0.0.7", WRONG)
-    assert len(review(refusals)) == MAX_REFUSED
-    assert {"m-0", f"m-{MAX_REFUSED + 4}"} <= refusals.told().keys()
+    assert len(review(refusals)) == MAX_KNOWN_REFUSED
+    assert {"m-0", f"m-{MAX_KNOWN_REFUSED + 4}"} <= refusals.told().keys()
     assert "m-1" not in refusals.told()
 
 

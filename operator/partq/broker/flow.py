@@ -11,6 +11,7 @@ from partq.broker.held import HeldDelivery, HeldFrames
 from partq.broker.subscription import Subscription
 from partq.core.model import Cause, MemberId, PartitionId
 from partq.core.windows import Window
+from partq.errors import ForbiddenError
 from partq.store.log import Entry
 from partq.wire import frames
 
@@ -106,6 +107,18 @@ class Flow:
         self._partial_at = 0.0
 
     # ---- what happens to it ---------------------------------------------------------------------
+
+    def check_address(self, address: str) -> None:
+        """Let the member's own pod alone speak for it.
+
+        Raises:
+            ForbiddenError: the flow is bound from another address.
+        """
+        if self.address != address:
+            raise ForbiddenError(
+                f"member {self.member[:80]} of {self.group} is bound from {self.address}, the "
+                f"call comes from {address}: only its own pod may speak for it"
+            )
 
     def attach(self, subscription: Subscription) -> None:
         """Begin to deliver a partition; its epoch is the new one already."""

@@ -14,7 +14,6 @@ from partq.core.model import Cause, MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
     FencedError,
-    ForbiddenError,
     PartqError,
     StoreUnavailableError,
 )
@@ -115,7 +114,7 @@ class Pulls:
         """
         flow = self._broker.binder.find(group, MemberId(member))
         if flow is not None:
-            check_address(flow, address)
+            flow.check_address(address)
         if flow is None or flow.number != number or flow.is_closed:
             raise FencedError(
                 f"flow {number} of {member} has ended: its messages come again; pull again"
@@ -128,7 +127,7 @@ class Pulls:
     ) -> tuple[Flow, PullState]:
         flow = self._broker.binder.find(group, MemberId(member))
         if flow is not None and flow.incarnation == incarnation:
-            check_address(flow, address)
+            flow.check_address(address)
         if flow is None or flow.incarnation != incarnation or flow.kind != "pull":
             flow = await self._broker.binder.bind(
                 group=group,
@@ -245,19 +244,6 @@ class Pulls:
             "paused": sorted(str(s.partition) for s in flow.subscriptions if s.pause is not None),
             "others": sorted(leases[b].url for b in living if b != self._broker.id),
         }
-
-
-def check_address(flow: Flow, address: str) -> None:
-    """Let a member's own pod alone speak for it.
-
-    Raises:
-        ForbiddenError: the flow is bound from another address.
-    """
-    if flow.address != address:
-        raise ForbiddenError(
-            f"member {flow.member[:80]} of {flow.group} is bound from {flow.address}, the call "
-            f"comes from {address}, expected its own pod's: only that one may speak for it"
-        )
 
 
 def ack_outcome(error: PartqError | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from partq.core.records import Refused
 
 FORGET_S = 15.0
 """How long after its last request a refused member is forgotten; clients ask every few seconds."""
-MAX_REFUSED = 100
+MAX_KNOWN_REFUSED = 100
 """How many are known of a group; of more, those that asked last."""
 
 
@@ -35,7 +35,7 @@ class Refusals:
         now, before = self._clock(), self._asked.pop(member, None)
         since = before.since if before is not None and before.refusal == refusal else now
         self._asked[member] = _Asked(address, refusal, since, now)
-        if len(self._asked) > MAX_REFUSED:
+        if len(self._asked) > MAX_KNOWN_REFUSED:
             del self._asked[next(iter(self._asked))]
 
     def review(

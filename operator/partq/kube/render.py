@@ -25,7 +25,7 @@ from partq.resources.status import (
     MAX_MESSAGE_CHARS,
     MAX_PODS,
     MAX_REBALANCES,
-    MAX_REFUSED,
+    MAX_SHOWN_REFUSED,
 )
 
 MOVING = frozenset(
@@ -323,7 +323,7 @@ def _refused(view: GroupView, pod_name: Callable[[MemberId], str]) -> list[dict[
     by_pod = {pod_name(member): reason for member, reason in view.refused.items()}
     return [
         {"pod": pod[:MAX_MEMBER_CHARS], "reason": by_pod[pod][:MAX_MESSAGE_CHARS]}
-        for pod in sorted(by_pod)[:MAX_REFUSED]
+        for pod in sorted(by_pod)[:MAX_SHOWN_REFUSED]
     ]
 
 

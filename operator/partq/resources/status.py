@@ -13,7 +13,7 @@ from partq.resources.base import Model, ObjectName
 MAX_PODS = 1000
 """How many pods of a group are listed; of more, their number."""
 MAX_REBALANCES = 5
-MAX_REFUSED = 20
+MAX_SHOWN_REFUSED = 20
 """How many refused members of a group are listed."""
 MAX_MEMBER_CHARS = 317
 """Length of the name of a pod and of its container."""
@@ -181,7 +181,7 @@ class ConsumerGroupStatus(Model):
         default=[], json_schema_extra=_list_map("pod")
     )
     """What each pod holds; of more than 1,000 pods, the first by name."""
-    refused_members: Annotated[list[RefusedMember], Field(max_length=MAX_REFUSED)] = Field(
+    refused_members: Annotated[list[RefusedMember], Field(max_length=MAX_SHOWN_REFUSED)] = Field(
         default=[], json_schema_extra=_list_map("pod")
     )
     """Members that are refused; of more than 20, the first by name."""

@@ -7,7 +7,6 @@ from aiohttp import web
 from partq.broker.broker import Broker
 from partq.broker.calls import CONSUMERS, Calls
 from partq.broker.middlewares import json_response
-from partq.broker.pull import check_address
 from partq.broker.routes.access import enter, group_of, peer, read_body
 from partq.broker.routes.pull import PREFIX
 from partq.core.model import MemberId
@@ -40,7 +39,7 @@ async def leave(request: web.Request) -> web.Response:
     member = MemberId(request.match_info["member"])
     flow = broker.binder.find(group, member)
     if flow is not None:
-        check_address(flow, peer(request))
+        flow.check_address(peer(request))
         broker.binder.leave(flow)
     return json_response(_view(broker, group, member))
 
@@ -75,7 +74,7 @@ async def keep(request: web.Request) -> web.Response:
         raise FencedError(
             f"member {member[:80]} of {group}: flow {body.flow} has ended; bind again"
         )
-    check_address(flow, peer(request))
+    flow.check_address(peer(request))
     flow.last_seen = broker.clock()
     lease_s = broker.settings.lease_ttl_s
     await broker.lease.renewed(lease_s)
