@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol, Self, get_args, get_type_hints
 from urllib.parse import urlsplit
 
+from partq.core import redis_url
 from partq.errors import SettingsError
 
 PREFIX = "PARTQ_"
@@ -118,9 +119,6 @@ class Url:
         return text.rstrip("/")
 
 
-MAX_REDIS_HOSTS = 16
-
-
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
     """A URL of Redis, of any node of a Redis Cluster, or of several: `redis://a:6379,b:6379`."""
@@ -130,20 +128,8 @@ class RedisUrl:
 
     def read(self, text: str) -> str:
         """Return the URL without a slash at its end."""
-        urls = redis_urls(text)
-        if len(urls) > MAX_REDIS_HOSTS:
-            raise ValueError(f"a URL with at most {MAX_REDIS_HOSTS} hosts")
-        for url in urls:
-            Url(("redis", "rediss")).read(url)
+        redis_url.check(text)
         return text.rstrip("/")
-
-
-def redis_urls(text: str) -> tuple[str, ...]:
-    """Return a URL for each host of a URL with commas between its hosts."""
-    scheme, _, rest = text.partition("://")
-    end = next((at for at, char in enumerate(rest) if char in "/?#"), len(rest))
-    user, at, hosts = rest[:end].rpartition("@")
-    return tuple(f"{scheme}://{user}{at}{host}{rest[end:]}" for host in hosts.split(","))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from typing import Any
 from urllib.parse import urlsplit
 
+from partq.core.redis_url import redis_urls
 from partq.kube import names
-from partq.settings import redis_urls
 
 REDIS_PORT = 6379
 DNS_PORTS = (53, 5353)

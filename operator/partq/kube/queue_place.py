@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from partq.core.redis_url import redis_urls
 from partq.errors import UnknownQueueError
 from partq.kube import broker_pods, names, parse
 from partq.kube.api import KubeApi, secret_path
@@ -15,7 +16,6 @@ from partq.kube.broker_policies import REDIS_PORT
 from partq.kube.errors import RedisImmutableError, StoreEmptyError
 from partq.kube.names import QueueKey
 from partq.kube.ports import QueueStore
-from partq.settings import redis_urls
 
 
 def place_of(redis_url: str) -> str:

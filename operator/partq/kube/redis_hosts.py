@@ -11,9 +11,9 @@ import ipaddress
 from collections.abc import Awaitable, Callable, Collection
 from urllib.parse import urlsplit
 
+from partq.core.redis_url import redis_urls
 from partq.errors import UnavailableError
 from partq.kube.errors import AddressRefusedError
-from partq.settings import redis_urls
 
 RESOLVE_S = 5.0
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")

@@ -1,10 +1,10 @@
 """Where a queue is stored, as its resource says it."""
 
-import re
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 
+from partq.core import redis_url
 from partq.resources.base import Model, ObjectName
 
 
@@ -15,11 +15,6 @@ class SecretKey(Model):
     """Name of the Secret."""
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = "url"
     """Name of the entry."""
-
-
-_PARAMETER = r"(db|ssl_cert_reqs|ssl_check_hostname)=[a-z0-9]+"
-_PLAIN_REDIS_URL = rf"^rediss?://[^/?#@\s]+(/[0-9]*/?)?(\?{_PARAMETER}(&{_PARAMETER})*)?$"
-"""Nothing in it is secret, or a name of a file."""
 
 
 class Redis(Model):
@@ -35,7 +30,7 @@ class Redis(Model):
             Field(
                 max_length=1024,
                 pattern=r"^rediss?://[^/?#\s]+",
-                json_schema_extra={"pattern": _PLAIN_REDIS_URL},
+                json_schema_extra={"pattern": redis_url.PLAIN_PATTERN},
             ),
         ]
         | None
@@ -56,9 +51,9 @@ class Redis(Model):
                 "url: got one with a user or a password, which everybody who reads the resource "
                 "sees, expected one without; put it into a Secret, named in spec.redis.secretRef"
             )
-        if self.url is not None and not re.fullmatch(_PLAIN_REDIS_URL, self.url):
-            raise ValueError(
-                "url: got one with a path or parameters that are not shown, expected at most a "
-                "number of a database and db, ssl_cert_reqs, ssl_check_hostname"
-            )
+        if self.url is not None:
+            try:
+                redis_url.check(self.url)
+            except ValueError as error:
+                raise ValueError(f"url: got one that is not shown, expected {error}") from None
         return self

@@ -10,9 +10,8 @@ from redis.asyncio.connection import AbstractConnection, ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from partq.core import redis_url
 from partq.errors import SettingsError, StoreUnavailableError
-from partq.settings import redis_urls
-from partq.store import redis_url
 from partq.store.cluster import Cluster
 from partq.store.fail_point import FailPoint
 from partq.store.node import Lane, Node, StoreInfo, worst
@@ -41,7 +40,13 @@ class Store:
         """Grows whenever another server, or another run of one, serves some of the keys."""
         self._timeout_s = timeout_s
         self._fail_point = fail_point
-        self._urls = redis_urls(url)
+        try:
+            redis_url.check(url)
+        except ValueError as error:
+            raise SettingsError(
+                f"store: the URL of Redis: got one that is not shown, expected {error}"
+            ) from None
+        self._urls = redis_url.redis_urls(url)
         self._nodes: list[Node] = []
         """The only one; of a cluster: none."""
         self._cluster: Cluster | None = None
@@ -243,7 +248,6 @@ class Store:
 
     def _connections(self, url: str) -> Callable[[], AbstractConnection]:
         """Return what makes connections that are not open yet; the simulator has its own kind."""
-        redis_url.check(url)
         try:
             factory = ConnectionPool.from_url(
                 url,
