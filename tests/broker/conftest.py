@@ -77,8 +77,7 @@ class RunningBroker:
 
     async def start(self) -> Self:
         self.peers = open_session()
-        # The application needs the broker, the broker its URL: the port is chosen before both.
-        listening = socket.create_server(("127.0.0.1", 0))
+        listening = socket.create_server(("127.0.0.1", 0))  # the broker has to know its URL
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         self.broker = Broker(self.settings, self.store, url=self.url, clock=self.clock)
         clock = asyncio.get_running_loop().time
