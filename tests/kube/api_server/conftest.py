@@ -69,5 +69,6 @@ def define_resources(server: ApiServer) -> None:
 def is_established(kube: Kube, name: str) -> bool:
     """Say whether the server serves a kind."""
     found = kube.get("CustomResourceDefinition", None, name)
-    conditions = (found or {}).get("status", {}).get("conditions", ())
+    # A server that is busy shows a kind first with `conditions: null`.
+    conditions = (found or {}).get("status", {}).get("conditions") or ()
     return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)
