@@ -29,6 +29,8 @@ from partq.wire.bodies import DrainItem
 from tests.simulate.mutations import MUTATIONS
 
 SEEDS = range(40)
+MAX_SEEDS = 80
+"""Enough for each thing to happen in some of them."""
 
 
 @pytest.mark.parametrize("first", range(0, len(SEEDS), 20))
@@ -45,11 +47,17 @@ def test_what_was_sent_in_a_storm_arrives_after_it():
 
 
 def test_things_do_happen():
-    outcomes = [run_seed(seed) for seed in range(1012, 1024)]
-    assert sum(outcome.handed for outcome in outcomes) > 100
-    assert sum(outcome.commits for outcome in outcomes) > 30
-    assert any(outcome.duplicates for outcome in outcomes)
-    assert any(outcome.recovery_s > 1.0 for outcome in outcomes)
+    outcomes = []
+    for seed in range(1012, 1012 + MAX_SEEDS):
+        outcomes.append(run_seed(seed))
+        if (
+            sum(outcome.handed for outcome in outcomes) > 100
+            and sum(outcome.commits for outcome in outcomes) > 30
+            and any(outcome.duplicates for outcome in outcomes)
+            and any(outcome.recovery_s > 1.0 for outcome in outcomes)
+        ):
+            return
+    pytest.fail(f"not all of it in {MAX_SEEDS} seeds")
 
 
 def test_a_seed_is_the_same_history_in_every_process():
