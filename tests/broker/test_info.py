@@ -178,6 +178,7 @@ async def test_the_state_for_the_coordinator(scene):
         "member": "m", "incarnation": "i", "epoch": scene.held.epoch, "attempt": 1, "cursor": 0,
         "position": 3, "in_flight": 3, "lag": 3, "state": "Ready", "is_bound": True,
         "pause_attempt": 0, "dead_letters": 0, "blocked": "", "missing": "", "parked": "",
+        "mended": "",
     }  # fmt: skip
     (flow,) = state["flows"]
     assert (flow["member"], flow["kind"], flow["address"], flow["is_leaving"]) == (
