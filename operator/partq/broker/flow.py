@@ -117,7 +117,7 @@ class Flow:
         if self.address != address:
             raise ForbiddenError(
                 f"member {self.member[:80]} of {self.group} is bound from {self.address}, the "
-                f"call comes from {address}: only its own pod may speak for it"
+                f"call comes from {address}, expected its own pod's: only that one may speak for it"
             )
 
     def attach(self, subscription: Subscription) -> None:

@@ -103,7 +103,10 @@ class Holding:
         window = Window(self, frame, payload)
         if frame.start < self._delivered_end:
             if window.is_missing:
-                raise InternalError(f"{self}: offset {frame.start} came out of turn, and empty")
+                raise InternalError(
+                    f"{self}: offset {frame.start} came out of turn and empty; use a client of "
+                    "the broker's version"
+                )
             self._out_of_turn.append(window)
             for start, stop in Ranges(frame.skip).outside(frame.start, frame.stop):
                 self._again.add(start, stop)
