@@ -12,7 +12,6 @@ from partq.errors import (
     InternalError,
     PartqError,
     QuotaExceededError,
-    SettingsError,
     UnauthorizedError,
     UnavailableError,
 )
@@ -116,5 +115,5 @@ async def test_an_unusable_layout_counts_as_no_answer(serve, body):
 
 
 async def test_a_session_is_used_inside_its_block():
-    with pytest.raises(SettingsError, match="async with"):
+    with pytest.raises(RuntimeError, match="async with"):
         await session_to("http://127.0.0.1:9").get("http://127.0.0.1:9", "/layout")
