@@ -78,9 +78,15 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a group that is made again numbers its dead letters from the start",
-        lua(
-            "add_dead_letters",
-            ('math.max(tonumber(cursor[2] or "0") + 1, now_ms)', 'tonumber(cursor[2] or "0") + 1'),
+        both(
+            lua("add_group", ('"outbox_number", born', '"outbox_number", "0"')),
+            lua(
+                "add_dead_letters",
+                (
+                    'math.max(tonumber(cursor[2] or "0") + 1, now_ms)',
+                    'tonumber(cursor[2] or "0") + 1',
+                ),
+            ),
         ),
         frozenset({"letters"}),
         frozenset({"group_life", "bad"}),

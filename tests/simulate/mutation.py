@@ -11,7 +11,6 @@ import pytest
 
 from partq.simulate.schedule import Event, Schedule, draw_schedule
 from partq.store import lua as lua_files
-from partq.store.lua import load_scripts
 
 EVENT_COUNT = 20
 FORGET = (
@@ -45,8 +44,10 @@ def lua(script: str, *changes: tuple[str, str]) -> Apply:
     """Change the text of a script."""
 
     def apply(monkeypatch: pytest.MonkeyPatch) -> None:
+        load = lua_files.load_scripts  # another mistake may be in it
+
         def mutated(version: tuple[int, ...]) -> Any:
-            scripts = dict(load_scripts(version))
+            scripts = dict(load(version))
             source = scripts[script].source
             for before, after in changes:
                 assert before in source, before
