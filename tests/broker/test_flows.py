@@ -117,10 +117,9 @@ async def test_the_time_in_which_a_broker_stood_still_is_no_silence_of_its_flows
     await member.expect(frames.Assigned)
     (flow,) = running.broker.binder.flows
     time.sleep(binder.PING_LOST_S + binder.EXPIRE_GAP_S)  # noqa: ASYNC251 - the block itself
-    running.broker.binder.expire()
-    assert not flow.is_closed
-    running.broker.binder.expire()
-    assert not flow.is_closed
+    for _ in range(2):
+        running.broker.binder.expire()
+        assert not flow.is_closed
     member.fall_silent()
     flow.last_seen -= binder.PING_LOST_S
     running.broker.binder.expire()
@@ -387,8 +386,7 @@ async def test_what_every_group_has_behind_it_is_trimmed(running, peers):
     await running.assign("m", [0])
     flow = await peers.open_flow(running, "m")
     producer = await peers.open_producer(running)
-    for number in range(5):
-        await producer.publish(f"{number}")
+    await producer.publish(*"01234", partition=0)
     await flow.take(3)
     partition = peers.partition_id(0)
 

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from partq.core.model import BrokerEpoch, BrokerId, PartitionId
-from partq.errors import ConflictError, FencedError, UnknownPartitionError
+from partq.errors import ConflictError, UnknownPartitionError
 from partq.store.audit_state import AuditState
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.node import Lane
+from partq.store.refusals import fenced
 from partq.wire.audit import AuditGroup
 
 _FIRST_COUNT = 8
@@ -55,7 +56,7 @@ class Audits:
             lane=Lane.APPEND,  # shares its fsyncs, as acks do
         )
         if answer == 0:
-            raise _fenced(partition, broker_epoch)
+            raise fenced(partition, broker_epoch)
 
     async def switch(
         self, partition: PartitionId, broker: BrokerId, *, broker_epoch: BrokerEpoch, is_on: bool
@@ -80,7 +81,7 @@ class Audits:
                 [broker_epoch, int(is_on), broker, *groups],
             )
             if answer == 0:
-                raise _fenced(partition, broker_epoch)
+                raise fenced(partition, broker_epoch)
             if answer == 1:
                 return
         raise ConflictError(
@@ -142,15 +143,8 @@ class Audits:
                 lane=Lane.BULK,
             )
             if answer == 0:
-                raise _fenced(partition, broker_epoch)
+                raise fenced(partition, broker_epoch)
             first, following = map(int, answer)
             if first == following:
                 break
         return await self.read_state(partition)
-
-
-def _fenced(partition: PartitionId, broker_epoch: BrokerEpoch) -> FencedError:
-    return FencedError(
-        f"partition {partition}: broker epoch {broker_epoch} is not the one on record; "
-        "stop its work and look who owns it"
-    )

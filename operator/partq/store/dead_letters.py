@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 from partq.core.dead_letters import DeadLetter, Reason
 from partq.core.model import BrokerEpoch, PartitionId
-from partq.errors import FencedError, InternalError, SupersededError, UnknownGroupError
+from partq.errors import InternalError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.node import Lane
+from partq.store.refusals import check_book_write
 
 
 def decode_outbox(text: bytes) -> list[DeadLetter]:
@@ -22,15 +23,6 @@ def decode_outbox(text: bytes) -> list[DeadLetter]:
         raise InternalError(
             f"store: an outbox is damaged at {text[:80]!r}; expected NUMBER:OFFSET:REASON:COUNT"
         ) from error
-
-
-def superseded(partition: PartitionId, group: str) -> SupersededError:
-    """Return the error of a write of a group's book that came after a later one."""
-    return SupersededError(
-        f"partition {partition}, group {group}: a later write is stored; nothing was written: "
-        "write again what holds now",
-        is_outcome_known=True,
-    )
 
 
 class Outboxes:
@@ -95,13 +87,5 @@ class Outboxes:
         keys = self._keys.of_cursor(partition, group)
         # Behind the flushes: a write that overtakes an earlier one makes that one write nothing.
         answer = await self._store.run(script, keys, [broker_epoch, group, *rest], lane=Lane.APPEND)
-        if answer == 0:
-            raise FencedError(
-                f"partition {partition}: broker epoch {broker_epoch} is not the one on record; "
-                "stop its work and look who owns it"
-            )
-        if answer == -2:
-            raise UnknownGroupError(f"partition {partition}: it has no group {group}")
-        if answer == -3:
-            raise superseded(partition, group)
+        check_book_write(answer, partition, group, broker_epoch)
         return answer if isinstance(answer, bytes) else b""

@@ -7,10 +7,11 @@ from typing import Literal, NamedTuple
 
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.core.numbering import is_series
-from partq.errors import AppendGapError, FencedError, QuotaExceededError
+from partq.errors import AppendGapError, QuotaExceededError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.node import Lane
+from partq.store.refusals import fenced
 
 Status = Literal[
     "stored",
@@ -172,7 +173,7 @@ class Log:
             needs_replica=True,
         )
         if answer == 0:
-            raise _fenced(partition, broker_epoch)
+            raise fenced(partition, broker_epoch)
         if answer == -1:
             raise AppendGapError(
                 f"partition {partition}: append {number} expects the log to end at {expected}, "
@@ -264,7 +265,7 @@ class Log:
             lane=Lane.BULK,
         )
         if answer == 0:
-            raise _fenced(partition, broker_epoch)
+            raise fenced(partition, broker_epoch)
         first, end, *epochs = map(int, answer)
         return LogBounds(Offset(first), Offset(end), list(map(BrokerEpoch, epochs)))
 
@@ -291,7 +292,7 @@ class Log:
             lane=Lane.BULK,
         )
         if answer == 0:
-            raise _fenced(partition, broker_epoch)
+            raise fenced(partition, broker_epoch)
         first, held = answer
         return Trim(Offset(int(first)), Offset(int(held)))
 
@@ -312,7 +313,7 @@ class Log:
             [broker_epoch, name, offset, MAX_PIN_MS, MAX_PINS],
         )
         if answer == -1:
-            raise _fenced(partition, broker_epoch)
+            raise fenced(partition, broker_epoch)
         if answer == -2:
             raise QuotaExceededError(
                 f"partition {partition}: {MAX_PINS} pins hold its log, which is the limit; remove "
@@ -330,7 +331,7 @@ class Log:
         """
         keys = [self._keys.meta(partition)]
         if await self._store.run("remove_pin", keys, [broker_epoch, name]) == 0:
-            raise _fenced(partition, broker_epoch)
+            raise fenced(partition, broker_epoch)
 
     async def find_time(self, partition: PartitionId, at_ms: int) -> Offset:
         """Return the first offset that was appended at `at_ms` (Redis's clock) or later.
@@ -390,10 +391,3 @@ def _entry(entry_id: bytes, fields: list[bytes]) -> Entry:
 def _result(verdict: str) -> AppendResult:
     letter, offset, due = verdict.split(":")
     return AppendResult(_STATUS[letter], int(offset), int(due))
-
-
-def _fenced(partition: PartitionId, broker_epoch: BrokerEpoch) -> FencedError:
-    return FencedError(
-        f"partition {partition}: broker epoch {broker_epoch} is not the one on record; "
-        "stop its work and look who owns it"
-    )

@@ -7,15 +7,12 @@ from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, Par
 from partq.errors import (
     AttemptRefusedError,
     ConflictError,
-    FencedError,
     NotOwnerError,
-    UnknownGroupError,
-    UnknownPartitionError,
 )
 from partq.store.audit import NO_RECORDS, Numbered
 from partq.store.codec import Range, encode_counts, encode_ranges
 from partq.store.connection import Store
-from partq.store.dead_letters import decode_outbox, superseded
+from partq.store.dead_letters import decode_outbox
 from partq.store.keys import Keys
 from partq.store.node import Lane
 from partq.store.partition_records import (
@@ -28,6 +25,7 @@ from partq.store.partition_records import (
     pairs,
     record_of,
 )
+from partq.store.refusals import check_book_write, fenced, unknown_group, unknown_partition
 
 Start = Literal["Earliest", "Latest"]
 
@@ -53,7 +51,7 @@ class Partitions:
         """
         fields = pairs(await self._store.read("HGETALL", self._keys.meta(partition)))
         if not fields:
-            raise _unknown(partition)
+            raise unknown_partition(partition)
         return record_of(fields)
 
     async def read_many(
@@ -84,7 +82,7 @@ class Partitions:
         """
         flat = await self._store.read("HGETALL", self._keys.cursor(partition, group))
         if not flat:
-            raise _unknown_group(partition, group)
+            raise unknown_group(partition, group)
         return cursor_record(pairs(flat))
 
     async def claim(
@@ -122,9 +120,9 @@ class Partitions:
                 [broker, incarnation, expected, affirmed, int(wants_audit), *groups],
             )
             if answer == 0:
-                raise _fenced(partition, expected)
+                raise fenced(partition, expected)
             if answer == -2:
-                raise _unknown(partition)
+                raise unknown_partition(partition)
             if answer != -1:
                 broker_epoch, end, trimmed, cursors, is_audited, mended = answer
                 return Claim(
@@ -172,7 +170,7 @@ class Partitions:
             [broker_epoch, successor or ""],
         )
         if answer == 0:
-            raise _fenced(partition, broker_epoch)
+            raise fenced(partition, broker_epoch)
 
     async def fence_groups(self, partition: PartitionId) -> None:
         """Void each `add_group` that was decided before, though it may arrive later.
@@ -181,7 +179,7 @@ class Partitions:
             UnknownPartitionError: it was never created, or is deleted.
         """
         if await self._store.run("fence_groups", [self._keys.meta(partition)]) == -2:
-            raise _unknown(partition)
+            raise unknown_partition(partition)
 
     async def add_group(
         self, partition: PartitionId, group: str, *, start: Start, fence: int | None = None
@@ -204,7 +202,7 @@ class Partitions:
                 f"look whether group {group} is still wanted, and add it again"
             )
         if answer == -2:
-            raise _unknown(partition)
+            raise unknown_partition(partition)
 
     async def births(
         self, wanted: Iterable[tuple[PartitionId, str]]
@@ -259,7 +257,8 @@ class Partitions:
                 f"partition {partition}, group {group}: member {member} is not on record for it; "
                 "wait until it is assigned"
             )
-        return Epoch(_checked(answer, partition, group, broker_epoch))
+        check_book_write(answer, partition, group, broker_epoch)
+        return Epoch(answer)
 
     async def flush(
         self,
@@ -303,7 +302,7 @@ class Partitions:
             # which every append would have to wait.
             lane=Lane.APPEND,
         )
-        _checked(answer, partition, group, broker_epoch)
+        check_book_write(answer, partition, group, broker_epoch)
 
     async def reset(
         self,
@@ -340,8 +339,7 @@ class Partitions:
                 f"partition {partition}, group {group}: epoch {epoch} is not the one on record; "
                 "look again, and repeat the reset"
             )
-        if isinstance(answer, int):
-            _checked(answer, partition, group, broker_epoch)
+        check_book_write(answer, partition, group, broker_epoch)
         new_epoch, cursor, outbox = answer
         return Moved(Epoch(new_epoch), Offset(cursor), decode_outbox(outbox))
 
@@ -392,29 +390,5 @@ class Partitions:
                 f"partition {partition}, group {group}: attempt {attempt} from {source} at epoch "
                 f"{epoch} does not fit the record; read it and draw a new attempt"
             )
-        return Epoch(_checked(answer, partition, group, broker_epoch))
-
-
-def _checked(answer: int, partition: PartitionId, group: str, broker_epoch: BrokerEpoch) -> int:
-    if answer == 0:
-        raise _fenced(partition, broker_epoch)
-    if answer == -2:
-        raise _unknown_group(partition, group)
-    if answer == -3:
-        raise superseded(partition, group)
-    return answer
-
-
-def _fenced(partition: PartitionId, broker_epoch: BrokerEpoch) -> FencedError:
-    return FencedError(
-        f"partition {partition}: broker epoch {broker_epoch} is not the one on record; "
-        "stop its work and look who owns it"
-    )
-
-
-def _unknown(partition: PartitionId) -> UnknownPartitionError:
-    return UnknownPartitionError(f"partition {partition}: got no record of it, expected one")
-
-
-def _unknown_group(partition: PartitionId, group: str) -> UnknownGroupError:
-    return UnknownGroupError(f"partition {partition}: it has no group {group}")
+        check_book_write(answer, partition, group, broker_epoch)
+        return Epoch(answer)

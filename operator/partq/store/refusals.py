@@ -1,0 +1,52 @@
+"""The errors of scripts that refuse: what each of their negative answers means."""
+
+from partq.core.model import BrokerEpoch, PartitionId
+from partq.errors import (
+    FencedError,
+    SupersededError,
+    UnknownGroupError,
+    UnknownPartitionError,
+)
+
+
+def fenced(partition: PartitionId, broker_epoch: BrokerEpoch) -> FencedError:
+    """Return the error of a write by a broker that owns the partition no more."""
+    return FencedError(
+        f"partition {partition}: broker epoch {broker_epoch} is not the one on record; "
+        "stop its work and look who owns it"
+    )
+
+
+def unknown_partition(partition: PartitionId) -> UnknownPartitionError:
+    """Return the error of a partition that was never created, or is deleted."""
+    return UnknownPartitionError(f"partition {partition}: got no record of it, expected one")
+
+
+def unknown_group(partition: PartitionId, group: str) -> UnknownGroupError:
+    """Return the error of a group that has no cursor in a partition."""
+    return UnknownGroupError(f"partition {partition}: it has no group {group}")
+
+
+def superseded(partition: PartitionId, group: str) -> SupersededError:
+    """Return the error of a write of a group's book that came after a later one."""
+    return SupersededError(
+        f"partition {partition}, group {group}: a later write is stored; nothing was written: "
+        "write again what holds now",
+        is_outcome_known=True,
+    )
+
+
+def check_book_write(
+    answer: object, partition: PartitionId, group: str, broker_epoch: BrokerEpoch
+) -> None:
+    """Check the answer of a script that writes a group's book.
+
+    Raises:
+        FencedError, SupersededError, UnknownGroupError: it refused; nothing is written.
+    """
+    if answer == 0:
+        raise fenced(partition, broker_epoch)
+    if answer == -2:
+        raise unknown_group(partition, group)
+    if answer == -3:
+        raise superseded(partition, group)
