@@ -377,9 +377,9 @@ class Broker:
 
     async def _expire_forever(self) -> None:
         while True:
-            await asyncio.sleep(EXPIRE_GAP_S)
             self.binder.expire()
             self.outcomes.time_out()
+            await asyncio.sleep(EXPIRE_GAP_S)
 
     def _wake_flows(self) -> None:
         for flow in self.binder.flows:
