@@ -177,7 +177,23 @@ async def test_in_free_order_only_that_message_comes_again(scene):
     assert (values, again.start, again.stop, again.delivery) == (["b"], 1, 2, 0)
     assert (again.cause, again.redeliveries) == (Cause.NACK, [(1, 1)])
     assert await source.ack(held, upto=3) == ""
+    assert (await scene.running.state())["in_flight"] == 1, "c was sent before that"
+    assert await source.ack(again, ranges=[(1, 2)]) == ""
     assert (await scene.running.state())["in_flight"] == 0
+
+
+async def test_a_cumulative_ack_leaves_out_what_another_member_has_given_back(scene):
+    """Its new member has not got it: that would be lost."""
+    await in_free_order(scene)
+    assert await scene.source.nack(scene.held, [(0, 1)], delay_ms=DAY_MS) == ""
+    await scene.source.close()
+    other = await open_flow(scene.running, "m")
+    held, values = await other.deliver()
+    assert (values, held.start) == (["b", "c"], 1)
+    assert await other.ack(held, upto=3) == ""
+    record = await scene.running.broker.partitions.read_cursor(partition_id(0), "workers")
+    assert (record.cursor, record.acked) == (0, [(1, 3)])
+    assert record.redeliveries == {0: 1}
 
 
 async def test_in_free_order_the_others_go_on(scene):

@@ -62,6 +62,30 @@ async def test_in_free_order_what_is_behind_goes_on_after_the_answer(peer, membe
     assert (message.offset, message.cause, message.redeliveries) == (0, Cause.NACK, 1)
 
 
+async def test_a_cumulative_ack_names_what_came_out_of_turn_once_it_is_handed_out(
+    peer, member, stored_batch
+):
+    """For its broker that may still be on its way, so what is below does not speak of it."""
+    batch = stored_batch(b"a", b"b", b"c")
+    flow = await bound(peer, stored_batch, b"a", b"b", b"c")
+    a, b = await member.next(), await member.next()
+    nacking = asyncio.create_task(member.consumer.nack(a))
+    nack = await flow.next(frames.Nack)
+    again = frames.Deliver(1, 0, *TOKEN, 0, 5, 0, 0, 0, 1, Cause.NACK, [], [(0, 1)])
+    await flow.send(frames.AckConfirmed(nack.request), again, payload=batch)
+    await finish(nacking)
+    await member.consumer.ack_cumulative(b)
+    early = await flow.next(frames.Ack)
+    assert (early.upto, early.ranges) == (2, [])
+    c = await member.next()
+    assert (await member.next()).offset == 0
+    await member.consumer.ack_cumulative(c)
+    late = await flow.next(frames.Ack)
+    assert (late.upto, late.ranges) == (3, [(0, 1)])
+    await flow.send(frames.AckConfirmed(early.request), frames.AckConfirmed(late.request))
+    await finish(member.consumer.flush())
+
+
 async def test_acks_that_were_given_before_go_first(peer, member, stored_batch):
     flow = await bound(peer, stored_batch, b"a", b"b")
     first, second = await member.next(), await member.next()

@@ -31,6 +31,10 @@ class Message:
     """Sent, and not given back since."""
     cause: Cause = Cause.NONE
     redeliveries: int = 0
+    sent_at: int = 0
+    """Which sending it was, the last one in turn."""
+    sent_again_at: int = 0
+    """The same of what was sent out of turn since, and is in flight."""
 
 
 class Wait(NamedTuple):
@@ -54,6 +58,7 @@ class Model:
     again: dict[int, Cause] = field(default_factory=dict)
     """What is to be sent out of turn."""
     now: float = 0
+    sendings: int = 0
 
     @property
     def cursor(self):
@@ -78,6 +83,18 @@ class Model:
             self.again.pop(offset, None)
         return before - len(self.in_flight())
 
+    def spoken_of(self, upto):
+        """What a consumer may mean that has got the message below `upto`, and acknowledges all."""
+        return {
+            at
+            for at in range(upto)
+            if at == upto - 1
+            or (
+                (at not in self.waiting and at not in self.again)
+                and self.messages[at].sent_again_at <= self.messages[upto - 1].sent_at
+            )
+        }
+
     def rewind(self, cause):
         if self.in_flight() and cause in COUNTED:
             self.messages[self.in_flight()[0]].redeliveries += 1
@@ -91,6 +108,7 @@ class Model:
         """Send everything from `start` on in turn again."""
         for message in self.messages[start:]:
             message.is_in_hand = False
+            message.sent_again_at = 0
         for offset in [offset for offset in self.again if offset >= start]:
             self.messages[offset].cause = self.again.pop(offset)
         self.position = start
@@ -102,6 +120,9 @@ class Model:
         return max(min(self.released[max(0, number) :], default=len(self.messages)), self.cursor)
 
     def move_to(self, position):
+        self.sendings += 1
+        for message in self.messages[self.position : position]:
+            message.sent_at = self.sendings
         self.position = position
         self.delivered = max(self.delivered, position)
 
@@ -190,6 +211,7 @@ class Books(RuleBasedStateMachine):
             assert (offset, message.redeliveries) in window.redeliveries
             assert not message.is_acked
             message.is_in_hand = True
+            message.sent_again_at = model.sendings = model.sendings + 1
 
     @rule(seconds=st.integers(0, 5))
     def wait(self, seconds):
@@ -263,6 +285,7 @@ class Books(RuleBasedStateMachine):
             message = model.messages[offset]
             message.redeliveries += 1
             message.is_in_hand = False
+            message.sent_again_at = 0
             due = model.now + delay_s * message.redeliveries
             model.waiting[offset] = Wait(due, not is_free, Cause.NACK)
         lowest = min(offsets, default=model.position)
@@ -317,7 +340,7 @@ class Books(RuleBasedStateMachine):
                 book.ack(upto, ranges, number)
             assert self.picture() == before, "a refused ack has changed something"
             return
-        offsets = set(range(upto)).union(*(range(*pair) for pair in ranges))
+        offsets = model.spoken_of(upto).union(*(range(*pair) for pair in ranges))
         assert book.ack(upto, ranges, number) == model.ack(offsets)
         model.move_to(max(model.position, model.cursor))
 

@@ -132,3 +132,40 @@ def test_what_is_above_a_limit():
     book.nack([(2, 3)], book.number, now=0, delay_s=at_once, is_free=False)
     assert book.redeliveries == {0: 3, 2: 4}
     assert [book.exceeding(limit) for limit in (2, 3, 4)] == [[0, 2], [2], []]
+
+
+def test_a_cumulative_ack_leaves_out_what_waits():
+    """It may have been given back by another member: nobody who acknowledges has got it."""
+    book = delivered(8)
+    book.nack([(2, 4)], 0, now=0, delay_s=lambda count: 10, is_free=True)
+    assert book.ack(6, [], 0) == 4
+    assert (book.cursor, book.acked.pairs(), book.in_flight) == (2, [(4, 6)], 2)
+    assert (2 in book.waiting, book.redeliveries) == (True, {2: 1, 3: 1})
+    book.ack(3, [], 0)
+    assert book.cursor == 3, "the message that it names was given back, and is acknowledged"
+
+
+def test_a_cumulative_ack_leaves_out_what_was_sent_out_of_turn_after_its_message():
+    """That may still be on its way; who got a later message in turn has got it before."""
+    book = delivered(6)
+    book.nack([(2, 4)], 0, now=0, delay_s=at_once, is_free=True)
+    book.settle(0)
+    assert book.take_again(8, 8).start == 2
+    book.ack(6, [], 0)
+    assert (book.cursor, book.acked.pairs(), book.in_flight) == (2, [(4, 6)], 2)
+    book.take(0, 8, 8)
+    book.ack(7, [], 0)
+    assert (book.cursor, book.in_flight) == (7, 1)
+
+
+def test_after_a_step_back_a_later_message_is_one_that_is_sent_again():
+    book = delivered(6)
+    book.nack([(1, 2)], 0, now=0, delay_s=at_once, is_free=True)
+    book.settle(0)
+    book.take_again(8, 8)
+    book.release(4, 0)
+    book.take(0, 8, 8)
+    book.ack(4, [], 1)
+    assert (book.cursor, book.acked.pairs()) == (1, [(2, 4)])
+    book.ack(5, [], 1)
+    assert book.cursor == 5

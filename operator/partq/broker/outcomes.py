@@ -287,7 +287,8 @@ def _accepted(subscription: Subscription, frame: frames.Ack) -> list[tuple[int, 
         return []
     book = subscription.book
     wanted = Ranges((max(start, book.cursor), stop) for start, stop in frame.ranges)
-    wanted.add(book.cursor, frame.upto)
+    for part in book.waiting.outside(book.cursor, frame.upto):
+        wanted.add(*part)
     return [part for each in wanted.pairs() for part in book.acked.outside(*each)]
 
 

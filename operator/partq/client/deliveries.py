@@ -112,8 +112,8 @@ class Batch(Sequence[Message]):
         return self._ack(-1, [(offset, offset + 1)])
 
     def ack_upto(self, offset: int) -> asyncio.Future[None]:
-        """Acknowledge everything of the partition up to and with one offset."""
-        return self._ack(offset + 1, [])
+        """Acknowledge everything that was handed out of the partition up to and with one offset."""
+        return self._ack(offset + 1, self._holding.begun_again(offset + 1))
 
     def give_back(self, offsets: Sequence[int], delay_ms: int) -> asyncio.Future[None]:
         """Give messages back; for applications there is `Consumer.nack`."""

@@ -201,9 +201,20 @@ class Holding:
         begun = self._begun_upto()
         return Nack(request, *place, delivery, ranges, delay_ms, reason, begun, keeps=True)
 
+    def begun_again(self, upto: int) -> list[Range]:
+        """Return what the application has in hand, below `upto`, of what came out of turn.
+
+        A cumulative ack names it: for the broker, what it has sent so late may still be on its way.
+        """
+        in_hand = Ranges(self._again.within(0, upto))
+        for window in self._out_of_turn:
+            if not window.is_done:
+                in_hand.remove(window.next_offset, window.stop)
+        return in_hand.pairs()
+
     def _settle(self, upto: int, ranges: Sequence[Range]) -> None:
         if self._again:
-            for start, stop in ((0, upto), *ranges):
+            for start, stop in ranges:
                 self._again.remove(start, stop)
         for start, stop in ((self._done_upto, upto), *ranges):
             if stop > start:

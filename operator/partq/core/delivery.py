@@ -184,7 +184,7 @@ class Delivery:
         """
         if credit <= 0:
             return None
-        begin, end, cause = self.waiting.take_again(stop, credit)
+        begin, end, cause = self.waiting.take_again(stop, credit, self.position)
         self._begun.resend(begin, end)
         self.in_flight += end - begin
         return Window(begin, end, [], cause, self._counts(begin, end), end - begin, end)
@@ -192,11 +192,13 @@ class Delivery:
     def ack(self, upto: int, ranges: Iterable[tuple[int, int]], number: int) -> int:
         """Acknowledge all below `upto` (-1: none) and `ranges`; return how many were in flight.
 
+        Of what is below `upto`, that is left out which `waiting.outside` leaves out.
+
         Raises:
             NotDeliveredError: an offset was not delivered under the current token.
             RewoundError: `upto` reaches what was given back since the delivery number it names.
         """
-        ranges = sorted(ranges)  # each is then cheap to add, in whatever order a client sends them
+        ranges = list(ranges)
         if number > self.number or (number < self.number and upto > self._released_from(number)):
             raise RewoundError(
                 f"cumulative ack under delivery {number}; the current one is {self.number}: "
@@ -205,12 +207,8 @@ class Delivery:
         if upto > self.position:
             raise self._not_delivered("ack", upto)
         self._check(ranges, "ack")
-        before = self.in_flight
-        if upto > self.cursor:
-            self._done(self.cursor, upto)
-            self.cursor = upto
-        self.discard(ranges)
-        return before - self.in_flight
+        # Sorted each is cheap to add, in whatever order a client sends them.
+        return self.discard(sorted([*self.waiting.outside(self.cursor, upto), *ranges]))
 
     def discard(self, ranges: Iterable[tuple[int, int]]) -> int:
         """Have done with `ranges`, for whatever reason; return how many were in flight."""
@@ -393,8 +391,7 @@ class Delivery:
         sent = min(stop, self.position)
         if start < sent:
             self.in_flight -= self._open_in(start, sent)
-        if self.waiting:
-            self.waiting.discard(start, stop)
+        self.waiting.discard(start, stop)
         if self._redeliveries:
             for offset in within(self._redeliveries, start, stop):
                 del self._redeliveries[offset]

@@ -8,7 +8,9 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
+from partq.core.begun import within
 from partq.core.model import Cause
+from partq.core.ranges import Ranges
 
 
 class Wait(NamedTuple):
@@ -26,7 +28,7 @@ _HIDDEN = Wait(inf, Cause.NACK, holds=False)
 class Waiting:
     """The offsets of one book that wait; no acknowledged one is among them."""
 
-    __slots__ = ("_again", "_causes", "_dues", "_offsets", "_waits")
+    __slots__ = ("_again", "_causes", "_dues", "_offsets", "_sent", "_waits")
 
     def __init__(self) -> None:
         self._waits: dict[int, Wait] = {}
@@ -38,6 +40,9 @@ class Waiting:
         """Offsets whose time has come and that lie behind the position, sorted."""
         self._causes: dict[int, Cause] = {}
         """Of the offsets in `_again`."""
+        self._sent: dict[int, int] = {}
+        """What was sent out of turn under the current token, and is in flight → where that was in
+        between: everything below was sent before it, everything from there on after it."""
 
     def __bool__(self) -> bool:
         return bool(self._offsets or self._again)
@@ -64,6 +69,7 @@ class Waiting:
 
     def add(self, offset: int, wait: Wait) -> None:
         """Have an offset wait that does not wait yet."""
+        self._sent.pop(offset, None)
         self._waits[offset] = wait
         insort(self._offsets, offset)
         heappush(self._dues, (wait.due, offset))
@@ -92,17 +98,18 @@ class Waiting:
                 in_turn.append((offset, cause))
         return in_turn
 
-    def take_again(self, stop: int, most: int) -> tuple[int, int, Cause]:
+    def take_again(self, stop: int, most: int, position: int) -> tuple[int, int, Cause]:
         """Take the lowest offsets that are to be sent out of turn: from, to (excluded), cause.
 
         There is one, `next_again`; those that follow it directly below `stop` come along, `most`
-        in all.
+        in all. All below `position` was sent before them.
         """
         start = end = self._again[0]
         cause = self._causes[start]
         stop = min(stop, start + most)
         while end < stop and self._causes.get(end) is cause:
             del self._causes[end]
+            self._sent[end] = position
             end += 1
         del self._again[: end - start]
         return start, end, cause
@@ -127,8 +134,26 @@ class Waiting:
             for offsets in (self._offsets, self._again)
         )
 
+    def outside(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Return the parts of [start, stop) that a cumulative ack up to `stop` speaks of.
+
+        It names the message below `stop`. Left out is what a consumer may have got after that
+        message or not yet: what waits, and what was sent out of turn later than it.
+        """
+        left_out = Ranges()
+        for offsets in (self._offsets, self._again):
+            for offset in offsets[bisect_left(offsets, start) : bisect_left(offsets, stop)]:
+                left_out.add(offset, offset + 1)
+        for offset in within(self._sent, start, stop):
+            if stop <= self._sent[offset]:
+                left_out.add(offset, offset + 1)
+        left_out.remove(stop - 1, stop)
+        return left_out.outside(start, stop)
+
     def discard(self, start: int, stop: int) -> None:
         """Forget the offsets of [start, stop)."""
+        for offset in within(self._sent, start, stop):
+            del self._sent[offset]
         low, high = bisect_left(self._offsets, start), bisect_left(self._offsets, stop)
         for offset in self._offsets[low:high]:
             del self._waits[offset]
@@ -140,6 +165,8 @@ class Waiting:
 
     def go_back(self, position: int) -> list[tuple[int, Cause]]:
         """Take out those that are sent in turn now, as all from `position` on is."""
+        sent = self._sent.items()
+        self._sent = {offset: min(at, position) for offset, at in sent if offset < position}
         at = bisect_left(self._again, position)
         in_turn = [(offset, self._causes.pop(offset)) for offset in self._again[at:]]
         del self._again[at:]

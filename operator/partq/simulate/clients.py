@@ -13,7 +13,6 @@ from partq.client.deliveries import Delivery
 from partq.client.liveness import Clock
 from partq.client.producer import Producer
 from partq.client.session import CALL_TIMEOUT_S, Session
-from partq.core.model import PartitionId
 from partq.errors import PartqError, from_code
 from partq.simulate.brokers import QUEUE
 from partq.simulate.loop import SimLoop
@@ -106,8 +105,6 @@ class Application:
         self._member = member
         self._watcher = watcher
         self._mishaps = mishaps
-        self._given_back: set[PartitionId] = set()
-        """Where a cumulative ack could speak of a message that was given back."""
         self._rng = rng
         self._clock = clock
         self._on_exit = on_exit
@@ -160,11 +157,9 @@ class Application:
     async def _work(self, consumer: Consumer, delivery: Delivery) -> None:
         hang_s = self._mishaps.hang()
         if hang_s:
-            self._given_back.add(delivery.partition)
             self._watcher.taken_back(self._group, delivery)
         await asyncio.sleep(self._rng.uniform(0.0, self.work_s) + hang_s)
         if self._mishaps.must_nack(self._group, int(delivery.value)):
-            self._given_back.add(delivery.partition)
             self._watcher.taken_back(self._group, delivery)
             with suppress(PartqError):  # refused: it comes again in any case
                 await consumer.nack(delivery)
@@ -179,7 +174,7 @@ class Application:
                 consumer.ack_nowait(delivery)
             elif style < 0.65:
                 await consumer.ack(delivery)
-            elif style < 0.8 and delivery.partition not in self._given_back:
+            elif style < 0.8:
                 await consumer.ack_cumulative(delivery, confirmed=True)
             else:
                 await consumer.ack(delivery, confirmed=True)

@@ -86,6 +86,8 @@ class Watcher:
         self._handed: set[tuple[str, int]] = set()
         self._handed_first: Counter[tuple[str, int]] = Counter()
         """How often each message was handed out without a cause, as for the first time."""
+        self._finished: dict[tuple[str, Token], set[int]] = {}
+        """The offsets that applications have finished under each token."""
         self._flows: dict[End, _Flow] = {}
         self.troubles = Troubles(loop.time)
         self.answers = answers.Answers(self.fail)
@@ -152,10 +154,12 @@ class Watcher:
 
     def got(self, end: End, frame: frames.Ack) -> None:
         """Take an ack that has reached a broker."""
-        offsets = [*range(frame.upto)] if frame.upto > 0 else []
+        flow, token = self._flows[end], _token(frame)
+        name = self._seat(flow, frame).name
+        # Of what is below `upto`, an ack speaks of what the application has done.
+        offsets = [o for o in self._finished.get((name, token), ()) if o < frame.upto]
         offsets += [offset for start, stop in frame.ranges for offset in range(start, stop)]
-        flow = self._flows[end]
-        flow.acks[frame.request] = (self._seat(flow, frame).name, _token(frame), offsets)
+        flow.acks[frame.request] = (name, token, offsets)
 
     def gave_back(self, end: End, frame: frames.Release | frames.Nack) -> None:
         """Take a frame by which a member gives messages back."""
@@ -346,7 +350,9 @@ class Watcher:
     def finished(self, group: str, delivery: Message) -> None:
         """Take a message that an application has finished."""
         seat = self.records.seats[seat_name(delivery.partition, group)]
-        if int(delivery.token.epoch) > seat.old_epoch:
+        token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
+        self._finished.setdefault((seat.name, token), set()).add(delivery.offset)
+        if token[1] > seat.old_epoch:
             seat.done.add(int(delivery.value))
 
     def _born(self, seat: SeatFacts) -> None:
