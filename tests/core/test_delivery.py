@@ -59,6 +59,8 @@ class Model:
     """What is to be sent out of turn."""
     now: float = 0
     sendings: int = 0
+    given_back: dict[int, int] = field(default_factory=dict)
+    """What was given back, and under which delivery number it is sent again at the earliest."""
 
     @property
     def cursor(self):
@@ -102,6 +104,7 @@ class Model:
             message.cause = cause
         self.go_back(self.cursor)
         self.number, self.released = 0, []
+        self.given_back = {}
         self.delivered = self.position
 
     def go_back(self, start):
@@ -279,6 +282,7 @@ class Books(RuleBasedStateMachine):
             and o not in model.waiting
             and o not in model.again
             and not anew_from <= o < model.position
+            and number >= model.given_back.get(o, 0)
         }
         before = len(model.in_flight())
         for offset in offsets:
@@ -286,6 +290,7 @@ class Books(RuleBasedStateMachine):
             message.redeliveries += 1
             message.is_in_hand = False
             message.sent_again_at = 0
+            model.given_back[offset] = model.number + (offset < model.position and not is_free)
             due = model.now + delay_s * message.redeliveries
             model.waiting[offset] = Wait(due, not is_free, Cause.NACK)
         lowest = min(offsets, default=model.position)

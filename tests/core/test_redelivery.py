@@ -169,3 +169,15 @@ def test_after_a_step_back_a_later_message_is_one_that_is_sent_again():
     assert (book.cursor, book.acked.pairs()) == (1, [(2, 4)])
     book.ack(5, [], 1)
     assert book.cursor == 5
+
+
+def test_a_nack_of_what_has_timed_out_counts_once():
+    """Its time is over, it was not sent again for want of credit, and the first copy is nacked."""
+    book = delivered(2, begun=1)
+    assert time_out(book, 0.0, now=0.0).counted == 1
+    book.settle(0)
+    late = book.nack([(0, 1)], 0, now=0, delay_s=at_once, is_free=False)
+    assert (late.counted, book.redeliveries) == (0, {0: 1})
+    book.take(0, 2, 2)
+    again = book.nack([(0, 1)], book.number, now=0, delay_s=at_once, is_free=False)
+    assert (again.counted, book.redeliveries) == (1, {0: 2})

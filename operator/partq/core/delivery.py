@@ -119,6 +119,7 @@ class Delivery:
         self.mark(self.position, cause)
         self.position = self._delivered = self.cursor
         self._mark_all(self.waiting.go_back(self.position))
+        self.waiting.start_token()
         self._begun = Begun()
         self.in_flight = 0
         self.number = 0
@@ -266,11 +267,11 @@ class Delivery:
     ) -> TakenBack:
         """Take back `ranges`, whose messages could not be processed.
 
-        Each counts, and waits as long as `delay_s` says of its count. What was acknowledged, waits
-        already or was delivered again since is left alone. Unless `is_free`, all from the lowest on
-        is sent again, and waits for it; what nobody has begun of that, because it lies above these
-        and from `begun` on, has no new cause. None: all may have begun. Without `counts` none of
-        them counts: another message was at fault.
+        Each counts, and waits as long as `delay_s` says of its count. What was acknowledged, given
+        back already or delivered again since is left alone. Unless `is_free`, all from the lowest
+        on is sent again, and waits for it; what nobody has begun of that, because it lies above
+        these and from `begun` on, has no new cause. None: all may have begun. Without `counts` none
+        of them counts: another message was at fault.
 
         Raises:
             NotDeliveredError: an offset was not delivered under the current token.
@@ -286,6 +287,7 @@ class Delivery:
             for start, stop in ranges
             for offset in range(max(start, self.cursor), stop)
             if self._is_open(offset) and not anew_from <= offset < self.position
+            if not self.waiting.was_given_back(offset, number)
         )
         return self._take_back(
             offsets, now, delay_s, Cause.NACK, is_free=is_free, begun=begun, counts=counts
@@ -327,7 +329,8 @@ class Delivery:
             if offset < self.position:
                 self.in_flight -= 1
                 self._begun.forget(offset)
-            self.waiting.add(offset, Wait(now + delay_s(count), cause, holds=not is_free))
+            after = self.number + (offset < self.position and not is_free)
+            self.waiting.add(offset, Wait(now + delay_s(count), cause, holds=not is_free), after)
         lowest = min(offsets, default=self.position)
         if is_free or lowest >= self.position:
             return TakenBack(len(offsets), before - self.in_flight, None, offsets)

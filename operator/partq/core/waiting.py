@@ -28,7 +28,7 @@ _HIDDEN = Wait(inf, Cause.NACK, holds=False)
 class Waiting:
     """The offsets of one book that wait; no acknowledged one is among them."""
 
-    __slots__ = ("_again", "_causes", "_dues", "_offsets", "_sent", "_waits")
+    __slots__ = ("_again", "_causes", "_dues", "_numbers", "_offsets", "_sent", "_waits")
 
     def __init__(self) -> None:
         self._waits: dict[int, Wait] = {}
@@ -43,6 +43,9 @@ class Waiting:
         self._sent: dict[int, int] = {}
         """What was sent out of turn under the current token, and is in flight → where that was in
         between: everything below was sent before it, everything from there on after it."""
+        self._numbers: dict[int, int] = {}
+        """What was given back under the current token → the lowest delivery number under which it
+        is sent again."""
 
     def __bool__(self) -> bool:
         return bool(self._offsets or self._again)
@@ -67,12 +70,21 @@ class Waiting:
         """The lowest offset that is to be sent out of its turn."""
         return self._again[0] if self._again else None
 
-    def add(self, offset: int, wait: Wait) -> None:
-        """Have an offset wait that does not wait yet."""
+    def add(self, offset: int, wait: Wait, number: int) -> None:
+        """Have an offset wait; it is sent again under the delivery number `number`, or later."""
+        self._numbers[offset] = number
         self._sent.pop(offset, None)
         self._waits[offset] = wait
         insort(self._offsets, offset)
         heappush(self._dues, (wait.due, offset))
+
+    def was_given_back(self, offset: int, number: int) -> bool:
+        """Say whether what was sent under a delivery number of the token was given back since."""
+        return number < self._numbers.get(offset, 0)
+
+    def start_token(self) -> None:
+        """Forget the delivery numbers: they begin again."""
+        self._numbers.clear()
 
     def hide(self, start: int, stop: int) -> None:
         """Have [start, stop) wait for good: it is passed over, and nothing waits for it."""
@@ -154,6 +166,8 @@ class Waiting:
         """Forget the offsets of [start, stop)."""
         for offset in within(self._sent, start, stop):
             del self._sent[offset]
+        for offset in within(self._numbers, start, stop):
+            del self._numbers[offset]
         low, high = bisect_left(self._offsets, start), bisect_left(self._offsets, stop)
         for offset in self._offsets[low:high]:
             del self._waits[offset]
