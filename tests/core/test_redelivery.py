@@ -4,6 +4,7 @@ import pytest
 
 from partq.core.delivery import Delivery
 from partq.core.model import Cause
+from partq.core.ranges import Ranges
 from partq.core.redelivery import Backoff, Redelivery
 
 DOUBLING = Backoff(1, 60, 2)
@@ -181,3 +182,16 @@ def test_a_nack_of_what_has_timed_out_counts_once():
     book.take(0, 2, 2)
     again = book.nack([(0, 1)], book.number, now=0, delay_s=at_once, is_free=False)
     assert (again.counted, book.redeliveries) == (1, {0: 2})
+
+
+def test_a_lost_flow_does_not_count_against_what_it_was_never_sent():
+    """It was taken, and waited for its audit record."""
+    book = delivered(3)
+    book.nack([(0, 1)], 0, now=0, delay_s=at_once, is_free=True)
+    book.settle(0)
+    book.take_again(3, 1)
+    book.rewind(Cause.FLOW_LOST, Ranges([(0, 1), (2, 3)]))
+    assert book.redeliveries == {0: 1, 1: 1}
+    book.take(0, 3, 3)
+    book.rewind(Cause.FLOW_LOST, Ranges([(0, 3)]))
+    assert book.redeliveries == {0: 1, 1: 1}

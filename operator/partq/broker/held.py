@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from partq.broker.subscription import Subscription
 from partq.core.model import PartitionId
+from partq.core.ranges import Ranges
 from partq.store.log import Entry
 from partq.wire import frames
 
@@ -62,6 +63,11 @@ class HeldFrames:
             if not isinstance(each, bytes) and each.new_from < each.header.stop:
                 return each.new_from
         return None
+
+    def unsent(self, partition: PartitionId) -> Ranges:
+        """Return the offsets of a partition's deliveries: no member has got those."""
+        held = [each for each in self._queues.get(partition, ()) if not isinstance(each, bytes)]
+        return Ranges((each.header.start, each.header.stop) for each in held)
 
     def recorded(self, held: HeldDelivery) -> None:
         """Note that a delivery is recorded."""

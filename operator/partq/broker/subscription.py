@@ -205,12 +205,14 @@ class Subscription:
         if flow is None:
             return
         self.to_hurry.set()
+        # A forced commit has stored its counts already.
+        unsent = flow.held.unsent(self.partition) if cause is Cause.FLOW_LOST else None
         flow.forget(self, cause)
         self.kept = (0, 0)
         if self.book.in_flight:
             self.counts += 1
             self.flush_first = self.counts
-        self.book.rewind(cause)
+        self.book.rewind(cause, unsent)
 
     def drop(self, cause: Cause) -> None:
         """Forget everything, for good: nothing of the partition counts here from now on.

@@ -95,27 +95,27 @@ class Delivery:
             stop = later.pop(0)[1]
         self._causes = [*earlier, (start, stop, cause), *later]
 
-    def redeliveries_after_rewind(self) -> dict[int, int]:
+    def redeliveries_after_rewind(self, unsent: Ranges | None = None) -> dict[int, int]:
         """Return the counts that a rewind leaves; they are stored before anything goes out again.
 
         Only the lowest offset in flight can have been the one in hand when a process died: the
-        others are innocent.
+        others are innocent. So is what was taken and is `unsent`.
         """
-        counts = dict(self._redeliveries)
-        if self.in_flight:
-            lowest = self.acked.end_of_run(self.cursor)
-            while lowest in self.waiting:
-                lowest = self.acked.end_of_run(lowest + 1)
+        counts, unsent = dict(self._redeliveries), unsent or Ranges()
+        lowest = self.acked.end_of_run(self.cursor)
+        while lowest in self.waiting or unsent.end_of_run(lowest) > lowest:
+            lowest = self.acked.end_of_run(lowest + 1)
+        if lowest < self.position:
             counts[lowest] = counts.get(lowest, 0) + 1
         return counts
 
-    def rewind(self, cause: Cause) -> None:
-        """Start a new token at the cursor; what the old one had in flight goes out again.
+    def rewind(self, cause: Cause, unsent: Ranges | None = None) -> None:
+        """Start a new token at the cursor: what is in flight goes out again, what waits waits on.
 
-        What waits goes on waiting.
+        `unsent`: see `redeliveries_after_rewind`.
         """
         if cause in _COUNTED:
-            self._redeliveries = self.redeliveries_after_rewind()
+            self._redeliveries = self.redeliveries_after_rewind(unsent)
         self.mark(self.position, cause)
         self.position = self._delivered = self.cursor
         self._mark_all(self.waiting.go_back(self.position))
