@@ -63,3 +63,16 @@ def test_what_is_given_after_that_time_is_kept():
     case.give()
     case.take()
     assert len(case.found) == 1
+
+
+@pytest.mark.parametrize("has_left", [True, False])
+def test_what_a_target_of_dead_letters_had_stopped_may_come_once_they_have_left(has_left):
+    case = _Case()
+    case.give()
+    case.isolation.waits("life")
+    stored_at, case.at = case.at, case.at + 7.0
+    if has_left:
+        case.isolation.go_on(case.seat.name)
+    case.at += 0.2
+    case.isolation.handed(case.seat.name, MEMBER, "life", TOKEN, stored_at)
+    assert case.found == ([] if has_left else ["1.0/second: pod-1 gets a message after 7.200 s"])

@@ -99,6 +99,10 @@ class Isolation:
         """Take the news that a message comes again: what is behind it may wait for it."""
         self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now() + RESPONSE_S)
 
+    def go_on(self, name: str) -> None:
+        """Take the news that deliveries may go on, which a target of dead letters had stopped."""
+        self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now())
+
     def waits(self, life: object) -> None:
         """Take the news that an application has nothing to do."""
         self._waits_since[life] = self.now()

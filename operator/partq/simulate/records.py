@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from partq.broker.dead_letters import PATIENCE_S
 from partq.core.model import PartitionId
 from partq.simulate.facts import (
     LogFacts,
@@ -53,6 +54,9 @@ class Records:
         """Told of a seat, an attempt, its source and its target, as its commit is stored."""
         self.on_birth: Callable[[SeatFacts], None] | None = None
         """Told of the seat of a group that begins, or begins again."""
+        self.on_late_letter: Callable[[SeatFacts], None] | None = None
+        """Told of a seat whose dead letter has left, for which deliveries may have stopped."""
+        self._letters_since: dict[tuple[str, int], float] = {}
         self.logs: dict[str, LogFacts] = {}
         self.seats: dict[str, SeatFacts] = {}
         self.done: dict[str, set[int]] = {group: set() for group in limits}
@@ -105,8 +109,8 @@ class Records:
             "flush_cursor": self._flushed,
             "commit_handoff": self._committed,
             "reset_cursor": self._was_reset,
-            "add_dead_letters": self.letters.added,
-            "remove_dead_letter": self.letters.removed,
+            "add_dead_letters": self._letters_added,
+            "remove_dead_letter": self._letter_removed,
         }
 
     def follow(
@@ -283,6 +287,17 @@ class Records:
         self._begin(seat)
         self._judge_epoch(seat, int(answer[0]))
         seat.reset_to.append(seat.cursor)
+
+    def _letters_added(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+        self.letters.added(seat, args, answer)
+        for number in seat.outbox:
+            self._letters_since.setdefault((seat.name, number), self._now())
+
+    def _letter_removed(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+        since = self._letters_since.get((seat.name, int(args[2])), self._now())
+        if self._now() - since >= PATIENCE_S and self.on_late_letter is not None:
+            self.on_late_letter(seat)
+        self.letters.removed(seat, args, answer)
 
     # ---- time to live ---------------------------------------------------------------------------
 

@@ -98,6 +98,7 @@ class Watcher:
         self.records = records
         self.handoffs = HandoffCalls(self, records, movement, self._loop.time)
         records.on_birth = self._born
+        records.on_late_letter = lambda seat: self.isolation.go_on(seat.name)
         records.is_in_flight = self._is_in_flight
 
     def fail(self, invariant: str, text: str) -> None:
