@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -79,6 +80,28 @@ async def test_an_expiry_is_stored_for_a_group_that_nobody_consumes(running, set
         return (await running.broker.partitions.read(P)).trimmed == 2
 
     await eventually(is_trimmed, "their memory is free")
+    await producer.close()
+
+
+async def test_nothing_expires_for_a_group_whose_rules_are_not_known(running):
+    """It may want what is over as dead letters; the broker has read that it goes, or not yet."""
+    broker = running.broker
+    subscription = broker.owned[P].groups["workers"]
+    rules = replace(broker.config, message_ttl_s=0.001)
+    broker.expiry._config = lambda: replace(rules, groups=frozenset())
+    producer = await open_producer(running)
+    await producer.publish("a", "b")
+
+    async def is_over():
+        await broker.expiry.expire()
+        return broker.owned[P].expired == 2
+
+    await eventually(is_over, "both are over")
+    await broker.expiry.expire()
+    assert (subscription.book.cursor, subscription.book.position) == (0, 0)
+    broker.expiry._config = lambda: rules
+    await broker.expiry.expire()
+    assert subscription.book.cursor == 2
     await producer.close()
 
 

@@ -154,6 +154,8 @@ class Expiry:
         start = book.position
         if start >= stop or subscription.is_dropped or subscription.is_held:
             return False
+        if subscription.group not in self._config().groups:
+            return False  # being made, or going: nobody knows whether dead letters are wanted
         if dead_letters_of(self._config(), subscription.group).takes_expired:
             room = subscription.outbox.room - len(subscription.outbox.doomed)
             limit = max(0, min(room, MOVES_AT_ONCE))
