@@ -265,8 +265,8 @@ class Records:
         self._judge_acks(seat)
 
     def _committed(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
-        if answer <= 0 or answer == seat.top_epoch:
-            return
+        if answer <= 0 or answer in (seat.top_epoch, seat.commit_epoch):
+            return  # nothing was written, or it is a repeat, which may come after a later bind
         self._judge_owner(seat, args, "commit")
         if args[2].decode() != seat.member:
             self._fail("E2", f"{seat.name}: committed from {args[2].decode()}, not {seat.member}")
