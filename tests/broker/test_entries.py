@@ -105,7 +105,7 @@ async def test_what_is_trimmed_is_refused_and_says_what_is_not(running, scene, r
     first = await peers.eventually(trimmed, "something is trimmed")
     status, code, message = await read(0)
     assert (status, code) == (410, "data_loss")
-    assert message.endswith(f"has the offset {first}")
+    assert message.endswith(f"has the offset {first}; begin there")
     assert firsts(await read(first)) == list(range(first, 7))
 
 

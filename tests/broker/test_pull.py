@@ -150,13 +150,13 @@ async def test_a_silent_member_is_lost_after_its_lease(member, producer, clock, 
     """Thirty seconds; what it held comes again to its next flow, with the cause."""
     await producer.publish("a")
     (message,) = await member.messages()
-    clock.ahead_s += 29
+    clock.ahead_s += 18
     status, _ = await member.ack({**token_of(message), "upto": -1})  # renews it
     assert status == 200
-    clock.ahead_s += 29
+    clock.ahead_s += 18
     await peers.eventually(lambda: running.broker.lease.is_valid, "the lease is renewed")
     assert running.broker.binder.find("workers", "m") is not None
-    clock.ahead_s += 2
+    clock.ahead_s += 12
     await peers.eventually(lambda: running.broker.binder.find("workers", "m") is None, "lost")
     status, answer = await member.ack({**token_of(message), "upto": 1})
     assert (status, answer["error"]["code"]) == (409, "fenced")

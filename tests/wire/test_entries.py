@@ -5,6 +5,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from multidict import MultiDict
 
 from partq.errors import BadRequestError, InternalError
 from partq.wire.batch import HEADER_SIZE, MAX_BATCH_COUNT
@@ -117,7 +118,7 @@ def test_noise_is_refused(answer):
 
 
 def test_what_may_be_asked_for_is_bounded():
-    asked = read_texts({"from": "12", "max_bytes": "7"}, EntriesQuery, "query")
+    asked = read_texts(MultiDict({"from": "12", "max_bytes": "7"}), EntriesQuery, "query")
     assert (asked.from_, asked.max_bytes, asked.append_broker_epoch) == (12, 7, 0)
     for query in (
         {},
@@ -129,4 +130,4 @@ def test_what_may_be_asked_for_is_bounded():
         {"from": "0", "append_broker_epoch": "-1"},
     ):
         with pytest.raises(BadRequestError):
-            read_texts(query, EntriesQuery, "query")
+            read_texts(MultiDict(query), EntriesQuery, "query")

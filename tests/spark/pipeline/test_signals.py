@@ -122,7 +122,7 @@ def test_an_audit_that_is_told_to_end_says_so(spark, queue, root, tmp_path):
     given = ("audit", root, "--report", tmp_path / "report")
     active = spark.sparkContext.statusTracker().getActiveJobsIds
     with told(TERM, once=active):
-        first = run(queue, *given, "--max-rows", "20")
+        first = run(queue, *given)
     assert first.exit_code == 128 + TERM, first.output
     assert first.stdout == ""
     assert "stopped before the end" in first.stderr
