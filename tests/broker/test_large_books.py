@@ -116,6 +116,22 @@ async def test_a_handoff_waits_for_no_pace(running, scene, paced):
     assert (await handoff.commit())["code"] == ""
 
 
+async def test_a_drain_waits_for_no_pace_once_what_was_in_hand_is_released(scene, paced):
+    handoff = await scene.paused()
+    token = {name: getattr(scene.held, name) for name in TOKEN}
+    await scene.source.send(frames.Release(**token, start=0))
+    assert (await handoff.drain())["is_drained"]
+
+
+async def test_a_pause_of_what_is_all_acked_waits_for_no_pace(running, scene, paced):
+    await send_ack(scene, 0)
+    await eventually(lambda: not paced.book.in_flight, "all is acknowledged")
+    await eventually(lambda: not paced.to_hurry.is_set(), "its turn is waited for again")
+    assert paced.is_dirty
+    handoff = await scene.paused()
+    assert (await handoff.drain())["is_drained"]
+
+
 async def test_a_commit_that_is_forced_waits_for_no_pace(running, scene, paced):
     handoff = await scene.paused(drain_ms=0)
     async with asyncio.timeout(20):

@@ -166,6 +166,7 @@ class Outcomes:
             first = max(frame.start, subscription.book.cursor)
             trail.note(_told("release", subscription, flow, (first, position)))
         flow.unacked -= released
+        subscription.to_hurry.set()  # nothing may be in flight any more
         if flow.is_leaving and subscription.pause is None:
             # Nobody asked for it: the client is about to end its connection, and wants no more.
             flow.credit = 0
