@@ -12,7 +12,8 @@ from partq.broker.progress import Progress
 from partq.broker.subscription import Subscription
 from partq.core.delivery import Delivery
 from partq.core.horizon import MAX_PIECES
-from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
+from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
+from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
 from partq.wire import frames
 from tests.broker.conftest import YAML, eventually
@@ -40,12 +41,20 @@ def subscription(index, book):
 
 
 class CountedPartitions:
-    """A store that counts what it writes."""
+    """A store that counts what it writes, after so many calls that fail."""
 
-    def __init__(self):
+    def __init__(self, failing=0):
         self.writes = []
+        self.failing = failing
+        self.may_fail = asyncio.Event()
+        """Whether the last one that fails is answered."""
 
     async def flush(self, partition, *_, acked, **__):
+        if self.failing:
+            self.failing -= 1
+            if not self.failing:
+                await self.may_fail.wait()
+            raise StoreUnavailableError("redis is gone")
         self.writes.append((partition.index, len(acked)))
 
 
@@ -68,6 +77,29 @@ async def test_large_books_wait_for_each_other_and_small_ones_for_none(monkeypat
             keeper.notice(small, answers.put_nowait)
             assert await answers.get() is None
     assert store.writes == [(0, 1000), (1, 0), (1, 0), (1, 0)]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_call_that_stores_nothing_takes_no_turn_of_other_large_books(monkeypatch):
+    monkeypatch.setattr(flusher, "BYTES_PER_S", 1)
+    monkeypatch.setattr(flusher, "RETRY_GAP_S", 0.0)
+    store = CountedPartitions(failing=5)
+    keeper = Flusher(store, on_lost=lambda *_: None, progress=Progress())
+    running = asyncio.create_task(keeper.run())
+    pieces = [(at, at + 1) for at in range(1, 2000, 2)]
+    urgent, paced = (subscription(index, Delivery(0, pieces)) for index in range(2))
+    paced.flow = SimpleNamespace(notice=lambda _: None)
+    answers = asyncio.Queue()
+    async with asyncio.timeout(20):
+        keeper.notice(urgent)
+        await eventually(lambda: not store.failing, "its calls have failed")
+        urgent.drop(Cause.BROKER_CHANGE)
+        store.may_fail.set()
+        await eventually(lambda: not urgent.is_flushing, "it is given up")
+        keeper.notice(paced, answers.put_nowait)
+        assert await answers.get() is None
+    assert store.writes == [(1, 1000)]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

@@ -48,7 +48,10 @@ class Flusher:
         self._waiting_count = 0
         self._flushes: set[asyncio.Task[None]] = set()
         self._next_large = 0.0
-        """When the next large book may be written, on the event loop's clock."""
+        """When the next large book may be written, on the event loop's clock.
+
+        Only those that were stored count, and those whose turn or call is under way.
+        """
 
     def notice(self, subscription: Subscription, answer: Answer | None = None) -> None:
         """Write the book soon; `answer` is called when what it says now is stored."""
@@ -96,26 +99,33 @@ class Flusher:
             for task in list(self._flushes):
                 task.cancel()
 
-    async def _pace(self, subscription: Subscription) -> None:
-        """Wait until a large book may be written, or must; meanwhile more acks come into it."""
+    async def _pace(self, subscription: Subscription) -> float:
+        """Wait until a large book may be written, or must; meanwhile more acks come into it.
+
+        Returns by how many seconds the other large books wait longer for that.
+        """
         size = _size(subscription.book)
         if size <= LARGE_BYTES:
-            return
+            return 0.0
         clock = asyncio.get_running_loop().time
         at = max(clock(), self._next_large)
-        self._next_large = at + size / BYTES_PER_S
+        turn_s = size / BYTES_PER_S
+        self._next_large = at + turn_s
         while not subscription.is_urgent and (left := at - clock()) > 0:
             subscription.to_hurry.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await subscription.to_hurry.wait()
+        return turn_s
 
     async def _flush(self, subscription: Subscription) -> None:
         answers: list[Answer] = []
         is_failing = False
+        turn_s = 0.0
         try:
             while subscription.is_dirty:
-                await self._pace(subscription)
+                self._next_large -= turn_s  # of a call that stored nothing
+                turn_s = await self._pace(subscription)
                 if subscription.is_dropped or subscription.is_resetting:
                     break  # the book is about to be another one; its acks end with their token
                 subscription.is_dirty = False
@@ -150,7 +160,7 @@ class Flusher:
                     subscription.is_dirty = True
                     await asyncio.sleep(RETRY_GAP_S)
                     continue
-                is_failing = False
+                is_failing, turn_s = False, 0.0
                 subscription.flush_records.stored(records)
                 subscription.note_counts(counts)
                 for answer in answers:
@@ -159,6 +169,7 @@ class Flusher:
                 if subscription.flow is not None:
                     subscription.flow.notice(subscription)
         finally:
+            self._next_large -= turn_s
             subscription.refuse(answers)
             subscription.is_flushing = False
             subscription.flushed.set()
