@@ -141,3 +141,29 @@ async def test_a_callback_that_never_ends_does_not_hold_up_leaving_for_ever(capl
     async with asyncio.timeout(WAIT_S):
         await callbacks.close(0.01)
     assert "is not done after 0.01 s" in caplog.text
+
+
+class Failing:
+    """A callback that is a bound method: another object each time that it is named."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return self.name
+
+    def call(self):
+        raise LookupError("the state is gone")
+
+
+def test_each_callback_that_fails_is_told_once(caplog):
+    failures = []
+    callbacks = Callbacks(failures.append)
+    names = [f"number {at}" for at in range(5)]
+    for name in names:
+        failing = Failing(name)
+        callbacks.call(None, failing.call)
+        callbacks.call(None, failing.call)
+    assert len(failures) == 2 * len(names)
+    told = [record.getMessage() for record in caplog.records]
+    assert [[name in line for line in told].count(True) for name in names] == [1] * len(names)

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ log = logging.getLogger("partq.client")
 
 Key = PartitionId | None
 """What callbacks follow each other for: a partition; None: the consumer."""
+MAX_TOLD = 100
+"""Callbacks whose failure is remembered; an older one would be told again."""
 
 
 class Callbacks:
@@ -22,8 +25,8 @@ class Callbacks:
 
     def __init__(self, on_failure: Callable[[Exception], None]) -> None:
         self._on_failure = on_failure
-        self._told: set[int] = set()
-        """The ids of callbacks whose failure the log has; each is told once."""
+        self._told: deque[Callable[..., object]] = deque(maxlen=MAX_TOLD)
+        """Callbacks whose failure the log has; each is told once."""
         self._last: dict[Key, asyncio.Task[None]] = {}
         """The last of each turn that is not done."""
 
@@ -86,7 +89,8 @@ class Callbacks:
             del self._last[key]
 
     def _failed(self, callback: Callable[..., object], error: Exception) -> None:
-        if id(callback) not in self._told:
-            self._told.add(id(callback))
+        # A bound method is another object each time that it is named, and equal.
+        if callback not in self._told:
+            self._told.append(callback)
             log.error("the callback %r has failed: the consumer stops", callback, exc_info=error)
         self._on_failure(error)
