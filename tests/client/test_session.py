@@ -16,6 +16,8 @@ from partq.errors import (
     UnavailableError,
 )
 
+BUSY = '{"error": {"code": "unavailable", "message": "m", "retry_after_ms": %s}}'
+
 
 @pytest.fixture
 async def serve():
@@ -65,6 +67,11 @@ async def test_a_frozen_broker_is_asked_last_once_it_is_known(peer, serve, monke
         (429, {"error": {"code": "quota_exceeded", "message": "full"}}, QuotaExceededError),
         (502, "a proxy's page", UnavailableError),
         (200, "no JSON", InternalError),
+        (200, "[" * 50_000, InternalError),
+        (502, "[" * 50_000, UnavailableError),
+        (502, '{"error": {"code": [], "message": "m"}}', UnavailableError),
+        (503, BUSY % ("1" + "0" * 400), UnavailableError),
+        (503, BUSY % "1e999", UnavailableError),
     ],
 )
 async def test_an_answer_becomes_the_error_that_it_names(serve, status, body, error):

@@ -1,4 +1,5 @@
 import asyncio
+import json
 from copy import deepcopy
 
 import pytest
@@ -6,6 +7,7 @@ from aiohttp import ClientSession, web
 
 from partq.coordinator import broker_api
 from partq.coordinator.broker_api import HttpBrokerAdmin
+from partq.coordinator.states import StateReader
 from partq.core.handoff import Attempt, Commit, Pause
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 from partq.core.rebalance import Forced
@@ -150,12 +152,41 @@ async def test_a_commit_says_why_it_is_forced(broker, admin):
             id="an error of ours",
         ),
         pytest.param(web.json_response([], status=502), InternalError, id="an error of others"),
+        pytest.param(web.Response(text="[" * 50_000), InternalError, id="depth"),
+        pytest.param(web.Response(text="[" * 50_000, status=502), InternalError, id="depth, 502"),
     ],
 )
 async def test_what_cannot_be_read_is_an_error_of_ours(broker, admin, answer, error):
     broker.answer = answer
     with pytest.raises(error):
         await admin.state(broker.url)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('"held_s": 1.5', '"held_s": Infinity'),
+        ('"held_s": 1.5', '"held_s": 1e999'),
+        ('"held_s": 1.5', '"held_s": 1e308'),
+        ('"held_s": 1.5', '"held_s": 1' + "0" * 400),
+        ('"broker_epoch": 7', '"broker_epoch": Infinity'),
+        ('"broker_epoch": 7', '"broker_epoch": 1' + "0" * 400),
+    ],
+    ids=lambda text: text[:25],
+)
+async def test_numbers_that_no_broker_has(broker, admin, said, told):
+    text = json.dumps(STATE)
+    assert said in text
+    broker.answer = web.Response(text=text.replace(said, told))
+    assert await StateReader(admin).read({BrokerId("b-0"): broker.url}) == {}
+
+
+async def test_nobody_is_sent_elsewhere(broker, admin):
+    """The token is not for whoever is named there."""
+    broker.answer = web.Response(status=307, headers={"Location": "/elsewhere"}, text="{}")
+    with pytest.raises(InternalError):
+        await admin.state(broker.url)
+    assert broker.asked[1] == "/admin/v1/queues/orders/state"
 
 
 async def test_every_call_has_a_time_out(broker, admin, monkeypatch):

@@ -183,8 +183,14 @@ async def browse(
     for partition, answer in (await ask(chosen, narrowed(body, share))).items():
         if "error" in answer:
             unavailable[str(partition)] = answer["error"]
-        else:
+            continue
+        try:
             pages[partition] = _page(answer)
+        except (KeyError, TypeError, ValueError) as error:
+            unusable = UnavailableError(
+                f"partition {partition}: its broker gave no usable page ({error!r}); ask again"
+            )
+            unavailable[str(partition)] = error_body(unusable)
     merged = merge(
         pages,
         max_messages=body.max_messages,

@@ -1,12 +1,12 @@
 """What a broker reads of another one's answer: it is bounded, as a caller's body is."""
 
-import json
 from typing import Any
 
 from aiohttp import ClientPayloadError, ClientResponse, ClientSession
 
 from partq.server.body import JSON_WEIGHT
 from partq.server.memory import Hold
+from partq.wire import replies
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """The most that an answer about many partitions may have."""
@@ -27,15 +27,15 @@ def max_bytes(count: int) -> int:
 
 async def read_answer(
     response: ClientResponse, limit_bytes: int = MAX_ANSWER_BYTES, hold: Hold | None = None
-) -> Any:
-    """Return the JSON of an answer of at most `limit_bytes`.
+) -> dict[str, Any]:
+    """Return the JSON object of an answer of at most `limit_bytes`.
 
     `hold`: of the call that it is read for; what comes counts there.
 
     Raises:
         ClientPayloadError: it is longer; the rest is not read, and the connection ends.
         OverloadedError: the requests of the process hold too much already; the same.
-        ValueError: it is no JSON.
+        ValueError: it is no JSON object.
     """
     text = bytearray()
     try:
@@ -48,4 +48,7 @@ async def read_answer(
     except BaseException:
         response.close()
         raise
-    return json.loads(text)
+    try:
+        return replies.parse_object(text)
+    except ValueError as error:
+        raise ValueError(f"status {response.status}: {error}") from error

@@ -21,6 +21,7 @@ from partq.store.handoffs import Handoffs
 from partq.store.layouts import Layouts
 from partq.store.members import Members
 from partq.store.rebalances import Rebalances
+from partq.wire.replies import check_state
 
 PEER_TIMEOUT_S = 2.0
 """How long another broker may take to say what it has."""
@@ -117,6 +118,8 @@ async def _ask(
         ) as response:
             if response.status != 200:
                 return {"error": f"status {response.status}"}
-            return {"state": await read_answer(response, hold=hold)}
+            state = await read_answer(response, hold=hold)
+        check_state(state)
+        return {"state": state}
     except (ClientError, TimeoutError, ValueError, OverloadedError) as error:
         return {"error": str(error) or type(error).__name__}

@@ -13,16 +13,18 @@ from partq.broker.peer_answer import max_bytes, read_answer
 from partq.broker.tls import Tls
 from partq.core.layout import Layout
 from partq.errors import (
+    DataLossError,
+    InternalError,
     OutcomeUnknownError,
     UnavailableError,
     UnknownQueueError,
-    from_code,
 )
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.layouts import Layouts
 from partq.store.leases import BrokerIndex, Leases
 from partq.wire import bodies
+from partq.wire.replies import read_error
 
 CALL_TIMEOUT_S = 10.0
 
@@ -57,7 +59,7 @@ class Targets:
         Raises:
             UnknownQueueError: this Redis has no such queue.
             UnavailableError: no broker owns its partition.
-            OutcomeUnknownError: no answer; the same call again finds out.
+            OutcomeUnknownError: no usable answer; the same call again finds out.
             PartqError: the broker's own refusal.
         """
         try:
@@ -89,15 +91,22 @@ class Targets:
                 allow_redirects=False,
             ) as response:
                 answer = await read_answer(response, max_bytes(1))
+            refusal = read_error(answer, f"queue {queue}: ")
+            is_stored_before = answer.get("is_stored_before")
+            if refusal is None and not isinstance(is_stored_before, bool):
+                raise ValueError(f"status {response.status}, and no is_stored_before")
         except (ClientError, TimeoutError, ValueError) as error:
             raise OutcomeUnknownError(
-                f"queue {queue}: broker {broker} at {lease.url} did not answer "
+                f"queue {queue}: broker {broker} at {lease.url} gave no usable answer "
                 f"({str(error) or type(error).__name__}); look at that broker"
             ) from error
-        if "error" in answer:
-            raise from_code(answer["error"]["code"], f"queue {queue}: {answer['error']['message']}")
+        if isinstance(refusal, DataLossError):
+            # To the sender it means that its own log lacks the message, and a letter is dropped.
+            raise InternalError(f"{refusal.message} ({refusal.code}); look at that broker")
+        if refusal is not None:
+            raise refusal
         self._known[queue] = found
-        return not answer["is_stored_before"]
+        return not is_stored_before
 
     async def _find(self, queue: str) -> _Found:
         own = self._keys

@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,8 +24,8 @@ from partq.errors import (
     UnauthorizedError,
     UnavailableError,
     UnknownGroupError,
-    from_code,
 )
+from partq.wire import replies
 from partq.wire.tls import explain, trust
 
 log = logging.getLogger("partq.client")
@@ -166,7 +165,7 @@ class Session:
             answer = await _read(response)
             if response.status == 200:
                 try:
-                    return json.loads(answer)
+                    return replies.parse(answer)
                 except ValueError as error:
                     raise InternalError(
                         f"{url}: the answer is not JSON: {error}; is it the URL of a broker?"
@@ -377,12 +376,11 @@ def _split(url: str) -> tuple[str, ...]:
 def _error_of(status: int, body: bytes, where: str) -> PartqError:
     """Return the error of an answer; one that no broker wrote goes by its status."""
     try:
-        error = json.loads(body)["error"]
-        retry_after_ms = error.get("retry_after_ms")
-        retry_after_s = None if retry_after_ms is None else float(retry_after_ms) / 1000
-        return from_code(str(error["code"]), str(error["message"]), retry_after_s=retry_after_s)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass  # a handshake has no body, a proxy has another one
+        found = replies.read_error(replies.parse(body))
+    except ValueError:
+        found = None  # a handshake has no body, a proxy has another one
+    if found is not None:
+        return found
     message = f"{where}: HTTP status {status}"
     match status:
         case 401:

@@ -1,7 +1,6 @@
 """The brokers' admin API over HTTP."""
 
 import asyncio
-import json
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from partq.coordinator.ports import (
 from partq.core.handoff import Attempt, AwaitDrain, Cancel, Commit, Pause
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 from partq.errors import InternalError, PartqError, UnavailableError, from_code
+from partq.wire import replies
 from partq.wire.tls import explain
 
 CALL_TIMEOUT_S = 2.0
@@ -27,6 +27,10 @@ CLAIM_TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_BLOCKED_CHARS = 500
 """How much is kept of what a broker says of dead letters that are not stored."""
+MAX_NUMBER = 2**63 - 1
+"""The largest epoch, attempt or count that is taken: more is nothing that Redis holds."""
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+"""What reading an answer of another shape raises."""
 
 
 class HttpBrokerAdmin:
@@ -57,7 +61,7 @@ class HttpBrokerAdmin:
         body = await self._call("GET", url, "/state", None, CALL_TIMEOUT_S)
         try:
             return read_state(body)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except UNREADABLE as error:
             raise InternalError(
                 f"broker {url}: its state cannot be read: {error!r}; brokers and coordinator need "
                 "one version"
@@ -127,7 +131,7 @@ class HttpBrokerAdmin:
         answer = await self._call("POST", url, path, body, timeout_s)
         try:
             return [_answer(result) for result in answer["results"]]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except UNREADABLE as error:
             raise InternalError(
                 f"broker {url}{path}: got {error!r} in its answer; brokers and coordinator need "
                 "one version"
@@ -154,7 +158,7 @@ class HttpBrokerAdmin:
                 f"broker {url}{path}: {explain(error) or repr(error)}"
             ) from error
         try:
-            answer = json.loads(text)
+            answer = replies.parse(text)
         except ValueError:
             raise InternalError(
                 f"broker {url}{path}: status {response.status}, and no JSON; is something between "
@@ -206,7 +210,7 @@ def _answer(result: Mapping[str, Any]) -> Answer:
     return Answer(
         partition=partition,
         is_drained=bool(result.get("is_drained", False)),
-        epoch=None if epoch is None else Epoch(int(epoch)),
+        epoch=None if epoch is None else Epoch(_number(epoch)),
     )
 
 
@@ -214,14 +218,14 @@ def read_state(body: Mapping[str, Any]) -> BrokerState:
     """Read what a broker says of itself.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: it is something else.
+        KeyError, TypeError, ValueError, AttributeError, OverflowError: it is something else.
     """
     return BrokerState(
         broker=BrokerId(str(body["broker"])),
         incarnation=str(body["incarnation"]),
         partitions={
             PartitionId.parse(name): PartitionReport(
-                broker_epoch=BrokerEpoch(int(report["broker_epoch"])),
+                broker_epoch=BrokerEpoch(_number(report["broker_epoch"])),
                 held_ms=_ms(report["held_s"]),
                 groups={group: _group(seen) for group, seen in report["groups"].items()},
             )
@@ -237,15 +241,15 @@ def _group(report: Mapping[str, Any]) -> GroupReport:
     pause_attempt = report.get("pause_attempt")
     missing = str(report.get("missing", ""))[:MAX_BLOCKED_CHARS]
     return GroupReport(
-        member=MemberId(report["member"]) if report["member"] else None,
-        epoch=Epoch(int(report["epoch"])),
-        closed_attempt=int(report["attempt"]),
+        member=MemberId(str(report["member"])) if report["member"] else None,
+        epoch=Epoch(_number(report["epoch"])),
+        closed_attempt=_number(report["attempt"]),
         is_bound=bool(report["is_bound"]),
-        pause_attempt=int(pause_attempt) if pause_attempt else None,
+        pause_attempt=_number(pause_attempt) if pause_attempt else None,
         blocked="" if missing else str(report.get("blocked", ""))[:MAX_BLOCKED_CHARS],
         missing=missing,
         parked=str(report.get("parked", ""))[:MAX_BLOCKED_CHARS],
-        dead_letters=int(report.get("dead_letters", 0)),
+        dead_letters=_number(report.get("dead_letters", 0)),
     )
 
 
@@ -261,4 +265,11 @@ def _flow(flow: Mapping[str, Any], age: str) -> FlowReport:
 
 
 def _ms(seconds: float) -> int:
-    return max(0, round(seconds * 1000))
+    return max(0, round(float(seconds) * 1000))
+
+
+def _number(value: Any) -> int:
+    number = int(value)
+    if abs(number) > MAX_NUMBER:
+        raise ValueError(f"a number of {len(str(number))} digits")
+    return number

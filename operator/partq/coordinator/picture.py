@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from partq.coordinator.broker_api import read_state
+from partq.coordinator.broker_api import UNREADABLE, read_state
 from partq.coordinator.rules import group_rules
 from partq.coordinator.sight import World, look, lost_since
 from partq.core.elapsed import Elapsed
@@ -72,7 +72,7 @@ def read_picture(group: str, body: Mapping[str, Any]) -> Picture:
     """
     try:
         return _picture(group, body)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except UNREADABLE as error:
         raise InternalError(
             f"group {group}: the broker's answer cannot be read: {error!r}"
         ) from error

@@ -152,7 +152,7 @@ class KubeApi:
             raise KubernetesError(f"{where}: the answer has {len(text)} bytes", status=status)
         try:
             answer = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             answer = {"message": text[:200].decode(errors="replace")}
             if status < 300:
                 raise KubernetesError(

@@ -23,6 +23,7 @@ from partq.errors import (
 )
 from partq.server.body import HOLD
 from partq.wire.bodies import encode
+from partq.wire.replies import read_error
 
 OWNER_TIMEOUT_S = 4.0
 """How long another broker may take: less than a client waits for its answer."""
@@ -132,9 +133,9 @@ async def _ask(
             allow_redirects=False,
         ) as response:
             answer = await read_answer(response, hold=request[HOLD])
-        if "error" in answer:
-            return {partition: {"error": answer["error"]} for partition in partitions}
-        return {partition: answer["partitions"][str(partition)] for partition in partitions}
+        if (refusal := read_error(answer)) is not None:
+            return dict.fromkeys(partitions, _failed(refusal))
+        return {partition: _part(answer["partitions"][str(partition)]) for partition in partitions}
     except OverloadedError as error:
         return dict.fromkeys(partitions, _failed(error))
     except (ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
@@ -144,6 +145,16 @@ async def _ask(
             retry_after_s=1.0,
         )
         return dict.fromkeys(partitions, _failed(failed))
+
+
+def _part(answer: Any) -> Answer:
+    """Return what another broker answers of one partition.
+
+    Raises:
+        ValueError: it is no object, or its error is none.
+    """
+    refusal = read_error(answer)
+    return answer if refusal is None else {**answer, **_failed(refusal)}
 
 
 def by_name(answers: Mapping[PartitionId, Answer]) -> dict[str, dict[str, Answer]]:

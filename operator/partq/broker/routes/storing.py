@@ -32,11 +32,11 @@ from partq.errors import (
     PartqError,
     ResendFromError,
     UnknownProducerError,
-    from_code,
 )
 from partq.server.body import HOLD
 from partq.store.log import AppendResult
 from partq.wire import batch
+from partq.wire.replies import read_error
 
 ANSWER_TIMEOUT_S = 10.0
 FORWARD_TIMEOUT_S = 8.0
@@ -307,6 +307,9 @@ class Storing:
                 allow_redirects=False,
             ) as response:
                 answer = await read_answer(response, max_bytes(len(rows)), request[HOLD])
+            if (refusal := read_error(answer)) is not None:
+                raise refusal
+            return _outcomes(answer, len(rows))
         except ClientConnectorError as error:
             raise NotStoredError(
                 f"partition {partition}: {owner[0]} cannot be reached ({error}); publish again",
@@ -314,12 +317,9 @@ class Storing:
             ) from error
         except (ClientError, TimeoutError, ValueError, OverloadedError) as error:
             raise OutcomeUnknownError(
-                f"partition {partition}: {owner[0]} did not answer ({error}); the messages may be "
-                "stored: publish again, numbered if they may not be twice"
+                f"partition {partition}: {owner[0]} gave no usable answer ({error}); the messages "
+                "may be stored: publish again, numbered if they may not be twice"
             ) from error
-        if "results" not in answer:
-            raise _from_json(answer["error"])
-        return [_outcome(result) for result in answer["results"]]
 
 
 def _chunks(rows: list[Row]) -> list[list[Row]]:
@@ -348,21 +348,21 @@ def _body(row: Row) -> dict[str, Any]:
     }
 
 
-def _outcome(result: dict[str, Any]) -> Outcome:
-    """Read what another broker tells of a message."""
-    if "error" in result:
-        return _from_json(result["error"])
-    partition = PartitionId.parse(result["partition"])
-    return Place(partition, result["offset"], result.get("is_duplicate", False))
+def _outcomes(answer: dict[str, Any], count: int) -> list[Outcome]:
+    """Read what another broker tells of `count` messages; ValueError: it is something else."""
+    results = answer.get("results")
+    if not isinstance(results, list) or len(results) != count:
+        raise ValueError(f"expected {count} results")
+    return [read_error(result) or _place(result) for result in results]
 
 
-def _from_json(error: dict[str, Any]) -> PartqError:
-    retry_after_ms = error.get("retry_after_ms")
-    retry_after_s = retry_after_ms / 1000 if retry_after_ms else None
-    found = from_code(error["code"], error["message"], retry_after_s=retry_after_s)
-    if isinstance(found, OutOfSequenceError):
-        found.due = error.get("due")
-    return found
+def _place(result: dict[str, Any]) -> Place:
+    match result:
+        case {"partition": str(name), "offset": int() | None as offset}:
+            is_duplicate = result.get("is_duplicate") is True
+            return Place(PartitionId.parse(name), offset, is_duplicate)
+        case _:
+            raise ValueError("a result has neither a place nor an error")
 
 
 def _refusal(broker: Broker, result: AppendResult, partition: PartitionId, row: Row) -> PartqError:
