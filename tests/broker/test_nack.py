@@ -317,6 +317,25 @@ async def test_what_was_pulled_is_in_hand(puller):
     assert {(m["cause"], m["redeliveries"]) for m in again} == {("ack_timeout", 1)}
 
 
+async def test_what_waits_to_be_answered_is_not_in_hand(puller):
+    """Redis is slow: the broker looks twice for what is late before the answer may leave."""
+    broker = puller.running.broker
+    rules = {"timeoutSeconds": 0.3, "tickSeconds": 0.25, "backoff": None}
+    await follow(puller.running, "workers", ack=rules)
+    held = broker.owned[partition_id(0)].groups["workers"]
+    gate = Gate(broker.lease, "renewed")
+    pulling = asyncio.create_task(puller.messages())
+    await asyncio.wait_for(gate.reached.wait(), 20)
+    assert held.book.in_flight == 3
+    taken_at = broker.clock()
+    await eventually(lambda: held.next_tick > taken_at + 1.0, "the broker has looked")
+    assert held.book.redeliveries == {}
+    gate.opened.set()
+    assert [m["redeliveries"] for m in await pulling] == [0, 0, 0]
+    counts = dict.fromkeys(range(3), 1)
+    await eventually(lambda: held.book.redeliveries == counts, "each is late")
+
+
 @pytest.mark.req("PUL-28", "PUL-29")
 async def test_the_rules_of_a_group_are_followed(running):
     assert running.broker.config.redelivery["workers"].nack_delay_s == 60

@@ -18,6 +18,7 @@ from partq.errors import (
     StoreUnavailableError,
 )
 from partq.server.memory import Hold, RequestMemory
+from partq.wire import frames
 from partq.wire.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
 
 FIRST_ANSWER_BITS = 48
@@ -32,6 +33,8 @@ class PullState:
     """Its number. The first one is drawn: a member that names an answer of a flow that has ended,
     here or in an earlier life of the broker, must not name one of this flow by chance."""
     body: dict[str, Any] | None = None
+    unanswered: list[frames.Begun] = field(default_factory=list)
+    """What of it no call was answered with yet: the time for its acks does not run."""
     hold: Hold | None = None
     """What the last answer holds of the memory of all requests, until the next one."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -94,6 +97,7 @@ class Pulls:
                 finally:
                     flow.fits = None
                 state.answer += 1
+                state.unanswered = [_begun(each) for each in answer.taken]
                 state.keep(self._render(flow, state.answer, answer), answer.hold)
             # A broker whose lease is over must not answer: somebody else may own the partitions.
             await self._broker.lease.renewed(self._broker.settings.lease_ttl_s * 2)
@@ -101,6 +105,9 @@ class Pulls:
             if flow.is_closed or state.body is None:
                 state.release()
                 raise FencedError(f"member {member}: the flow was lost meanwhile; pull again")
+            for begun in state.unanswered:
+                self._broker.outcomes.begin(flow, begun)
+            state.unanswered = []
             # The messages are under tokens that may have ended; whose partitions these are now
             # is told fresh each time.
             return {**state.body, **self._holdings(flow)}
@@ -164,8 +171,6 @@ class Pulls:
             found = flow.next_delivery(clock())
             if isinstance(found, tuple):
                 subscription, entry, window = found
-                book = subscription.book
-                book.begin([(window.start, window.stop)], book.number, clock())
                 answer.add(flow.deliver_header(subscription, entry, window), window)
                 if answer.is_full or flow.credit <= 0:
                     break
@@ -244,6 +249,18 @@ class Pulls:
             "paused": sorted(str(s.partition) for s in flow.subscriptions if s.pause is not None),
             "others": sorted(leases[b].url for b in living if b != self._broker.id),
         }
+
+
+def _begun(taken: Taken) -> frames.Begun:
+    header, window = taken.header, taken.window
+    return frames.Begun(
+        header.generation,
+        header.partition,
+        header.broker_epoch,
+        header.epoch,
+        header.delivery,
+        ranges=[(window.start, window.stop)],
+    )
 
 
 def ack_outcome(error: PartqError | None) -> dict[str, Any]:
