@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiohttp import WSMsgType, web
+from aiohttp import ClientTimeout, WSMsgType, web
 
+from partq.client import link, session
 from partq.core.model import PartitionId
 from partq.wire import batch, frames
 from tests.client.member import LEASE_MS, Member
@@ -173,6 +174,22 @@ class Peer:
     async def _due(self, _: web.Request) -> web.Response:
         due = {f"1.{index}": 0 for index in range(self.partition_count)} | self.due
         return web.json_response({"due": due, "unavailable": []})
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have clients wait for answers as long as tests do.
+
+    Here client and peer share one event loop: where the machine is busy, the client would give up
+    on an answer that the test was about to send. What happens then, tests ask for by a shorter one.
+    """
+    for module, name in (
+        (session, "CALL_TIMEOUT_S"),
+        (link, "CALL_TIMEOUT_S"),
+        (session, "VIEW_TIMEOUT_S"),
+    ):
+        monkeypatch.setattr(module, name, WAIT_S)
+    monkeypatch.setattr(session, "FETCH_TIMEOUT", ClientTimeout(total=WAIT_S))
 
 
 class Clock:

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from partq import PartqError, Producer
+from partq.client import link
 from partq.client.outage import UNLISTED_S, Outage
 from partq.errors import MemberInUseError, MemberRefusedError, NotListedError, UnavailableError
 from partq.wire import frames
@@ -38,6 +39,14 @@ async def test_a_broker_that_is_away_and_back_is_one_warning_each(
     about = [line for line in warnings(caplog) if peer.url in line]
     assert len(about) == 2, about
     assert about[0].count(peer.url) == 1, "once is enough"
+
+
+async def test_a_broker_that_never_welcomes_is_left_for_a_new_connection(peer, monkeypatch):
+    monkeypatch.setattr(link, "CALL_TIMEOUT_S", 0.05)
+    async with asyncio.timeout(WAIT_S), Member(peer).consumer:
+        silent = await peer.raw_flow()
+        await peer.raw_flow()
+        await silent.closed()
 
 
 async def test_a_producer_says_it_once_too(peer, caplog):
