@@ -252,9 +252,9 @@ async def test_a_batch_whose_own_time_is_over_becomes_dead_letters(
     await producer.close()
 
 
-async def bury(running, target, count):
+async def bury(running, target, count, *, first=0):
     """Have the broker of the dead-letter queue store dead letters of the origin's partition 1.0."""
-    for number in range(count):
+    for number in range(first, first + count):
         origin = Origin("orders", "workers", P, Offset(number), 9)
         headers = headers_of({"own": "1"}, origin, DeadLetter(1, number, 1, 2))
         message = batch.Message(key_of(0), f"dead {number}".encode(), headers)

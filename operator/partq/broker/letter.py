@@ -5,19 +5,21 @@ from dataclasses import dataclass
 from partq.broker.decode_check import DecodeCheck
 from partq.broker.outbox import BrokenBatch
 from partq.broker.subscription import Subscription
-from partq.core.dead_letters import HEADER_PREFIX, DeadLetter, Origin, Reason, headers_of
+from partq.core.dead_letters import (
+    BATCH,
+    OMITTED,
+    UNDECODABLE,
+    DeadLetter,
+    Origin,
+    Reason,
+    headers_of,
+)
 from partq.core.model import BrokerEpoch, Offset
 from partq.errors import DataLossError, UndecodableError
 from partq.store.keys import Keys
 from partq.store.log import Entry, Log
 from partq.wire import batch
 
-UNDECODABLE = HEADER_PREFIX + "undecodable"
-"""The place of an undecodable message in its batch."""
-BATCH = HEADER_PREFIX + "batch"
-"""The position of the dead letter whose value is that batch."""
-OMITTED = HEADER_PREFIX + "omitted"
-"""How many bytes that batch had: more than the dead-letter queue takes."""
 MAX_VALUE_BYTES = batch.MAX_BATCH_BYTES - 65_536
 """A larger batch is no value of a message."""
 

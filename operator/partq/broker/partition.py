@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 from partq.broker.audit_trail import AuditTrail
 from partq.broker.buffers import Buffers
@@ -17,6 +18,17 @@ from partq.errors import AppendGapError, PartqError
 from partq.store.audit import Audits
 from partq.store.log import Entry, Log
 from partq.store.partition_records import Claim, CursorRecord, Mended
+
+
+class ReplayProgress(NamedTuple):
+    """How far a replay of the dead letters in a partition has come."""
+
+    done: int
+    """All below it was sent back or set aside, and may be freed."""
+    at: int
+    """What comes next. From `done` to here are dead letters that are no messages."""
+    end: int
+    """The end of the log when the replay began."""
 
 
 @dataclass(eq=False, slots=True)
@@ -42,6 +54,8 @@ class OwnedPartition:
     """When that is looked at again, on the broker's clock."""
     stored_at_ms: int = 0
     """When its last message was stored, by Redis's clock as it was then."""
+    replay: ReplayProgress | None = None
+    """Of the dead letters in it; None: nobody has begun one here."""
 
     @classmethod
     def from_claim(

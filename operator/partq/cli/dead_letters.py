@@ -13,7 +13,7 @@ from rich.table import Table
 from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
 from partq.core.dead_letters import HEADER_PREFIX
-from partq.errors import SettingsError, UnavailableError
+from partq.errors import ConflictError, SettingsError, UnavailableError
 
 PAGE = 1000
 MAX_VALUE_CHARS = 60
@@ -60,7 +60,8 @@ def list_(*, connect: Connect, limit: int, names: tuple[str, ...], as_json: bool
 def replay(*, connect: Connect, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Send dead letters back to their queues, in the order of each key, and free them here.
 
-    A replay that was stopped repeats nothing when it is run again.
+    A replay that was stopped repeats nothing when it is run again. Dead letters of undecodable
+    messages are no messages: they are skipped, stay where they are, and make the exit status 1.
     """
     connection = connect("admin")
     _confirm(f"replay the dead letters of {connection.queue}?", yes=yes, as_json=as_json)
@@ -120,7 +121,7 @@ async def _ask_once(connection: Connection, path: str, body: Mapping[str, Any]) 
 async def _replay(connection: Connection, names: list[str], *, as_json: bool) -> None:
     offsets: dict[str, int] = {}
     done: dict[str, dict[str, Any]] = {}
-    replayed = repeated = 0
+    replayed = repeated = skipped = 0
     async with open_session(connection) as session:
         while True:
             body = {"partitions": names, "offsets": offsets, "max_messages": PAGE}
@@ -128,6 +129,7 @@ async def _replay(connection: Connection, names: list[str], *, as_json: bool) ->
             done |= rows
             replayed += sum(row.get("replayed", 0) for row in rows.values())
             repeated += sum(row.get("repeated", 0) for row in rows.values())
+            skipped += sum(row.get("skipped", 0) for row in rows.values())
             names = [
                 name
                 for name, row in rows.items()
@@ -138,12 +140,23 @@ async def _replay(connection: Connection, names: list[str], *, as_json: bool) ->
             offsets = {name: rows[name]["next"] for name in names}
             click.echo(f"{replayed} replayed", err=True)
     if as_json:
-        summary = {"replayed": replayed, "repeated": repeated, "partitions": done}
-        click.echo(json.dumps(summary))
+        summary = {"replayed": replayed, "repeated": repeated, "skipped": skipped}
+        click.echo(json.dumps({**summary, "partitions": done}))
     else:
         again = f"; {repeated} had been before" if repeated else ""
-        click.echo(f"{replayed} dead letters are replayed{again}")
+        passed = f"; {skipped} are skipped" if skipped else ""
+        click.echo(f"{replayed} dead letters are replayed{again}{passed}")
+    told = (
+        f"{skipped} dead letters are skipped: they stand for messages that do not decode, and stay "
+        f"in {connection.queue}; look at them with `partq dead-letters list --queue "
+        f"{connection.queue}`, publish what they stood for again, then drop them with `partq "
+        f"dead-letters drop --queue {connection.queue}`, which takes --partition and --before"
+    )
+    if skipped and any({"error", "stopped"} & row.keys() for row in done.values()):
+        click.echo(f"partq: {told}", err=True)
     _check(done, "error", "stopped")
+    if skipped:
+        raise ConflictError(told)
 
 
 def _check(rows: Mapping[str, Mapping[str, Any]], *kinds: str) -> None:

@@ -14,6 +14,12 @@ MAX_WAITING = 1000
 PRODUCER_PREFIX = "dlq:"
 """Producers of this name number with gaps; no client may call itself so."""
 HEADER_PREFIX = "partq-dead-letter-"
+UNDECODABLE = HEADER_PREFIX + "undecodable"
+"""The place of an undecodable message in its batch."""
+BATCH = HEADER_PREFIX + "batch"
+"""The position of the dead letter whose value is that batch."""
+OMITTED = HEADER_PREFIX + "omitted"
+"""How many bytes that batch had: more than the dead-letter queue takes."""
 _MAX_NAME_CHARS = 45
 
 
@@ -110,3 +116,13 @@ def headers_of(
 def without_death(headers: Mapping[str, str] | None) -> dict[str, str]:
     """Return a message's own headers."""
     return {k: v for k, v in (headers or {}).items() if not k.startswith(HEADER_PREFIX)}
+
+
+def is_undecodable(headers: Mapping[str, str] | None) -> bool:
+    """Say whether a dead letter stands for an undecodable message, and is no message itself.
+
+    Its value is the stored batch, or empty. What was decodable of such a batch is a message.
+    """
+    told = headers or {}
+    is_marked = not told.keys().isdisjoint({UNDECODABLE, BATCH, OMITTED})
+    return is_marked or told.get(HEADER_PREFIX + "reason") == Reason.UNDECODABLE.word

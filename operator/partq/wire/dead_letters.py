@@ -17,7 +17,8 @@ class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
     partitions: list[str] = []
     """Empty: all."""
     offsets: dict[str, Natural] = {}
-    """By partition; left out: from the oldest one on."""
+    """By partition, the `next` of the call before: that replay goes on. Left out: one begins, with
+    the oldest. An offset that no call has come to begins where the last one ended."""
     max_messages: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLAYED)] = 100
     """Of each partition."""
 
@@ -30,6 +31,10 @@ class ReplayResult(msgspec.Struct):
     replayed: int | UnsetType = UNSET
     repeated: int | UnsetType = UNSET
     """How many had been replayed before, by a call that was cut off: they are not stored again."""
+    skipped: int | UnsetType = UNSET
+    """How many stand for undecodable messages: they are no messages themselves, and stay here."""
+    skipped_because: ErrorDetail | UnsetType = UNSET
+    """What to do about these."""
     stopped: ErrorDetail | UnsetType = UNSET
     """Why the message at `next` could not be replayed."""
     error: ErrorDetail | UnsetType = UNSET
