@@ -24,7 +24,7 @@ class Appender:
         self.number = 0
         self.next = 0
 
-    async def __call__(self, *batches, room_bytes=None):
+    async def __call__(self, *batches, room_bytes=None, passed_ms=0):
         appended = await self.log.append(
             self.partition,
             broker_epoch=self.broker_epoch,
@@ -32,6 +32,7 @@ class Appender:
             expected=self.next,
             batches=[AppendBatch(*batch) for batch in batches],
             room_bytes=room_bytes,
+            passed_ms=passed_ms,
         )
         self.number += 1
         self.next = appended.next

@@ -10,6 +10,7 @@ from tests.store.test_append import Appender
 MAX_PRODUCERS = 10_000
 AT_ONCE = 500
 SENT_BEFORE_MS = 1
+DAY_MS = 24 * 3600 * 1000
 STORED, DUPLICATE, REUSED = "stored", "duplicate", "number_reused"
 
 
@@ -42,8 +43,7 @@ async def test_a_record_that_was_pushed_out_is_no_reason_to_store_a_repeat(appen
 async def test_a_repeat_is_stored_when_nothing_that_young_had_to_go(append, store, keys, partition):
     """The first copy never arrived: those who went were idle since long before it was sent."""
     at_ms = (await append(("p", 0, 1, b"x"))).at_ms
-    day_ms = 24 * 3600 * 1000
-    await store.read("HSET", keys.producers(partition), "idle", f"1 {at_ms - day_ms - 1} 0:1:0")
+    await store.read("HSET", keys.producers(partition), "idle", f"1 {at_ms - DAY_MS - 1} 0:1:0")
     await append(("q", 0, 1, b"x"))
     assert not await store.read("HEXISTS", keys.producers(partition), "idle")
     assert await append_all(append, ["r"], SENT_BEFORE_MS) == {"r": STORED}
@@ -51,12 +51,61 @@ async def test_a_repeat_is_stored_when_nothing_that_young_had_to_go(append, stor
 
 async def test_an_idle_record_that_goes_later_hides_no_younger_one(append, store, keys, partition):
     at_ms = (await append(("p", 0, 1, b"x"))).at_ms
-    day_ms = 24 * 3600 * 1000
     await store.read("HSET", keys.meta(partition), "producers_forgotten_ms", str(at_ms))
-    await store.read("HSET", keys.producers(partition), "idle", f"1 {at_ms - day_ms - 1} 0:1:0")
+    await store.read("HSET", keys.producers(partition), "idle", f"1 {at_ms - DAY_MS - 1} 0:1:0")
     await append(("q", 0, 1, b"x"))
     assert not await store.read("HEXISTS", keys.producers(partition), "idle")
     assert await append_all(append, ["r"], SENT_BEFORE_MS) == {"r": "unknown_producer"}
+
+
+async def jump(store, keys, partition, jump_ms):
+    """Set Redis's clock ahead, as far as the partition can tell."""
+    await store.read("HINCRBY", keys.meta(partition), "at_ms", jump_ms)
+
+
+async def test_a_clock_that_jumps_makes_no_record_idle(append, store, keys, partition):
+    await append(("p", 0, 1, b"x"))
+    await jump(store, keys, partition, 2 * DAY_MS)
+    await append_all(append, [f"later-{n}" for n in range(AT_ONCE)])
+    assert await append_all(append, ["p"], SENT_BEFORE_MS) == {"p": DUPLICATE}
+
+
+async def test_a_clock_that_jumps_hides_no_record_that_was_pushed_out(
+    append, store, keys, partition
+):
+    """Neither before the record goes, nor between that and the repeat."""
+    early = [f"early-{n}" for n in range(AT_ONCE)]
+    await append_all(append, early)
+    await jump(store, keys, partition, DAY_MS)
+    await append_all(append, [f"later-{n}" for n in range(MAX_PRODUCERS + AT_ONCE)])
+    await jump(store, keys, partition, DAY_MS)
+    repeated = await append_all(append, early, SENT_BEFORE_MS)
+    assert set(repeated.values()) <= {DUPLICATE, "unknown_producer"}
+    assert "unknown_producer" in repeated.values(), "some were pushed out"
+
+
+async def test_records_age_by_the_time_that_brokers_have_seen_pass(append, store, keys, partition):
+    await append(("p", 0, 1, b"x"))
+    await append(("early", 0, 1, b"x"), passed_ms=DAY_MS)
+    await append(("later", 0, 1, b"x"), passed_ms=1)
+    assert sorted(await store.read("HKEYS", keys.producers(partition))) == [b"early", b"later"]
+    repeated = await append(("q", 0, 1, b"x", 0, "", SENT_BEFORE_MS))
+    assert repeated.results[0].status == STORED
+    repeated = await append(("p", 0, 1, b"x", 0, "", DAY_MS))
+    assert repeated.results[0].status == "unknown_producer"
+
+
+async def test_records_of_an_earlier_version_age_from_where_they_are(
+    append, store, keys, partition
+):
+    """It had no count of its own: it aged them by Redis's clock, as the log's last time says."""
+    at_ms = (await append(("p", 0, 1, b"x"))).at_ms
+    await store.read("HDEL", keys.meta(partition), "passed_ms")
+    await store.read("HSET", keys.producers(partition), "idle", f"1 {at_ms - DAY_MS} 0:1:0")
+    await append(("q", 0, 1, b"x"))
+    assert await store.read("HEXISTS", keys.producers(partition), "idle")
+    await append(("r", 0, 1, b"x"), passed_ms=1)
+    assert not await store.read("HEXISTS", keys.producers(partition), "idle")
 
 
 async def test_series_and_producers_do_not_push_each_other_out(append, store, keys, partition):

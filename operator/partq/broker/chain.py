@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from partq.broker.buffers import BATCH_OVERHEAD_BYTES, PendingBudget
 from partq.broker.room import Room
@@ -26,6 +26,9 @@ MAX_CALL_BYTES = 4 * 1024 * 1024
 """Batches of one call, in bytes; one larger batch makes a call of its own."""
 MAX_CALL_BATCHES = 128
 RETRY_GAP_S = 0.05
+MAX_PASSED_MS = 10_000
+"""The most that the time between two calls counts for: in a longer one this process may have
+stood still, or its machine slept, and repeats that wait to be read have not aged meanwhile."""
 
 Reply = Callable[[AppendResult | PartqError], None]
 
@@ -36,6 +39,7 @@ _log = logging.getLogger(__name__)
 class _Pending:
     batch: AppendBatch
     reply: Reply
+    submitted_at: float
 
 
 class AppendChain:
@@ -54,6 +58,7 @@ class AppendChain:
         end: int,
         room: Room,
         budget: PendingBudget,
+        clock: Callable[[], float],
         on_stored: Callable[[list[Entry]], None],
         on_lost: Callable[[PartqError], None],
     ) -> None:
@@ -63,6 +68,9 @@ class AppendChain:
         self._end = end
         self._number = 0
         self._room = room
+        self._clock = clock
+        self._counted_upto = clock()
+        """Up to where the store was told how much time has passed."""
         self._on_stored = on_stored
         self._on_lost = on_lost
         self._pending: deque[_Pending] = deque()
@@ -99,7 +107,7 @@ class AppendChain:
                 "the limit (PARTQ_PENDING_BYTES); publish again later, and more slowly",
                 retry_after_s=0.5,
             )
-        self._pending.append(_Pending(batch, reply))
+        self._pending.append(_Pending(batch, reply, self._clock()))
         self._wake.set()
 
     async def finish(self) -> None:
@@ -161,9 +169,10 @@ class AppendChain:
         sizes = [len(pending.batch.data) for pending in call]
         grant = self._room.take(sizes)
         stored_bytes = sum(sizes)  # until the outcome is known
+        now = self._clock()
         try:
             appended = await self._append_until_answered(
-                [pending.batch for pending in call], grant.room_bytes
+                [_aged(pending, now) for pending in call], grant.room_bytes, self._count_time(now)
             )
             stored_bytes = sum(
                 size
@@ -203,7 +212,7 @@ class AppendChain:
             pending.reply(result)
 
     async def _append_until_answered(
-        self, batches: list[AppendBatch], room_bytes: int | None
+        self, batches: list[AppendBatch], room_bytes: int | None, passed_ms: int
     ) -> Appended:
         is_in_doubt = is_failing = False
         while True:
@@ -215,6 +224,7 @@ class AppendChain:
                     expected=Offset(self._end),
                     batches=batches,
                     room_bytes=room_bytes,
+                    passed_ms=passed_ms,
                 )
             except QuotaExceededError as error:
                 if not is_in_doubt:
@@ -233,6 +243,15 @@ class AppendChain:
                 is_failing = True
                 await asyncio.sleep(RETRY_GAP_S)
 
+    def _count_time(self, now: float) -> int:
+        """Return how much time has passed since this was asked last, in whole ms."""
+        passed_ms = int((now - self._counted_upto) * 1000)
+        if passed_ms > MAX_PASSED_MS:
+            self._counted_upto = now
+            return MAX_PASSED_MS
+        self._counted_upto += passed_ms / 1000
+        return passed_ms
+
     def _answer_unknown(self, call: list[_Pending]) -> None:
         error = OutcomeUnknownError(
             f"partition {self._partition}: the store did not say whether the batch is stored; "
@@ -240,6 +259,14 @@ class AppendChain:
         )
         for pending in call:
             pending.reply(error)
+
+
+def _aged(pending: _Pending, now: float) -> AppendBatch:
+    """Return a batch as it is to be stored: a repeat has grown older while it waited here."""
+    batch = pending.batch
+    if not batch.age_ms:
+        return batch
+    return replace(batch, age_ms=batch.age_ms + int((now - pending.submitted_at) * 1000) + 1)
 
 
 def _size(batch: AppendBatch) -> int:

@@ -126,7 +126,7 @@ class Ownership:
         owned = OwnedPartition.from_claim(
             partition,
             claim,
-            now=self._clock(),
+            clock=self._clock,
             cause=Cause.STORE_ROLLED_BACK if is_rolled_back else Cause.BROKER_CHANGE,
             log=self._log,
             buffers=self._buffers,

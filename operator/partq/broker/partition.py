@@ -63,7 +63,7 @@ class OwnedPartition:
         partition: PartitionId,
         claim: Claim,
         *,
-        now: float,
+        clock: Callable[[], float],
         cause: Cause,
         log: Log,
         buffers: Buffers,
@@ -74,7 +74,7 @@ class OwnedPartition:
     ) -> "OwnedPartition":
         """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
         tail = Tail(claim.next, buffers.tails)
-        owned = cls(partition, claim.broker_epoch, now, tail, on_lost)
+        owned = cls(partition, claim.broker_epoch, clock(), tail, on_lost)
         owned.chain = AppendChain(
             log,
             partition,
@@ -82,6 +82,7 @@ class OwnedPartition:
             end=claim.next,
             room=room,
             budget=buffers.pending,
+            clock=clock,
             on_stored=owned.accept,
             on_lost=lambda error: on_lost(owned, error),
         )

@@ -140,13 +140,16 @@ class Log:
         expected: Offset,
         batches: Sequence[AppendBatch],
         room_bytes: int | None,
+        passed_ms: int = 0,
     ) -> Appended:
         """Append batches in one step, each judged on its own, in their order.
 
         `number` counts the calls under this broker epoch, from 0; a call whose outcome is unknown
         is repeated unchanged, under the same number, and is never stored twice. `expected` is the
         offset that the caller believes to be next. `room_bytes` bounds what the call may add;
-        None: no limit; 0: nothing new is stored, only duplicates are answered.
+        None: no limit; 0: nothing new is stored, only duplicates are answered. `passed_ms`: how
+        much time has passed, at least, since the caller's last call or its claim. Records of
+        producers age by the sum of it, and by no clock that may jump.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is stored.
@@ -161,6 +164,7 @@ class Log:
             number,
             expected,
             _NO_LIMIT if room_bytes is None else room_bytes,
+            passed_ms,
         ]
         for batch in batches:
             args += (batch.producer, batch.first, batch.count, batch.data, batch.ttl_ms)

@@ -6,14 +6,15 @@
 -- KEYS[2]  log: stream; entry id "<first offset>-1"; fields n, broker_epoch, at_ms (of Redis's
 --          time, never falling), before (bytes of all batches before this one), batch, and where
 --          its messages have a time to live ttl_ms
--- KEYS[3]  producers: hash NAME → "<due> <at_ms> [#<digest>] <first>:<count>:<offset> ..." (the last
---          5 batches)
+-- KEYS[3]  producers: hash NAME → "<due> <used_ms> [#<digest>] <first>:<count>:<offset> ..." (the
+--          last 5 batches); `used_ms` is of the time that has passed here (ARGV[5])
 -- KEYS[4]  audit
 -- KEYS[5]  series: as producers, of those that number by key; they do not push each other out
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  number of the call under this epoch
 -- ARGV[3]  offset that the first message shall have
 -- ARGV[4]  the most bytes that the call may add, -1: no limit
--- ARGV[5...]  of each batch: producer (empty: not numbered), first number, count, bytes, time to
+-- ARGV[5]  how many ms have passed, at least, since the caller's last call, or its claim
+-- ARGV[6...]  of each batch: producer (empty: not numbered), first number, count, bytes, time to
 --          live in ms (0: none), digest "<crc>.<crc of slots and ends>.<1: compressed>" (empty:
 --          none), how many ms ago it was first sent (0: never before)
 -- returns  text "<next> <at_ms> <verdict> ...", one verdict per batch, "<letter>:<offset>:<due>":
@@ -24,7 +25,7 @@ local IDLE_MS = 24 * 3600 * 1000
 local MAX_PRODUCERS = 10000
 local MAX_SERIES = 20000
 -- A repeat that was under way for so long, beside its age, is still judged rightly.
-local SLACK_MS = 60 * 1000
+local SLACK_MS = 120 * 1000
 local REMEMBERED = 5
 local SAMPLE = 16
 local HEADER_SIZE = 22
@@ -36,7 +37,7 @@ local SEPARATOR = "\31"
 local meta, log, producers, series = KEYS[1], KEYS[2], KEYS[3], KEYS[5]
 local record = redis.call("HMGET", meta,
   "broker_epoch", "append_number", "next", "total_bytes", "at_ms", "largest_bytes",
-  "audit", "producers_forgotten_ms", "series_forgotten_ms")
+  "audit", "producers_forgotten_ms", "series_forgotten_ms", "passed_ms")
 if record[1] ~= ARGV[1] then
   return 0
 end
@@ -50,6 +51,12 @@ end
 local time = redis.call("TIME")
 local at = math.max(time[1] * 1000 + math.floor(time[2] / 1000), tonumber(record[5]))
 local at_ms = string.format("%.0f", at)
+-- Records of producers age by the time that the owners have seen pass, which never runs ahead of the
+-- true one. Redis's clock may jump: a record that had to go would seem older than a repeat. It
+-- begins where an earlier version stopped, which aged them by that clock.
+local start = tonumber(record[5]) > 0 and record[5] or at_ms
+local passed = tonumber(record[10] or start) + tonumber(ARGV[5])
+local passed_ms = string.format("%.0f", passed)
 local next_offset = tonumber(record[3])
 local total, room = tonumber(record[4]), tonumber(ARGV[4])
 local before = total
@@ -130,10 +137,10 @@ end
 -- Whether a producer without a record may be one whose record had to go since the batch was first
 -- sent. What was never sent before is not stored, whoever has gone.
 local function may_be_forgotten(name, age)
-  return age > 0 and forgotten[table_of(name)] >= at - age - SLACK_MS
+  return age > 0 and forgotten[table_of(name)] >= passed - age - SLACK_MS
 end
 
-for i = 5, #ARGV, 7 do
+for i = 6, #ARGV, 7 do
   local name, first, count, bytes = ARGV[i], tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), ARGV[i + 3]
   local state = nil
   local is_due = true
@@ -203,7 +210,7 @@ end
 
 for name, age in pairs(changed) do
   local state, place = known[name], table_of(name)
-  local texts = {string.format("%.0f %s", state.due, at_ms)}
+  local texts = {string.format("%.0f %s", state.due, passed_ms)}
   for _, batch in ipairs(state.batches) do
     if batch[4] ~= "" then
       table.insert(texts, "#" .. batch[4])
@@ -224,7 +231,7 @@ for name, age in pairs(changed) do
     for i = 1, #sample, 2 do
       local used_at = tonumber(string.match(sample[i + 1], "^%d+ (%d+)"))
       if not known[sample[i]] and not is_sparse(sample[i]) then
-        if at - used_at > IDLE_MS then
+        if passed - used_at > IDLE_MS then
           forget(place, sample[i], used_at)
           is_above = false
         elseif not oldest or used_at < oldest_at then
@@ -246,7 +253,7 @@ end
 local answer = string.format("%.0f %s %s", next_offset, at_ms, table.concat(verdicts, " "))
 redis.call("HSET", meta, "next", string.format("%.0f", next_offset),
   "total_bytes", string.format("%.0f", total), "largest_bytes", string.format("%.0f", largest),
-  "at_ms", at_ms, "append_number", ARGV[2], "append_answer", answer)
+  "at_ms", at_ms, "passed_ms", passed_ms, "append_number", ARGV[2], "append_answer", answer)
 if #records > 0 then
   write_audit(meta, KEYS[4], record[7], ARGV[1], records)
 end
