@@ -117,6 +117,7 @@ async def test_a_nack_that_asks_for_too_much_is_refused(scene):
     assert await source.nack(held, [(0, 1)], delivery=3) == "rewound"
     assert await source.nack(held, [(0, 1)], delay_ms=DAY_MS + 1) == "bad_request"
     assert await source.nack(held, [(0, 1)], delay_ms=-2) == "bad_request"
+    assert await source.nack(held, []) == "bad_request", "it gives nothing back"
     assert await source.nack(held, [(0, 1)], reason="dislike") == "bad_request"
     held.epoch -= 1
     assert await source.nack(held, [(0, 1)]) == "fenced"
@@ -307,6 +308,21 @@ async def test_a_pulling_member_is_told_what_is_wrong(puller):
     puller.flow += 1
     status, body = await puller.nack(message, 0)
     assert (status, body["error"]["code"]) == (409, "fenced")
+
+
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        ({"offsets": []}, "nacks[0].offsets: got 0 entries, expected 1 or more"),
+        ({"offsets": [-1]}, "nacks[0].offsets[0]: got -1, expected 0 or more"),
+        ({"offsets": [0], "delay_ms": -1}, "nacks[0].delay_ms: got -1, expected 0 or more"),
+    ],
+)
+async def test_a_pulling_member_that_gives_nothing_back_is_told(puller, item, says):
+    (message, *_) = await puller.messages()
+    status, body = await puller.nack(message, **item)
+    assert (status, body["error"]["code"]) == (400, "bad_json")
+    assert says in body["error"]["message"]
 
 
 async def test_what_was_pulled_is_in_hand(puller):

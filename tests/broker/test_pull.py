@@ -146,12 +146,35 @@ async def test_acks_are_judged_one_by_one(member, producer):
     assert (status, codes) == (207, ["", "not_delivered", "fenced", "bad_request"])
 
 
+@pytest.mark.parametrize(
+    ("item", "says"),
+    [
+        ({}, "acks[1]: got neither upto nor offsets, expected"),
+        ({"offsets": []}, "acks[1]: got neither upto nor offsets, expected"),
+        ({"upto": None}, "acks[1]: got neither upto nor offsets, expected"),
+        ({"upto": -1}, "acks[1].upto: got -1, expected 0 or more"),
+        ({"upto": -1, "offsets": [0]}, "acks[1].upto: got -1, expected 0 or more"),
+        ({"offsets": [0, -3]}, "acks[1].offsets[1]: got -3, expected 0 or more"),
+    ],
+)
+async def test_an_ack_that_acknowledges_nothing_is_refused(member, producer, running, item, says):
+    """Who left the field out would believe that the messages are done with."""
+    await producer.publish("a", "b")
+    first, _ = await member.messages()
+    token = token_of(first)
+    status, answer = await member.ack({**token, "upto": 1}, {**token, **item})
+    assert (status, answer["error"]["code"]) == (400, "bad_json")
+    assert says in answer["error"]["message"]
+    state = await running.state()
+    assert (state["cursor"], state["in_flight"]) == (0, 2), "nothing of the call was counted"
+
+
 async def test_a_silent_member_is_lost_after_its_lease(member, producer, clock, peers, running):
     """Thirty seconds; what it held comes again to its next flow, with the cause."""
     await producer.publish("a")
     (message,) = await member.messages()
     clock.ahead_s += 18
-    status, _ = await member.ack({**token_of(message), "upto": -1})  # renews it
+    status, _ = await member.ack({**token_of(message), "upto": 0})  # renews it
     assert status == 200
     clock.ahead_s += 18
     await peers.eventually(lambda: running.broker.lease.is_valid, "the lease is renewed")

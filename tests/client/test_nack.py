@@ -127,6 +127,19 @@ async def test_an_ack_of_a_batch_leaves_out_what_was_given_back(peer, member, st
     nacking.cancel()
 
 
+async def test_an_ack_of_a_batch_that_was_given_back_sends_nothing(peer, member, stored_batch):
+    """Nothing is left to acknowledge: a broker would refuse a frame that says nothing."""
+    flow = await bound(peer, stored_batch, b"a", b"b")
+    async with asyncio.timeout(WAIT_S):
+        batch = await anext(member.consumer.batches())
+        nacking = asyncio.create_task(member.consumer.nack(batch))
+        nack = await flow.next(frames.Nack)
+        await flow.send(frames.AckConfirmed(nack.request))
+        await nacking
+        await member.consumer.ack(batch, confirmed=True)
+    assert flow.is_quiet()
+
+
 @pytest.mark.parametrize("delay_s", [-0.1, MAX_NACK_DELAY_S + 1])
 async def test_a_delay_out_of_range_is_refused_and_nothing_is_sent(
     peer, member, stored_batch, delay_s

@@ -92,7 +92,6 @@ class Http:
             {
                 **{name: message[name] for name in ("partition", "broker_epoch", "epoch")},
                 "delivery": message["delivery"],
-                "upto": -1,
                 "offsets": [message["offset"]],
             }
             for message in answer["messages"]

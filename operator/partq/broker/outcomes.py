@@ -12,7 +12,7 @@ from partq.broker.progress import Progress
 from partq.broker.subscription import Answer, Subscription
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
-from partq.core.redelivery import Redelivery
+from partq.core.redelivery import MAX_NACK_DELAY_MS, Redelivery
 from partq.core.unreadable import NOTHING, Unreadable, explains, in_hand, set_aside
 from partq.core.windows import TakenBack
 from partq.errors import BadRequestError, FencedError, NotDeliveredError, PartqError
@@ -20,8 +20,6 @@ from partq.metrics import BrokerMetrics
 from partq.wire import frames
 from partq.wire.audit import encode_record
 
-MAX_NACK_DELAY_MS = 86_400_000
-"""A day."""
 UNDECODABLE = "undecodable"
 NACK_REASONS = ("", UNDECODABLE)
 
@@ -56,8 +54,11 @@ class Outcomes:
 
     def ack(self, flow: Flow, frame: frames.Ack, answer: Answer) -> None:
         """Count an ack; `answer(None)` follows once it is stored, or the error at once."""
+        error = _ack_problem(frame)
         subscription = self._token_of(flow, frame)
-        if subscription is None:
+        if error is not None:
+            answer(error)
+        elif subscription is None:
             answer(_fenced(frame))
         elif subscription.is_committing:
             subscription.held_acks.append(lambda: self.ack(flow, frame, answer))
@@ -89,7 +90,7 @@ class Outcomes:
         Where the client could not decode them, `found` is what the broker cannot decode either:
         that becomes dead letters, and the rest is redelivered at once. None: it has a look first.
         """
-        error = _problem(frame)
+        error = _nack_problem(frame)
         subscription = self._token_of(flow, frame)
         if error is not None:
             answer(error)
@@ -153,8 +154,10 @@ class Outcomes:
         """Take back what a client has not begun.
 
         Raises:
-            NotDeliveredError, RewoundError: nothing was released.
+            BadRequestError, NotDeliveredError, RewoundError: nothing was released.
         """
+        if frame.start < 0:
+            raise BadRequestError(f"release: got start {frame.start}, expected 0 or more")
         subscription = self._token_of(flow, frame)
         if subscription is None or subscription.is_committing:
             return  # the token has ended, or is about to: everything is taken back anyway
@@ -332,7 +335,20 @@ def _told(
     )
 
 
-def _problem(frame: frames.Nack) -> BadRequestError | None:
+def _ack_problem(frame: frames.Ack) -> BadRequestError | None:
+    if frame.upto < -1:
+        return BadRequestError(f"ack: got upto {frame.upto}, expected 0 or more, or -1 for none")
+    if frame.upto < 0 and not frame.ranges:
+        return BadRequestError(
+            "ack: got neither upto nor ranges, expected one of them, or both: nothing is "
+            "acknowledged"
+        )
+    return None
+
+
+def _nack_problem(frame: frames.Nack) -> BadRequestError | None:
+    if not frame.ranges:
+        return BadRequestError("nack: got no ranges, expected 1 or more: nothing is given back")
     if not -1 <= frame.delay_ms <= MAX_NACK_DELAY_MS:
         return BadRequestError(
             f"nack: delay of {frame.delay_ms} ms; expected 0 to {MAX_NACK_DELAY_MS}, or -1 for the "

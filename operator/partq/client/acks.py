@@ -50,6 +50,10 @@ class AckBook:
             future = _quiet_future()
             future.set_exception(fenced(holding))
             return future
+        if upto < 0 and not ranges:  # of a batch that was given back as a whole
+            future = _quiet_future()
+            future.set_result(None)
+            return future
         gathering = self._gathering.get(holding.partition)
         if gathering is not None and (
             gathering.holding is not holding

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+MAX_NACK_DELAY_MS = 86_400_000
+"""A day."""
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:

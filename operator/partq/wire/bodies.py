@@ -1,18 +1,24 @@
 """HTTP bodies: what callers send as JSON, checked field by field."""
 
+import json
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Annotated, Literal, Protocol, TypeVar
 
 import msgspec
 
 from partq.core.model import SLOT_COUNT
 from partq.core.numbering import MAX_NUMBER
+from partq.core.redelivery import MAX_NACK_DELAY_MS
 from partq.core.time_to_live import MAX_TTL_MS
 from partq.errors import BadJsonError, BadRequestError
+from partq.wire import shape_errors
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
+MAX_TOLD_BYTES = 256 * 1024
+"""Of a larger body an error does not say what was got: that takes another look at all of it."""
 MAX_TIME_MS = 2**53
 """Far beyond any time, and within what every language's JSON can hold."""
 MAX_PULL_MESSAGES = 10_000
@@ -32,6 +38,9 @@ PartitionText = Annotated[
         extra_json_schema={"pattern": r"^[0-9]{1,9}\.[0-9]{1,9}$", "examples": ["1.0"]},
     ),
 ]
+MAX_NATURAL = 2**53
+"""Above every offset and time, and within what every language's JSON can hold."""
+Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NATURAL)]
 Sequence = Annotated[
     int,
     msgspec.Meta(
@@ -49,14 +58,45 @@ def decode(body: bytes, kind: type[T]) -> T:
     """Read a JSON body.
 
     Raises:
-        BadJsonError: not JSON, or not of this shape; names the field.
+        BadJsonError: not JSON, or not of this shape, or with a field twice; names the field.
     """
     try:
-        return msgspec.json.decode(body, type=kind)
+        found = msgspec.json.decode(body, type=kind)
+        # A field that stands there twice is one colon that the value does not have. What has
+        # colons besides (a field that is set to its default, an escape) is looked at again.
+        if _COLON in body or encode(found).count(b":") != body.count(b":"):
+            _check_fields(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadJsonError(
-            f"body: {_reason(body, error)}; see the protocol's page for what it takes"
-        ) from error
+        raise BadJsonError(f"body: {_reason(body, error, kind)}; {_SEE}") from error
+    return found
+
+
+_COLON = b"\\u003"
+"""How the escape of a colon begins."""
+_SEE = "see the protocol's page for what it takes"
+
+
+def _check_fields(body: bytes) -> None:
+    """Refuse a field that stands twice in one object: which of them counts, nobody could say.
+
+    Raises:
+        BadJsonError: one does; names it.
+    """
+    try:
+        json.loads(body, object_pairs_hook=_check_object)
+    except (ValueError, RecursionError) as error:
+        raise BadJsonError(f"body: {error}; {_SEE}") from error
+
+
+def _check_object(pairs: list[tuple[str, object]]) -> None:
+    names: set[str] = set()
+    for name, _ in pairs:
+        if name in names:
+            raise BadJsonError(
+                f"body: {name[: shape_errors.MAX_SHOWN]}: got the field twice in one object, "
+                "expected once; send one of them"
+            )
+        names.add(name)
 
 
 _ESCAPES = re.compile(
@@ -67,10 +107,14 @@ _ESCAPES = re.compile(
 """Escapes of JSON texts; the group is half of a character that takes two of them."""
 
 
-def _reason(body: bytes, error: Exception) -> str:
-    """Say what is wrong with a body; the decoder's own words where they are clear."""
+def _reason(body: bytes, error: Exception, kind: object) -> str:
+    """Say what is wrong with a body; the decoder's own words where it is no JSON."""
     if isinstance(error, msgspec.ValidationError):
-        return str(error)
+        value = shape_errors.UNKNOWN
+        if len(body) <= MAX_TOLD_BYTES:
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                value = msgspec.json.decode(body)
+        return shape_errors.told(error, value, kind)
     if not body.strip():
         return "nothing came, expected JSON"
     try:
@@ -113,12 +157,11 @@ def read_texts(texts: Texts, kind: type[S], what: str, *, repeatable: Collection
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise BadRequestError(
-            f"{what}: {error}; see the protocol's page for what it takes"
-        ) from error
+        told = shape_errors.told(error, given, kind).removesuffix(" or null")
+        raise BadRequestError(f"{what}: {told}; {_SEE}") from error
 
 
-class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
+class PublishBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """One message."""
 
     key: str | None = None
@@ -217,14 +260,20 @@ class PullBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AckItem(msgspec.Struct, forbid_unknown_fields=True):
-    """Acks of one partition, under one token."""
+    """Acks of one partition, under one token: `upto`, `offsets`, or both."""
 
     partition: PartitionText
     broker_epoch: int
     epoch: int
     delivery: int = 0
-    upto: int = -1
-    offsets: list[int] = []
+    upto: Natural | None = None
+    """Everything below it."""
+    offsets: list[Natural] = []
+
+    def __post_init__(self) -> None:
+        """Refuse an ack that acknowledges nothing: who sent it believes that it does."""
+        if self.upto is None and not self.offsets:
+            raise ValueError("got neither upto nor offsets, expected one of them, or both")
 
 
 class AckBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -241,9 +290,9 @@ class NackItem(msgspec.Struct, forbid_unknown_fields=True):
     partition: str
     broker_epoch: int
     epoch: int
+    offsets: Annotated[list[Natural], msgspec.Meta(min_length=1)]
     delivery: int = 0
-    offsets: list[int] = []
-    delay_ms: int | None = None
+    delay_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_NACK_DELAY_MS)] | None = None
     """How long they wait; null: as the group's rules say."""
     reason: str = ""
     """`undecodable` or empty."""
@@ -329,11 +378,6 @@ class PartitionNames(msgspec.Struct):
     """Partitions to claim or to give up."""
 
     partitions: list[PartitionText]
-
-
-MAX_NATURAL = 2**53
-"""Above every offset and time, and within what every language's JSON can hold."""
-Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NATURAL)]
 
 
 class ResetBody(msgspec.Struct, forbid_unknown_fields=True):

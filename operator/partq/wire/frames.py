@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from partq.errors import BadFrameError
+from partq.wire import shape_errors
 
 PROTOCOL_VERSION: Final = 1
 MAX_HEADER_BYTES: Final = 1024 * 1024
@@ -362,6 +363,8 @@ def decode(data: bytes) -> tuple[AnyFrame, bytes]:
         raise BadFrameError(f"frame: a header of {size} bytes does not fit {len(data)} bytes")
     try:
         frame: AnyFrame = _decode(data[_LENGTH.size : end])
+    except msgspec.ValidationError as error:
+        raise BadFrameError(f"frame: {shape_errors.told(error)}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadFrameError(f"frame: {error}") from error
     return frame, data[end:]

@@ -149,7 +149,7 @@ async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | Non
             item.broker_epoch,
             item.epoch,
             item.delivery,
-            item.upto,
+            -1 if item.upto is None else item.upto,
             _ranges(item.offsets),
         ),
         partial(settle, answered),

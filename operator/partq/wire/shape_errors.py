@@ -1,0 +1,192 @@
+"""Says what does not fit in JSON, a query or a frame: the place, what was got, and expected."""
+
+import operator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+UNKNOWN: Final = object()
+"""Stands for a value that was not decoded, such as one that is too large to do it twice."""
+MAX_SHOWN: Final = 80
+"""The most characters of a name or a text that an error repeats."""
+
+_PLACE = re.compile(r"(.*?)(?: - at `\$([^`]*)`)?", re.DOTALL)
+_STEP = re.compile(r"\[(\.\.\.|\d+)\]|\.([^.\[]+)")
+_WORDS = {
+    "array": "an array",
+    "bool": "true or false",
+    "bytes": "bytes",
+    "float": "a number",
+    "int": "a whole number",
+    "null": "null",
+    "object": "an object",
+    "str": "text",
+}
+_KINDS = {dict: "object", list: "array", type(None): "null"}
+_UNITS = {"array": "entries", "bytes": "bytes", "object": "entries", "str": "characters"}
+_IS_WRONG: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.lt,
+    "<=": operator.gt,
+    ">": operator.le,
+    "<": operator.ge,
+}
+_BOUNDS = {">=": "{} or more", "<=": "at most {}", ">": "more than {}", "<": "less than {}"}
+
+
+def told(error: msgspec.ValidationError, value: object = UNKNOWN, kind: Any = None) -> str:
+    """Return what is wrong with a value, in the form of every other error.
+
+    Args:
+        error: as msgspec raised it.
+        value: what was decoded, if it is known; names what was got.
+        kind: what it was decoded to; names the fields and the values that it can have.
+    """
+    found = _PLACE.fullmatch(str(error))
+    what, path = (found[1], found[2] or "") if found else (str(error), "")
+    node = inspect.type_info(kind) if kind is not None else None
+    steps = _STEP.findall(path)
+    places = _places(steps, value)
+    node = _node(steps, node)
+    for form, tell in _FORMS:
+        if match := re.fullmatch(form, what, re.DOTALL):
+            return tell(match, places, node)
+    return _at(places[0][0], what)
+
+
+def _at(name: str, text: str) -> str:
+    return f"{name}: {text}" if name else text
+
+
+def _places(steps: list[tuple[str, str]], value: object) -> list[tuple[str, object]]:
+    """Return the name and the value of all that a path may mean: it does not name keys of a map."""
+    places: list[tuple[str, object]] = [("", value)]
+    for index, field in steps:
+        places = [found for place in places for found in _below(*place, index, field)]
+    return places
+
+
+def _below(name: str, value: Any, index: str, field: str) -> Iterator[tuple[str, object]]:
+    if field:
+        known = value.get(field, UNKNOWN) if isinstance(value, dict) else UNKNOWN
+        yield (f"{name}.{field}" if name else field), known
+    elif index == "..." and isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield f"{name}[{str(key)[:MAX_SHOWN]}]", each
+    else:
+        is_there = isinstance(value, list) and index.isdigit() and int(index) < len(value)
+        yield f"{name}[{index}]", value[int(index)] if is_there else UNKNOWN
+
+
+def _node(steps: list[tuple[str, str]], node: Any) -> Any:
+    """Return the type at a path; None: it is not known."""
+    for _, field in steps:
+        node = _strip(node)
+        if isinstance(node, inspect.StructType):
+            node = next((each.type for each in node.fields if each.encode_name == field), None)
+        elif isinstance(node, inspect.ListType):
+            node = node.item_type
+        elif isinstance(node, inspect.DictType):
+            node = node.value_type
+        else:
+            return None
+    return _strip(node)
+
+
+def _strip(node: Any) -> Any:
+    """Return what a type means beside null and notes."""
+    while isinstance(node, inspect.Metadata | inspect.UnionType):
+        if isinstance(node, inspect.Metadata):
+            node = node.type
+        else:
+            node = next(each for each in node.types if not isinstance(each, inspect.NoneType))
+    return node
+
+
+def _kind(value: object) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+def _first(places: list[tuple[str, object]], is_wrong: Callable[[Any], bool]) -> tuple[str, object]:
+    return next((place for place in places if place[1] is not UNKNOWN and is_wrong(place[1])), (
+        places[0][0], UNKNOWN
+    ))  # fmt: skip
+
+
+def _tell_type(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+    wanted, got = match.groups()
+    name, _value = _first(places, lambda value: _kind(value) == got)
+    is_fraction = got == "float" and "int" in wanted
+    return _at(
+        name,
+        f"got {'a number that is not whole' if is_fraction else _WORDS.get(got, got)}, expected "
+        + " or ".join(_WORDS.get(each, each) for each in wanted.split(" | ")),
+    )
+
+
+def _tell_range(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+    sign, bound = match.groups()
+    limit = float(bound) if "." in bound else int(bound)
+
+    def is_wrong(value: Any) -> bool:
+        try:
+            return _IS_WRONG[sign](int(value), limit)
+        except (TypeError, ValueError):
+            return False
+
+    name, value = _first(places, is_wrong)
+    got = "a number out of range" if value is UNKNOWN else str(value)[:MAX_SHOWN]
+    return _at(name, f"got {got}, expected {_BOUNDS[sign].format(bound)}")
+
+
+def _tell_length(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+    kind, sign, bound = match.groups()
+    name, value = _first(
+        places, lambda value: _kind(value) == kind and _IS_WRONG[sign](len(value), int(bound))
+    )
+    size = "another number of" if value is UNKNOWN else len(value)  # type: ignore[arg-type]  # judged above
+    return _at(name, f"got {size} {_UNITS[kind]}, expected {_BOUNDS[sign].format(bound)}")
+
+
+def _tell_count(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+    least, wanted, got = match.groups()
+    return _at(places[0][0], f"got {got} elements, expected {wanted}{' or more' if least else ''}")
+
+
+def _tell_missing(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+    name = f"{places[0][0]}.{match[1]}" if places[0][0] else match[1]
+    return f"{name}: got nothing, expected the field; send it"
+
+
+def _tell_unknown(match: re.Match[str], places: list[tuple[str, object]], node: Any) -> str:
+    known = ", ".join(each.encode_name for each in getattr(node, "fields", ()))
+    expected = f", expected {known}" if known else ""
+    return _at(
+        places[0][0], f"got the unknown field {match[1][:MAX_SHOWN]}{expected}; leave it out"
+    )
+
+
+def _tell_choice(match: re.Match[str], places: list[tuple[str, object]], node: Any) -> str:
+    values = [repr(value) for value in getattr(node, "values", ())]
+    expected = " or ".join(values) or "one that the protocol knows"
+    return _at(places[0][0], f"got {match[1][:MAX_SHOWN]}, expected {expected}")
+
+
+def _tell_too_large(_: re.Match[str], places: list[tuple[str, object]], __: Any) -> str:
+    return _at(places[0][0], "got a number that is too large to read, expected one of 64 bits")
+
+
+_FORMS: tuple[
+    tuple[str, Callable[[re.Match[str], list[tuple[str, object]], Any], str]], ...
+] = (
+    (r"Expected `array` of (at least )?length (\d+), got (\d+)", _tell_count),
+    (r"Expected `([^`]*)`, got `([^`]*)`", _tell_type),
+    (r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)", _tell_range),
+    (r"Expected `(\w+)` of length (>=|<=) (\d+)", _tell_length),
+    (r"Object missing required field `(.*)`", _tell_missing),
+    (r"Object contains unknown field `(.*)`", _tell_unknown),
+    (r"Invalid (?:enum )?value (.*)", _tell_choice),
+    (r"(?:Integer value|Number) out of range", _tell_too_large),
+)  # fmt: skip
