@@ -99,7 +99,8 @@ class Holding:
             return None
         self.delivery = frame.delivery
         if self._kept:
-            payload = payload or self._take_kept(frame)
+            kept = self._take_kept(frame)  # also if it comes with its bytes: it came again
+            payload = payload or kept
         window = Window(self, frame, payload)
         if frame.start < self._delivered_end:
             if window.is_missing:
@@ -150,7 +151,10 @@ class Holding:
         return _drop((*self._windows, *self._out_of_turn), 0)
 
     def _take_kept(self, frame: Deliver) -> bytes:
-        """Return the bytes of a delivery that comes without; empty: they are not here."""
+        """Return the bytes that were kept of a delivery; empty: none were.
+
+        Forgets them with the last of their messages, and what comes before them.
+        """
         for first in [first for first in self._kept if first < frame.first_offset]:
             del self._kept[first]
         kept = self._kept.get(frame.first_offset)
@@ -176,11 +180,11 @@ class Holding:
         No frame: everything that came has begun.
         """
         start = self._first_left()
-        self._kept.clear()
         freed = _drop(self._windows, 0)
         self._windows.clear()
         if start is None or start >= self._delivered_end:
             return None, freed
+        self._kept.clear()  # the broker learns of it by the frame alone
         self._delivered_end = start
         self._void_upto, self._void_from = self.delivery, start
         generation, index = self.partition
