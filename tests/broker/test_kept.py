@@ -20,18 +20,39 @@ def lease_ttl_s():
     return 30.0
 
 
-@pytest.fixture
-async def flow(running):
-    """A flow of m that holds partition 0, with three batches of ten messages each in hand."""
+async def open_filled(running, credit):
+    """Open a flow of m, which holds partition 0 with three batches of ten messages each."""
     await running.assign("m", [0])
     producer = await open_producer(running)
     for start in (0, 10, 20):
         await producer.publish(*(str(value) for value in range(start, start + 10)))
-    flow = await open_flow(running, credit=100)
+    flow = await open_flow(running, credit=credit)
     flow.held, _ = await flow.deliver()
     for _ in range(2):
         await flow.deliver()
     return flow
+
+
+@pytest.fixture
+async def flow(running):
+    """A flow that has got all, and has credit for it to come twice again."""
+    return await open_filled(running, credit=100)
+
+
+@pytest.fixture
+async def waiting(running):
+    """A flow that has given one message back, and has no credit for what comes again."""
+    flow = await open_filled(running, credit=30)
+    assert await flow.nack(flow.held, [(3, 4)], delay_ms=0, begun=5, keeps=True) == ""
+    return flow
+
+
+@pytest.fixture
+async def halfway(waiting):
+    """The same flow, to which all below 10 has come again since."""
+    await waiting.send(frames.Credit(7))
+    assert await again(waiting, 10) == [(3, 5, True), (5, 10, False)]
+    return waiting
 
 
 async def again(flow, stop):
@@ -72,6 +93,53 @@ async def test_a_second_nack_adds_what_is_kept_then_to_the_rest(flow):
     await again(flow, 30)
     assert await flow.nack(flow.last, [(11, 12)], delay_ms=0, begun=12, keeps=True) == ""
     assert await again(flow, 30) == [(11, 12, True), (12, 20, False), (20, 30, False)]
+
+
+async def test_what_was_not_sent_again_before_a_second_nack_is_kept_still(halfway):
+    assert await halfway.nack(halfway.last, [(7, 8)], delay_ms=0, begun=8, keeps=True) == ""
+    await halfway.send(frames.Credit(100))
+    assert await again(halfway, 30) == [
+        (7, 8, True), (8, 10, False), (10, 20, False), (20, 30, False),
+    ]  # fmt: skip
+
+
+async def test_what_is_kept_outlasts_a_nack_of_what_is_below(running):
+    """Of those in hand, another one is given back before anything has come again."""
+    flow = await open_filled(running, credit=30)
+    assert await flow.nack(flow.held, [(3, 4)], delay_ms=0, begun=22, keeps=True) == ""
+    assert await flow.nack(flow.held, [(1, 2)], delay_ms=0, begun=22, keeps=True) == ""
+    await flow.send(frames.Credit(100))
+    assert await again(flow, 30) == [
+        (1, 10, True), (10, 20, True), (20, 22, True), (22, 30, False),
+    ]  # fmt: skip
+
+
+async def test_what_is_kept_is_known_once(running):
+    """Out of turn, as in free order, the flow sends what has begun since."""
+    await running.assign("m", [0])
+    subscription = running.broker.owned[1, 0].groups["workers"]
+    subscription.kept = (5, 30)
+    assert [subscription.take_kept(*each) for each in ((5, 10), (7, 8))] == [True, False]
+
+
+async def test_after_a_nack_without_keeping_all_bytes_come(halfway):
+    """Also of what was kept before, and did not come again."""
+    assert await halfway.nack(halfway.last, [(7, 8)], delay_ms=0, begun=8) == ""
+    await halfway.send(frames.Credit(100))
+    assert all(has_bytes for *_, has_bytes in await again(halfway, 30))
+
+
+async def test_after_a_release_all_bytes_come(halfway):
+    """Also of what was kept before, and did not come again."""
+    await halfway.release(halfway.last, 5)
+    await halfway.send(frames.Credit(100))
+    assert await again(halfway, 30) == [(5, 10, True), (10, 20, True), (20, 30, True)]
+
+
+async def test_another_flow_has_kept_nothing_of_what_did_not_come_again(running, waiting):
+    await waiting.close()
+    other = await open_flow(running, credit=100)
+    assert all(has_bytes for *_, has_bytes in await again(other, 30))
 
 
 async def test_what_has_begun_comes_with_its_bytes(flow):

@@ -164,7 +164,7 @@ class Outcomes:
         _check_sent(flow, subscription, frame.start)
         trail, position = subscription.trail, subscription.book.position
         released = subscription.book.release(frame.start, frame.delivery)
-        subscription.kept = (subscription.kept[0], min(subscription.kept[1], frame.start))
+        subscription.kept = (0, 0)  # the client keeps nothing that it releases
         if trail is not None and released:
             first = max(frame.start, subscription.book.cursor)
             trail.note(_told("release", subscription, flow, (first, position)))
@@ -279,10 +279,12 @@ def _note_kept(subscription: Subscription, taken: TakenBack, before: tuple[int, 
     """
     if taken.rewound_from is None:
         return
-    stop = taken.sent_upto
+    start, stop = taken.begun_upto, taken.sent_upto
     if before[0] <= stop < before[1]:
         stop = before[1]
-    subscription.kept = (taken.begun_upto, stop)
+    elif stop < before[0]:
+        start, stop = before  # nothing of it was sent again yet
+    subscription.kept = (start, stop)
 
 
 def _accepted(subscription: Subscription, frame: frames.Ack) -> list[tuple[int, int]]:
