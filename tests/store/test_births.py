@@ -50,6 +50,50 @@ async def test_its_numbers_are_above_those_before_it(
     assert outbox[0].number > ahead + 1, "its target takes a lower one for a repeat"
 
 
+@pytest.mark.parametrize("name", ["epoch", "outbox_number"])
+async def test_it_begins_above_each_number_that_one_before_it_has_drawn(
+    partitions, partition, broker_epoch, store, keys, name
+):
+    """Either may be the highest, and above Redis's clock, if that was set back."""
+    ahead = 2**53 - 10
+    await store.run("write_fields", [keys.cursor(partition, GROUP)], [1, name, ahead])
+    _, began = await make_again(partitions, partition)
+    assert began == ahead + 1
+
+
+async def test_a_removal_takes_nothing_from_what_others_have_drawn(
+    partitions, partition, broker_epoch, store, keys
+):
+    """The floor is one for all groups of the partition."""
+    ahead = 2**53 - 10
+    await store.run("write_fields", [keys.meta(partition)], [1, "born", ahead])
+    await partitions.remove_group(partition, GROUP, born=await born(partitions, partition, GROUP))
+    await partitions.add_group(partition, "late", start="Earliest")
+    assert await born(partitions, partition, "late") == ahead + 1
+
+
+async def test_it_begins_above_one_whose_cursor_is_lost(
+    partitions, partition, broker_epoch, store, keys
+):
+    """Deleted by hand, say: what that one has drawn can be read nowhere else."""
+    ahead = 2**53 - 10
+    await store.run("write_fields", [keys.meta(partition)], [1, "born", ahead])
+    before = (await make_again(partitions, partition))[1]
+    await store.read("DEL", keys.cursor(partition, GROUP))
+    await partitions.remove_group(partition, GROUP, born=0)
+    await partitions.add_group(partition, GROUP, start="Earliest")
+    assert await born(partitions, partition, GROUP) == before + 1
+
+
+async def test_each_fence_is_above_those_before_it(partitions, partition, store, keys):
+    """Also if Redis's clock was set back: else an addition from before would count again."""
+    await partitions.create(partition)
+    ahead = 2**53 - 10
+    await store.run("write_fields", [keys.meta(partition)], [1, "groups_fence", ahead])
+    await partitions.fence_groups(partition)
+    assert (await partitions.read(partition)).groups_fence == ahead + 1
+
+
 async def test_a_fence_voids_what_was_decided_before(partitions, partition, broker_epoch):
     seen = (await partitions.read(partition)).groups_fence
     await partitions.fence_groups(partition)
