@@ -44,7 +44,7 @@ def start_two(stage, brokers, owner, group):
     second = start(stage, brokers, owner, group)
     stage.wait_for_shares(QUEUE, group, first, second)
     history = eventually(
-        lambda: (found := rebalances(stage, group)) and moves(stage, group) == 4 and found,
+        lambda: count_of(found := rebalances(stage, group)) == 4 and found,
         "four moves to the second in status",
     )
     return first, second, history
@@ -52,7 +52,11 @@ def start_two(stage, brokers, owner, group):
 
 def moves(stage, group, trigger=""):
     """Return how many partitions rebalances have moved; of one trigger, if it is named."""
-    found = rebalances(stage, group)
+    return count_of(rebalances(stage, group), trigger)
+
+
+def count_of(found, trigger=""):
+    """Return how many partitions these rebalances have moved; of one trigger, if it is named."""
     return sum(count for name, count, _ in found if trigger in ("", name))
 
 
