@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 
 from partq.spark.session import open_session
+from tests.spark.stream_run import run_to_end
 
 root = Path(sys.argv[1])
 spark = open_session("killed", master="local[2]", settings={"spark.driver.memory": "1g"})
@@ -25,4 +26,4 @@ def take(batch, number):
 
 
 writer = frame.select("value").writeStream.foreachBatch(take)
-writer.option("checkpointLocation", str(root / "checkpoint")).start().awaitTermination()
+run_to_end(writer.option("checkpointLocation", str(root / "checkpoint")).start)

@@ -14,11 +14,11 @@ from partq import Consumer, PartitionId
 from partq.errors import ConflictError, RolledBackError
 from partq.spark.pipeline.failures import as_ours
 from tests.spark.live_queue import live_queue
-from tests.spark.stream_run import WAIT_S, Run
+from tests.spark.stream_run import WAIT_S, Run, run_to_end
 
 ADMITS = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
 """Before, `availableNow` runs one micro-batch, and what it has read is told with the next start."""
-DRIVER = Path(__file__).with_name("stream_driver.py")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,8 @@ def test_a_killed_driver_loses_and_repeats_nothing(spark, tmp_path):
         queue.publish(range(60), max_batch_count=5)
         options = {"group": "lake", "maxOffsetsPerTrigger": "40"}
         process = subprocess.run(
-            [sys.executable, str(DRIVER), str(tmp_path)],
+            [sys.executable, "-m", "tests.spark.stream_driver", str(tmp_path)],
+            cwd=ROOT,
             env=os.environ | {"PARTQ_READ": json.dumps(queue.options(**options))},
             timeout=10 * WAIT_S,  # the limit of a test is what ends it
             stderr=subprocess.PIPE,
@@ -173,8 +174,8 @@ def test_what_is_wrong_with_a_stream_is_said_in_the_first_line(
 ):
     source = spark.readStream.format("partq").options(**(queue.options() | options))
     writer = source.schema(schema).load().writeStream.format("noop")
-    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
     with pytest.raises(Exception, match=r"partq\.errors") as caught:
-        query.awaitTermination(WAIT_S)
+        run_to_end(writer.start)
     assert sentence in str(caught.value).splitlines()[0]
     assert sentence in as_ours(caught.value).message
