@@ -1,63 +1,70 @@
-"""Partitioned queues: every key in order, handed over without a gap. The public names."""
+"""Partitioned queues: every key in order, handed over without a gap. The public names.
 
-from partq.client.browser import Browsed, Browser
-from partq.client.consumer import Consumer
-from partq.client.deliveries import Batch, Delivery
-from partq.client.fence import SqlFence
-from partq.client.log_reader import LogPosition, LogReader
-from partq.client.producer import Producer
-from partq.client.receipts import Position, Positions
-from partq.client.session import UnreachedError, UntrustedError
-from partq.core.model import Cause, PartitionId, Token
-from partq.errors import (
-    AttemptRefusedError,
-    BadBatchError,
-    BadFrameError,
-    BadJsonError,
-    BadRequestError,
-    BatchTooLargeError,
-    BrokerClosingError,
-    ConflictError,
-    DataLossError,
-    FencedError,
-    ForbiddenError,
-    InternalError,
-    KeyConflictError,
-    MemberInUseError,
-    MemberRefusedError,
-    MessageTooLargeError,
-    MethodNotAllowedError,
-    NotDeliveredError,
-    NotFoundError,
-    NotListedError,
-    NotOwnerError,
-    NotStoredError,
-    NumberReusedError,
-    OutcomeUnknownError,
-    OutOfSequenceError,
-    OverloadedError,
-    PartqError,
-    QuotaExceededError,
-    RequestTimeoutError,
-    ResendFromError,
-    RewoundError,
-    RolledBackError,
-    SettingsError,
-    StoreFullError,
-    StoreUnavailableError,
-    TooManyConnectionsError,
-    UnauthorizedError,
-    UnavailableError,
-    UndecodableError,
-    UnknownGroupError,
-    UnknownPartitionError,
-    UnknownProducerError,
-    UnknownQueueError,
-    UnsupportedEncodingError,
-    WrongPartitionError,
-)
-from partq.wire.batch import Message
-from partq.wire.entries import StoredBatch
+Each is imported when it is first asked for: the commands start quickly, and take signals at once.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from partq.client.browser import Browsed, Browser
+    from partq.client.consumer import Consumer
+    from partq.client.deliveries import Batch, Delivery
+    from partq.client.fence import SqlFence
+    from partq.client.log_reader import LogPosition, LogReader
+    from partq.client.producer import Producer
+    from partq.client.receipts import Position, Positions
+    from partq.client.session import UnreachedError, UntrustedError
+    from partq.core.model import Cause, PartitionId, Token
+    from partq.errors import (
+        AttemptRefusedError,
+        BadBatchError,
+        BadFrameError,
+        BadJsonError,
+        BadRequestError,
+        BatchTooLargeError,
+        BrokerClosingError,
+        ConflictError,
+        DataLossError,
+        FencedError,
+        ForbiddenError,
+        InternalError,
+        KeyConflictError,
+        MemberInUseError,
+        MemberRefusedError,
+        MessageTooLargeError,
+        MethodNotAllowedError,
+        NotDeliveredError,
+        NotFoundError,
+        NotListedError,
+        NotOwnerError,
+        NotStoredError,
+        NumberReusedError,
+        OutcomeUnknownError,
+        OutOfSequenceError,
+        OverloadedError,
+        PartqError,
+        QuotaExceededError,
+        RequestTimeoutError,
+        ResendFromError,
+        RewoundError,
+        RolledBackError,
+        SettingsError,
+        StoreFullError,
+        StoreUnavailableError,
+        TooManyConnectionsError,
+        UnauthorizedError,
+        UnavailableError,
+        UndecodableError,
+        UnknownGroupError,
+        UnknownPartitionError,
+        UnknownProducerError,
+        UnknownQueueError,
+        UnsupportedEncodingError,
+        WrongPartitionError,
+    )
+    from partq.wire.batch import Message
+    from partq.wire.entries import StoredBatch
 
 __all__ = [
     "AttemptRefusedError",
@@ -124,3 +131,38 @@ __all__ = [
     "UntrustedError",
     "WrongPartitionError",
 ]
+
+_HOMES = (
+    "partq.errors",
+    "partq.core.model",
+    "partq.wire.batch",
+    "partq.wire.entries",
+    "partq.client.browser",
+    "partq.client.consumer",
+    "partq.client.deliveries",
+    "partq.client.fence",
+    "partq.client.log_reader",
+    "partq.client.producer",
+    "partq.client.receipts",
+    "partq.client.session",
+)
+"""Where the public names are; the first module that has one counts."""
+_PACKAGES = ("client", "core", "errors", "wire")
+"""What `import partq` has always made readable as attributes."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name; called once for each."""
+    if name in _PACKAGES:
+        return importlib.import_module(f"partq.{name}")
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(home)
+            if hasattr(module, name):
+                value = globals()[name] = getattr(module, name)
+                return value
+    raise AttributeError(f"module 'partq' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

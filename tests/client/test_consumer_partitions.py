@@ -221,20 +221,6 @@ async def test_sigterm_and_ctrl_c_mean_leave(peer, stored_batch, number):
     assert signal.getsignal(number) == before
 
 
-async def test_a_second_ctrl_c_interrupts(peer):
-    before = signal.getsignal(signal.SIGINT)
-    member = Member(peer, handle_signals=True, leave_timeout_s=WAIT_S)
-    async with member.consumer as consumer:
-        flow = await peer.flow()
-        await flow.send(assigned())
-        await member.has_been_told(1)
-        os.kill(os.getpid(), signal.SIGINT)
-        await flow.next(frames.Leave)
-        assert signal.getsignal(signal.SIGINT) == before, "as if partq were not there"
-        assert consumer.partitions
-        await flow.send(frames.Revoked(1, 0, 5, 9, 0))
-
-
 async def test_an_application_that_handles_the_signals_is_left_alone(peer):
     member = Member(peer)
     numbers = (signal.SIGTERM, signal.SIGINT)

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from partq.cli import interrupts
+from partq.cli.main import INTERRUPTED
 from partq.errors import BadRequestError, PartqError, SettingsError
-
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
 
 
 class Entry(NamedTuple):
@@ -97,6 +96,7 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         command: click.Command = getattr(importlib.import_module(entry.module), entry.attribute)
+        interrupts.raise_again()  # from now on there may be something to be left in order
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

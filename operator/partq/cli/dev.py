@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import shlex
-import signal
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ import click
 from partq.cli.block_watch import BlockWatch, missing_targets
 from partq.cli.connection import DEFAULT_DATA_DIR, data_dir_option
 from partq.cli.logs import configure_logging
+from partq.client import stop_signals
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
 from partq.errors import SettingsError
 from partq.resources import Resources, parse_resources
@@ -91,9 +91,7 @@ def read_resources(file: Path) -> Resources:
 
 async def _run(runtime: EmbeddedRuntime) -> None:
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopped.set)
+    stop_signals.add(stopped.set)
     starting = asyncio.create_task(runtime.start())
     stopping = asyncio.create_task(stopped.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -2,6 +2,11 @@
 
 import sys
 
+from partq.cli import interrupts
+from partq.cli.output import CLOSED_PIPE, OutputError, open_output
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 _EXTRAS = {
     "click": "cli",
     "pydantic": "cli",
@@ -24,11 +29,35 @@ _EXTRAS = {
 
 def main() -> None:
     """Run `partq` with the arguments of the process."""
+    interrupts.end_at_once()
+    output = open_output()
+    try:
+        _run()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            output.discard()  # who reads it may have stopped, and the end would wait
+        raise
+    except OutputError as error:
+        output.discard()
+        if error.is_closed_pipe:
+            sys.exit(CLOSED_PIPE)
+        sys.stderr.write(f"partq: {error.message}\n")
+        sys.exit(1)
+    finally:
+        interrupts.end_at_once()
+
+
+def _run() -> None:
     try:
         # Only here: without the extra `cli` this must still be importable, to say so.
         from partq.cli.commands import cli
 
-        cli(prog_name="partq")
+        try:
+            cli(prog_name="partq")
+        except SystemExit as end:
+            if end.code != INTERRUPTED:
+                sys.stdout.flush()
+            raise
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         extra = _EXTRAS.get(package)

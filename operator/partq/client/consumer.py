@@ -70,7 +70,8 @@ class Consumer(Acknowledger):
         credit_bytes: bytes of batches to hold ready per broker, as they are stored, 1 to 2**40;
             one batch always comes, however large it is.
         handle_signals: SIGTERM and Ctrl-C mean `leave`, each unless the application handles the
-            signal itself. A second Ctrl-C interrupts.
+            signal itself. A second Ctrl-C raises KeyboardInterrupt where the main thread is, in a
+            handler that blocks it too, and closing waits for nobody then.
         leave_timeout_s: how long `leave` waits for the partitions to be taken over.
         connect_timeout_s: how long entering waits for a broker, the queue and the group to be
             there; the log says what is missing. Iterating raises `MemberInUseError` when another
@@ -230,10 +231,11 @@ class Consumer(Acknowledger):
             return
         try:
             self.leave()
-            await self._answered(LAST_ACKS_S)
-            # Whoever leaves the block acknowledges nothing more.
-            await self._flows.give_back(LAST_ACKS_S, must=self._membership.fatal is not None)
-            while not self._has_ended:
+            if not stop_signals.is_interrupted():
+                await self._answered(LAST_ACKS_S)
+                # Whoever leaves the block acknowledges nothing more.
+                await self._flows.give_back(LAST_ACKS_S, must=self._membership.fatal is not None)
+            while not self._has_ended and not stop_signals.is_interrupted():
                 await self._changed()
         finally:
             self._is_closed = True
@@ -242,7 +244,8 @@ class Consumer(Acknowledger):
             if self._heartbeat is not None:
                 await self._heartbeat.close()
             await self._flows.close()
-            await self._membership.callbacks.close(self._leave_timeout_s)
+            is_urgent = stop_signals.is_interrupted()
+            await self._membership.callbacks.close(0 if is_urgent else self._leave_timeout_s)
             await self._end()
 
     def leave(self) -> None:

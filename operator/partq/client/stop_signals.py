@@ -1,8 +1,8 @@
 """SIGTERM and Ctrl-C for consumers: all of a process leave together.
 
 One event loop has one handler per signal, so consumers of the same loop share it. An application
-that handles a signal itself is left alone; it calls `Consumer.leave`. A second Ctrl-C interrupts,
-as it does without partq.
+that handles a signal itself is left alone; it calls `Consumer.leave`. A second Ctrl-C raises
+KeyboardInterrupt where the main thread is, also in a handler that blocks the event loop.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import functools
 import signal
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,6 +26,8 @@ class _Shared:
     def __init__(self) -> None:
         self.callbacks: list[Callable[[], None]] = []
         self.before: dict[signal.Signals, _Handler] = {}
+        self.is_interrupted = False
+        self._ctrl_c_count = 0
 
     def take(self, loop: asyncio.AbstractEventLoop) -> None:
         """Handle each signal that the application leaves alone."""
@@ -32,20 +35,28 @@ class _Shared:
             handler = signal.getsignal(number)
             if _is_default(number, handler):
                 self.before[number] = handler
-                loop.add_signal_handler(number, self._call_all, loop, number)
+                loop.add_signal_handler(number, self._call_all)
+        if signal.SIGINT in self.before:
+            # The loop hears of the signal by a descriptor. A loop that stands still hears nothing:
+            # this is called in the midst of what blocks it.
+            signal.signal(signal.SIGINT, self._count)
 
-    def give_back(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
-        """Give a signal the effect back that it had."""
-        before = self.before.pop(number, None)
-        if before is not None:
+    def give_back(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Give the signals the effect back that they had."""
+        for number, before in self.before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, before)
+        self.before.clear()
 
-    def _call_all(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
-        if number is signal.SIGINT:
-            self.give_back(loop, number)  # the next one interrupts
+    def _call_all(self) -> None:
         for callback in tuple(self.callbacks):
             callback()
+
+    def _count(self, number: int, frame: FrameType | None) -> None:
+        self._ctrl_c_count += 1
+        if self._ctrl_c_count > 1:
+            self.is_interrupted = True
+            raise KeyboardInterrupt
 
 
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
@@ -77,8 +88,13 @@ def remove(callback: Callable[[], None]) -> None:
     shared.callbacks.remove(callback)
     if not shared.callbacks:
         del _shared[loop]
-        for number in SIGNALS:
-            shared.give_back(loop, number)
+        shared.give_back(loop)
+
+
+def is_interrupted() -> bool:
+    """Say whether a second Ctrl-C ends the process: there is no time to wait for anybody."""
+    shared = _shared.get(asyncio.get_running_loop())
+    return shared is not None and shared.is_interrupted
 
 
 def _is_default(number: signal.Signals, handler: _Handler) -> bool:

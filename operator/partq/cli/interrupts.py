@@ -1,0 +1,33 @@
+"""Signals while a command starts and ends, when there is nothing to be left in order."""
+
+import os
+import signal
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_before: dict[int, signal.Handlers | object] = {}
+
+
+def end_at_once() -> None:
+    """Let SIGINT and SIGTERM end the process at once, with the status that shells have for it.
+
+    Python's own answer to SIGINT is a trace of what it was importing, and the kernel's answer to
+    SIGTERM is nothing at all for the first process of a container. A signal that the parent has
+    set to be ignored, as scripts do for what they start with `&`, stays ignored.
+    """
+    for number in _SIGNALS:
+        handler = signal.getsignal(number)
+        if handler in (signal.SIG_DFL, signal.default_int_handler):
+            _before[number] = handler
+            signal.signal(number, _end)
+
+
+def raise_again() -> None:
+    """Give the signals the effect back that they had before `end_at_once`."""
+    while _before:
+        number, handler = _before.popitem()
+        signal.signal(number, handler)  # type: ignore[arg-type]  # it was the handler
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    os._exit(128 + number)

@@ -1,0 +1,82 @@
+"""Ctrl-C and SIGTERM while a command starts, and when it cannot end in order."""
+
+import asyncio
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from partq import Producer
+from partq.testing.local_broker import LocalBroker
+from tests.cli.processes import started
+
+TIMEOUT_S = 120.0
+NUDGE_S = 1.0
+STARTING = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, Finder())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.argv = ["partq", "consume"]
+from partq.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "aiohttp", "partq.cli.consume"])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_starts_ends_at_once_and_says_nothing(module, number, status, tmp_path):
+    program = STARTING.format(module=module, number=int(number))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+
+
+async def test_ctrl_c_ends_a_consumer_whose_output_nobody_reads():
+    """The first one waits for the output; a second one does not."""
+    async with LocalBroker() as broker:
+        async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
+            for _ in range(20):
+                await producer.send(b"x" * 100_000)
+        arguments = ("consume", "--data-dir", str(broker.runtime.data_dir))
+        with started(arguments, env={**os.environ}, timeout_s=TIMEOUT_S) as consumer:
+            full = fcntl.fcntl(consumer.stdout, fcntl.F_GETPIPE_SZ)
+            await until(lambda: unread(consumer.stdout) == full)
+            consumer.send_signal(signal.SIGINT)
+            assert await ends_within(consumer, NUDGE_S) is None
+            # On a busy machine two signals may be one for the process.
+            for _ in range(round(TIMEOUT_S / NUDGE_S)):
+                consumer.send_signal(signal.SIGINT)
+                if await ends_within(consumer, NUDGE_S) is not None:
+                    break
+            assert consumer.returncode == 130
+            assert consumer.stderr.read() == ""
+
+
+def unread(pipe):
+    """Return how many bytes wait in a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+async def until(is_so):
+    """Wait until something is so."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while not is_so():  # noqa: ASYNC110  the kernel has no event for it
+            await asyncio.sleep(0.05)
+
+
+async def ends_within(process, seconds):
+    """Return the exit status; None: it still runs."""
+    try:
+        return await asyncio.to_thread(process.wait, seconds)
+    except subprocess.TimeoutExpired:
+        return None
