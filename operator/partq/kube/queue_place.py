@@ -6,7 +6,7 @@ another one holds only when an annotation names it, once.
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from partq.core.redis_url import redis_urls
 from partq.errors import UnknownQueueError
@@ -107,9 +107,11 @@ def recorded_place(body: Mapping[str, Any]) -> str | None:
 def _place(redis_url: str) -> str:
     parts = urlsplit(redis_url)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    database = parts.path.strip("/")
+    # As connections read it: the parameter counts before the path.
+    named = parse_qs(parts.query).get("db", [parts.path.strip("/")])[0]
+    database = int(named or 0)
     where = f"{host}:{parts.port or REDIS_PORT}"
-    return where if database in ("", "0") else f"{where}/{database}"
+    return where if database == 0 else f"{where}/{database}"
 
 
 def _are_same(one: str, other: str) -> bool:
