@@ -149,6 +149,21 @@ async def test_a_late_first_try_makes_no_message_a_dead_letter_twice(
     assert (record.outbox, await mark()) == ([], 0)
 
 
+async def test_a_late_first_try_to_take_a_letter_out_takes_no_number_back(
+    outboxes, partitions, partition, broker_epoch, ten_messages
+):
+    """It would find nothing to take out, and let other late writes of the book pass."""
+    place = {"broker_epoch": broker_epoch}
+    letters = [(4, Reason.EXPIRED, 0)]
+    (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
+    early, flush_between = write(), write()
+    await outboxes.remove(partition, GROUP, **write(), letter=letter.number, **place)
+    with pytest.raises(SupersededError):
+        await outboxes.remove(partition, GROUP, **early, letter=letter.number, **place)
+    with pytest.raises(SupersededError):
+        await partitions.flush(partition, GROUP, **flush_between, **place, **NOTHING)
+
+
 @pytest.mark.parametrize(("cursor", "acked"), [(5, []), (2, [(3, 4), (4, 7)])])
 async def test_what_the_stored_book_has_done_with_is_no_dead_letter(
     outboxes, partitions, partition, broker_epoch, ten_messages, mark, cursor, acked
