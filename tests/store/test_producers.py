@@ -8,6 +8,7 @@ from partq.wire.batch import Codec, Message, digest, encode, encode_message, rea
 from tests.store.test_append import Appender
 
 MAX_PRODUCERS = 10_000
+MAX_SERIES = 20_000
 AT_ONCE = 500
 SENT_BEFORE_MS = 1
 DAY_MS = 24 * 3600 * 1000
@@ -114,6 +115,19 @@ async def test_series_and_producers_do_not_push_each_other_out(append, store, ke
     await append_all(append, series)
     assert await store.read("HKEYS", keys.producers(partition)) == [b"library"]
     assert await store.read("HLEN", keys.series(partition)) == len(series)
+
+
+async def test_above_twenty_thousand_idle_series_make_room(append, store, keys, partition):
+    at_ms = (await append((series_name("http", "first"), 0, 1, b"x"))).at_ms
+    names = [series_name("http", f"order-{n}") for n in range(1, MAX_SERIES)]
+    fields = [text for n, name in enumerate(names, 1) for text in (name, f"1 {at_ms - n} 0:1:0")]
+    await store.read("HSET", keys.series(partition), *fields)
+    newcomers = [series_name("http", f"new-{n}") for n in range(5)]
+    await append_all(append, newcomers)
+    assert await store.read("HLEN", keys.series(partition)) == MAX_SERIES
+    assert None not in await store.read("HMGET", keys.series(partition), *newcomers)
+    pushed_out = await store.read("HGET", keys.meta(partition), "series_forgotten_ms")
+    assert at_ms - MAX_SERIES < int(pushed_out) < at_ms
 
 
 async def test_a_series_that_an_earlier_version_has_noted_goes_on(
