@@ -7,6 +7,7 @@ import pytest
 from partq.broker.routes import messages
 from partq.core.layout import Layout
 from partq.errors import QuotaExceededError
+from partq.testing.frame_peers import make_batch
 from partq.wire import frames
 from tests.broker.test_failover import kill
 
@@ -261,6 +262,26 @@ async def test_a_repeat_of_a_series_that_had_to_be_forgotten_is_told(
     assert await one(other, peers, key, "c", 0, **again) == ("unknown_producer", None)
     again["Partq-Age-Ms"] = hour
     assert await one(running, peers, key, "c", 0, **again) == (2, False)
+
+
+async def test_a_repeat_over_a_websocket_says_its_age_too(running, peers, store):
+    keys, partition = running.broker.keys, peers.partition_id(0)
+    first = await peers.open_producer(running, "first")
+    await first.publish("a")
+    now_ms, _ = await running.broker.log.read_times(partition, [0])
+    hour_ms = 3600 * 1000
+    await store.read("HSET", keys.producers(partition), "idle", f"1 {now_ms - 25 * hour_ms} 0:1:0")
+    second = await peers.open_producer(running, "second")
+    await second.publish("b")
+    assert not await store.read("HEXISTS", keys.producers(partition), "idle")
+    again = await peers.open_producer(running, "again")
+    data = make_batch(["c"], peers.key_of(0))
+    await again.send(frames.Publish(1, 1, 0, 0, age_ms=48 * hour_ms), data)
+    refused, _ = await again.expect(frames.PublishRefused)
+    assert refused.code == "unknown_producer"
+    await again.send(frames.Publish(2, 1, 0, 0, age_ms=hour_ms), data)
+    published, _ = await again.expect(frames.Published)
+    assert published.offset == 2
 
 
 async def test_a_producer_that_uses_a_number_again_is_refused(running, peers):

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import aiohttp
 import pytest
 
 from partq import Cause, Consumer, Producer
@@ -120,3 +121,23 @@ async def test_an_error_in_the_loop_leaves_at_once_and_another_member_goes_on():
             (b"2", Cause.NONE, 0),
             (b"3", Cause.NONE, 0),
         ]
+
+
+async def test_the_last_one_that_leaves_is_shown_as_left():
+    """Not as lost: it has handed over what it held, and nobody waits for it."""
+    async with LocalBroker(partitions=1) as local, asyncio.timeout(60):
+        tokens = local.tokens
+        async with Producer(local.url, queue="orders", token=tokens.produce) as producer:
+            await producer.send_and_wait(b"x", key="k")
+        async with Consumer(
+            local.url, queue="orders", group="workers", token=tokens.consume
+        ) as consumer:
+            await consumer.ack(await anext(consumer))
+        headers = {"Authorization": f"Bearer {tokens.admin}"}
+        async with aiohttp.ClientSession(headers=headers) as http:
+            states = {"Active"}
+            while states & {"Active", "Standby"}:
+                async with http.get(f"{local.url}/v1/queues/orders/status") as response:
+                    group = (await response.json())["groups"]["workers"]
+                states = {each["state"] for each in group["members"]}
+        assert states == {"Left"}

@@ -1,6 +1,11 @@
 """What a producer says of batches that it sends again, and what it hears of their numbers."""
 
+import asyncio
+
+from partq import Producer
 from partq.errors import NotStoredError, NumberReusedError, UnknownProducerError
+from partq.wire import frames
+from tests.client.member import WAIT_S
 from tests.client.test_pipeline import LATER, Line
 
 
@@ -17,6 +22,23 @@ def test_a_repeat_says_how_long_ago_it_was_first_sent():
     assert line.fate.told == [(UnknownProducerError, 2), (UnknownProducerError, 1)]
     line.add(b"d")
     assert ages(LATER) == [0]
+
+
+async def test_the_broker_is_told_so(peer):
+    async with (
+        asyncio.timeout(WAIT_S),
+        Producer(peer.url, queue="orders", linger_ms=0, delivery_timeout_s=WAIT_S) as producer,
+    ):
+        future = await producer.send(b"a", key="k")
+        broker = await peer.producer()
+        ages = [(await broker.next(frames.Publish)).age_ms]
+        await broker.drop()
+        broker = await peer.producer()
+        again = await broker.next(frames.Publish)
+        ages.append(again.age_ms)
+        await broker.send(frames.Published(again.request, 7))
+        await future
+    assert ages[0] == 0 < ages[1]
 
 
 def line_ages(line):
