@@ -81,17 +81,16 @@ async def replayed(target, *, status):
     return json.loads(result.stdout), result.stderr
 
 
-async def test_undecodable_messages_stay_dead_letters(running, target, stored, sent):
+async def test_undecodable_messages_stay_dead_letters(running, target, stored):
     await running.assign("m", [0])
     await publish(running, GARBAGE, GARBAGE)
     await publish(running, "next", producer="q")
     await consume(running, "next")
     before = [(message.value, told(message)) for message in await letters(stored, 2)]
     await eventually(lambda: not subscription(running).outbox.has_work, "all is sent")
-    end = len(await kept_offsets(running))
     answer, said = await replayed(target, status=1)
     assert (answer["replayed"], answer["repeated"], answer["skipped"]) == (0, 0, 2)
-    assert await kept_offsets(running) == list(range(end)), "nothing came back"
+    assert (await running.broker.partitions.read(P)).next == 3, "nothing came back"
     assert [(message.value, told(message)) for message in await stored()] == before
     assert "2 dead letters are skipped" in said
     assert "do not decode" in said
@@ -99,11 +98,6 @@ async def test_undecodable_messages_stay_dead_letters(running, target, stored, s
     plain = await run(target, "replay", "--yes")
     assert plain.exit_code == 1
     assert plain.stdout == "0 dead letters are replayed; 2 are skipped\n"
-
-
-async def kept_offsets(running):
-    entries = await running.broker.log.read(P, Offset(0), max_bytes=2**20, max_entries=1000)
-    return [entry.first + at for entry in entries for at in range(entry.count)]
 
 
 async def test_those_between_them_are_sent_and_freed(running, target, sent, kept):
