@@ -17,7 +17,7 @@ import asyncio
 import json
 from collections import defaultdict
 
-from partq import Cause, Consumer, Delivery, FencedError, PartitionId
+from partq import Cause, Consumer, Delivery, FencedError, PartitionId, PartqError
 
 
 class Orders:
@@ -56,6 +56,14 @@ class Orders:
         return gathered
 
 
+def not_delivered(error: PartqError) -> None:
+    """Note that messages do not decode: the broker keeps them, and the others go on.
+
+    Without `on_error` the loop ends with this error, so that nobody misses it.
+    """
+    print(f"not processed: {error}", flush=True)
+
+
 async def process(consumer: Consumer, orders: Orders) -> None:
     """Consume until the consumer has left."""
     async for message in consumer:
@@ -69,7 +77,12 @@ async def main(url: str, token: str, queue: str, group: str) -> None:
     """Consume until Ctrl-C or SIGTERM."""
     orders = Orders()
     async with Consumer(
-        url, queue=queue, group=group, token=token, on_revoked=orders.forget
+        url,
+        queue=queue,
+        group=group,
+        token=token,
+        on_revoked=orders.forget,
+        on_error=not_delivered,
     ) as consumer:
         await process(consumer, orders)
 

@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import json
 
-from partq import Cause, Consumer, Delivery, FencedError, PartitionId
+from partq import Cause, Consumer, Delivery, FencedError, PartitionId, PartqError
 
 
 def assigned(partition: PartitionId) -> None:
@@ -22,6 +22,14 @@ def assigned(partition: PartitionId) -> None:
 def revoked(partition: PartitionId, cause: Cause) -> None:
     """Note that a partition is not ours any more: drop what is in memory for it."""
     print(f"partition {partition} went elsewhere ({cause.name.lower()})", flush=True)
+
+
+def not_delivered(error: PartqError) -> None:
+    """Note that messages do not decode: the broker keeps them, and the others go on.
+
+    Without `on_error` the loop ends with this error, so that nobody misses it.
+    """
+    print(f"not processed: {error}", flush=True)
 
 
 def process(message: Delivery) -> None:
@@ -39,7 +47,13 @@ async def main(url: str, token: str, queue: str, group: str, stop_after: int | N
     """Consume until Ctrl-C or SIGTERM, or until so many orders are done."""
     done = 0
     async with Consumer(
-        url, queue=queue, group=group, token=token, on_assigned=assigned, on_revoked=revoked
+        url,
+        queue=queue,
+        group=group,
+        token=token,
+        on_assigned=assigned,
+        on_revoked=revoked,
+        on_error=not_delivered,
     ) as consumer:
         # On Ctrl-C and SIGTERM it goes on until the partitions are taken over, and then ends.
         async for message in consumer:

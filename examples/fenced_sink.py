@@ -17,7 +17,7 @@ import json
 import sqlite3
 from contextlib import closing
 
-from partq import Consumer, Delivery, FencedError, SqlFence
+from partq import Consumer, Delivery, FencedError, PartqError, SqlFence
 
 TABLE = "CREATE TABLE IF NOT EXISTS accounts (id TEXT PRIMARY KEY, cents INTEGER NOT NULL)"
 
@@ -61,12 +61,22 @@ class Balances:
         return row[0] if row else 0
 
 
+def not_delivered(error: PartqError) -> None:
+    """Note that messages do not decode: the broker keeps them, and the others go on.
+
+    Without `on_error` the loop ends with this error, so that nobody misses it.
+    """
+    print(f"not processed: {error}", flush=True)
+
+
 async def main(url: str, token: str, queue: str, group: str, path: str) -> None:
     """Consume until Ctrl-C or SIGTERM."""
     fence = SqlFence(f"{queue}/{group}", paramstyle=sqlite3.paramstyle)
     with closing(sqlite3.connect(path, timeout=30)) as database:
         balances = Balances(database, fence)
-        async with Consumer(url, queue=queue, group=group, token=token) as consumer:
+        async with Consumer(
+            url, queue=queue, group=group, token=token, on_error=not_delivered
+        ) as consumer:
             async for message in consumer:
                 try:
                     print(f"{message.key}: {balances.apply(message)}", flush=True)

@@ -16,7 +16,7 @@ import json
 import sqlite3
 from contextlib import closing
 
-from partq import Consumer, Delivery, FencedError
+from partq import Consumer, Delivery, FencedError, PartqError
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS orders
@@ -57,10 +57,20 @@ def add(database: sqlite3.Connection, message: Delivery) -> str:
     return "complete" if is_complete else "added"
 
 
+def not_delivered(error: PartqError) -> None:
+    """Note that messages do not decode: the broker keeps them, and the others go on.
+
+    Without `on_error` the loop ends with this error, so that nobody misses it.
+    """
+    print(f"not processed: {error}", flush=True)
+
+
 async def main(url: str, token: str, queue: str, group: str, path: str) -> None:
     """Consume until Ctrl-C or SIGTERM."""
     with closing(open_database(path)) as database:
-        async with Consumer(url, queue=queue, group=group, token=token) as consumer:
+        async with Consumer(
+            url, queue=queue, group=group, token=token, on_error=not_delivered
+        ) as consumer:
             async for message in consumer:
                 outcome = add(database, message)  # first the state ...
                 print(f"{message.key}: {outcome}", flush=True)

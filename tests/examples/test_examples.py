@@ -1,13 +1,16 @@
 """The examples run as a reader would run them, against a real queue."""
 
 import asyncio
+import json
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from partq import Producer
 from partq.testing.local_broker import LocalBroker
+from tests.undecodable import KEY, publish_undecodable
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 COUNT = 200
@@ -74,3 +77,27 @@ async def test_sigterm_and_ctrl_c_end_the_consumer_in_order(broker, number):
     rest = await output(consumer)
     assert rest[-1] == f"{COUNT} orders processed"
     assert sum("went elsewhere" in line for line in rest) == 4
+
+
+@pytest.mark.parametrize("name", ["consume", "ack_last", "fenced_sink", "shared_state"])
+async def test_an_undecodable_message_does_not_end_an_example(broker, name, tmp_path):
+    given = ["--url", broker.url, "--token", broker.tokens.consume]
+    if name in {"fenced_sink", "shared_state"}:
+        given += ["--database", str(tmp_path / "state.db")]
+    consumer = await start(f"{name}.py", *given)
+    await publish_undecodable(
+        broker.url, "orders", broker.tokens.produce, count=3, partition_count=4
+    )
+    order = {"order": 0, "line": 0, "lines": 1, "cents": 500}
+    async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
+        await producer.send_and_wait(json.dumps(order).encode(), key=KEY)
+    lines: list[str] = []
+    async with asyncio.timeout(WAIT_S):
+        while line := (await consumer.stdout.readline()).decode():
+            lines.append(line)
+            if line.startswith(f"{KEY}: "):
+                break
+    assert lines[-1].startswith(f"{KEY}: "), "".join(lines)
+    assert any("cannot be read from offset 0 to 2" in line for line in lines), "it is told"
+    consumer.send_signal(signal.SIGTERM)
+    await output(consumer)
