@@ -1,6 +1,7 @@
 """What HTTP leaves to the server: headers that ask first, and headers that stand there twice."""
 
 import asyncio
+import gzip
 import json
 
 import pytest
@@ -47,6 +48,30 @@ async def test_an_encoding_is_refused_before_the_body_is_asked_for(running, peer
     lines = (bearer(peers.PRODUCE), "Content-Length: 10", EXPECT, "Content-Encoding: gzip")
     await caller.send(head("POST", f"{QUEUE}/messages", *lines))
     assert await caller.code() == (415, "unsupported_encoding")
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip,chunked", "deflate, gzip , Chunked"])
+async def test_a_transfer_encoding_beside_chunked_is_refused(running, peers, callers, coding):
+    """Of several encodings nobody takes off more than the chunks."""
+    caller = await callers(running)
+    packed = gzip.compress(json.dumps({"key": peers.key_of(0), "value": "a"}).encode())
+    lines = (bearer(peers.PRODUCE), f"Transfer-Encoding: {coding}")
+    chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed)
+    await caller.send(head("POST", f"{QUEUE}/messages", *lines) + chunks)
+    status, _, text = await caller.answer()
+    error = json.loads(text)["error"]
+    assert (status, error["code"]) == (415, "unsupported_encoding")
+    assert f"Transfer-Encoding {coding!r}" in error["message"]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "identity", "chunked, gzip", "xchunked"])
+async def test_a_body_without_chunks_or_length_is_refused(running, peers, callers, coding):
+    """Nobody can say where it ends: the connection is closed."""
+    caller = await callers(running)
+    lines = (bearer(peers.PRODUCE), f"Transfer-Encoding: {coding}")
+    await caller.send(head("POST", f"{QUEUE}/messages", *lines) + gzip.compress(b"{}"))
+    assert await caller.code() == (400, "bad_request")
+    await caller.ended()
 
 
 @pytest.mark.parametrize("expect", [EXPECT, "expect: 100-Continue"])

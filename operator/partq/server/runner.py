@@ -92,16 +92,10 @@ class _Server(web.Server):
             timer = self._guard.loop.call_later(delay_s, connection.end_body, content)
             content.on_eof(timer.cancel)
         try:
-            encodings = request.headers.getall("Content-Encoding", ())
-            if any(each.strip().lower() not in {"", "identity"} for each in encodings):
-                response: web.StreamResponse = self._guard.refuse(
-                    UnsupportedEncodingError(
-                        f"Content-Encoding {', '.join(encodings)[:80]!r}: bodies are taken as they "
-                        "are, without an encoding; send it without the header"
-                    )
-                )
-            else:
-                response = await self._handler(request)
+            encoded = _encoding(request)
+            response: web.StreamResponse = (
+                await self._handler(request) if encoded is None else self._guard.refuse(encoded)
+            )
         finally:
             if timer is not None:
                 timer.cancel()
@@ -133,3 +127,20 @@ class _Writer(StreamWriter):
     async def write_headers(self, status_line: str, headers: CIMultiDict[str]) -> None:
         headers.popall("Server", None)
         await super().write_headers(status_line, headers)
+
+
+def _encoding(request: web.BaseRequest) -> UnsupportedEncodingError | None:
+    """Return why a body is not taken: it is encoded, or sent in something else than chunks."""
+    encodings = request.headers.getall("Content-Encoding", ())
+    if any(each.strip().lower() not in {"", "identity"} for each in encodings):
+        return UnsupportedEncodingError(
+            f"Content-Encoding {', '.join(encodings)[:80]!r}: bodies are taken as they are, "
+            "without an encoding; send it without the header"
+        )
+    transfer = ", ".join(request.headers.getall("Transfer-Encoding", ()))
+    if transfer and transfer.strip().lower() != "chunked":
+        return UnsupportedEncodingError(
+            f"Transfer-Encoding {transfer[:80]!r}: bodies are taken with a length, or in chunks "
+            "and nothing besides; send it with Content-Length, or with chunked alone"
+        )
+    return None
