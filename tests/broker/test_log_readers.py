@@ -119,7 +119,7 @@ async def test_what_no_reading_can_be_of_is_refused(producer, reader, partition,
             await call
     with pytest.raises(BadRequestError, match="from 3 to 2"):
         await read(reader, partition, 3, 2)
-    with pytest.raises(BadRequestError, match="fetch_bytes 0"):
+    with pytest.raises(SettingsError, match="fetch_bytes: got 0"):
         await open_reader(fetch_bytes=0)
 
 

@@ -144,7 +144,7 @@ def test_a_setting_that_cannot_be_used_is_refused_by_its_name(client_of, setting
     [
         ({"group": None}, "group: got NoneType, expected text"),
         ({"member": 5}, "member: got int, expected text"),
-        ({"credit": "10"}, "credit: got str, expected a number"),
+        ({"credit": "10"}, "credit: got str, expected a whole number"),
         ({"leave_timeout_s": -1}, "leave_timeout_s: got -1, expected 0 to"),
         ({"on_assigned": 5}, "on_assigned: got int, expected a function"),
     ],
@@ -170,6 +170,8 @@ def test_a_setting_of_a_producer_is_refused_by_its_name(settings, words):
 async def test_a_timedelta_is_no_delay(peer, member, stored_batch):
     await bound(peer, stored_batch, b"a")
     message = await member.next()
+    with pytest.raises(TypeError, match="delay_s: got bool, expected seconds"):
+        await member.consumer.nack(message, delay_s=True)
     with pytest.raises(TypeError, match="delay_s: got timedelta, expected seconds"):
         await member.consumer.nack(message, delay_s=timedelta(seconds=5))
 

@@ -87,7 +87,8 @@ class Acknowledger:
             FencedError: the partition is not this member's any more: it is redelivered in any case.
         """
         self._check("nack", failed)
-        if delay_s is not None and not isinstance(delay_s, int | float):
+        given: object = delay_s
+        if isinstance(given, bool) or not isinstance(given, int | float | None):
             raise TypeError(f"nack: delay_s: got {type(delay_s).__name__}, expected seconds")
         if delay_s is not None and not 0 <= delay_s <= MAX_NACK_DELAY_S:
             raise BadRequestError(

@@ -1,8 +1,13 @@
 """What a client is made with: settings that cannot be used are refused by their names."""
 
 from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
 
-from partq.errors import SettingsError
+from partq.core.numbering import check_producer_id
+from partq.errors import BadRequestError, SettingsError
+
+MAX_TIME_S = 86_400
 
 
 def check_range(name: str, value: object, least: float, most: float) -> None:
@@ -11,21 +16,87 @@ def check_range(name: str, value: object, least: float, most: float) -> None:
     Raises:
         SettingsError: it is none, or out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingsError(f"{name}: got {type(value).__name__}, expected a number")
-    if not least <= value <= most:
+    number: Any = value  # types know no order of Real
+    if not least <= number <= most:
         raise SettingsError(f"{name}: got {value}, expected {least} to {most}")
+
+
+def whole(name: str, value: object, least: int, most: int) -> int:
+    """Check a whole number of whatever class, such as numpy's; return it as an `int`.
+
+    Raises:
+        SettingsError: it is none, or out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        got = value if is_number else type(value).__name__
+        raise SettingsError(f"{name}: got {got}, expected a whole number")
+    check_range(name, value, least, most)
+    return int(value)
+
+
+def check_flags(flags: Mapping[str, object]) -> None:
+    """Check what is True or False, by names: what merely counts as true may be meant otherwise.
+
+    Raises:
+        SettingsError: one is neither.
+    """
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            got = repr(flag)[:40] if isinstance(flag, str | int) else type(flag).__name__
+            raise SettingsError(f"{name}: got {got}, expected True or False")
+
+
+def check_functions(functions: Mapping[str, object]) -> None:
+    """Check what is to be called, by names; None is one that is left out.
+
+    Raises:
+        SettingsError: one cannot be called.
+    """
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise SettingsError(f"{name}: got {type(function).__name__}, expected a function")
+
+
+def check_clock(clock: object) -> None:
+    """Check a clock.
+
+    Raises:
+        SettingsError: it cannot be called.
+    """
+    if not callable(clock):
+        raise SettingsError(
+            f"clock: got {type(clock).__name__}, expected a function that returns seconds"
+        )
 
 
 def check_texts(texts: Mapping[str, object], *, needed: tuple[str, ...] = ()) -> None:
     """Check texts by their names; None is one that is left out.
 
     Raises:
-        SettingsError: one is no text, or left out and needed.
+        SettingsError: one is no text, or left out or empty and needed.
     """
     for name, text in texts.items():
         if not isinstance(text, str) and (text is not None or name in needed):
             raise SettingsError(f"{name}: got {type(text).__name__}, expected text")
+        if not text and name in needed:
+            raise SettingsError(f"{name}: got {text!r}, expected a name")
+
+
+def check_producer(name: str, producer: object) -> None:
+    """Check the name of a producer that numbers its messages; `name` is the setting's.
+
+    Raises:
+        SettingsError: it is none that a broker takes.
+    """
+    if not isinstance(producer, str):
+        raise SettingsError(f"{name}: got {type(producer).__name__}, expected text")
+    try:
+        check_producer_id(producer, name)
+    except BadRequestError as error:
+        raise SettingsError(error.message) from None
 
 
 def check_token(token: str | None) -> None:

@@ -7,6 +7,13 @@ from types import TracebackType
 from typing import Self
 
 from partq.client import tasks
+from partq.client.arguments import (
+    MAX_TIME_S,
+    check_clock,
+    check_producer,
+    check_range,
+    whole,
+)
 from partq.client.batching import BatchLimits, ReadyBatch
 from partq.client.budget import Budget
 from partq.client.layout import QueueView
@@ -58,9 +65,14 @@ class BatchProducer:
         connect_timeout_s: float = 30.0,
         clock: Clock = boot_time,
     ) -> None:
+        check_producer("producer", producer)
+        max_bytes = whole("max_pending_bytes", max_pending_bytes, 1, 2**40)
+        check_range("delivery_timeout_s", delivery_timeout_s, 0.1, MAX_TIME_S)
+        check_range("connect_timeout_s", connect_timeout_s, 0, MAX_TIME_S)
+        check_clock(clock)
         self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
         self._producer = producer
-        self._budget = Budget(max_count=2**31, max_bytes=max_pending_bytes)
+        self._budget = Budget(max_count=2**31, max_bytes=max_bytes)
         self._delivery_timeout_s = delivery_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._clock = clock

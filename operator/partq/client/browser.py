@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from partq.client import tasks
+from partq.client.arguments import MAX_TIME_S, check_range, check_texts
 from partq.client.liveness import Backoff
 from partq.client.session import Session, log
 from partq.core.model import PartitionId
@@ -59,6 +60,9 @@ class Browser:
         pin: str | None = None,
         timeout_s: float = 10.0,
     ) -> None:
+        if pin is not None:
+            check_texts({"pin": pin}, needed=("pin",))
+        check_range("timeout_s", timeout_s, 0, MAX_TIME_S)
         self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
         self._pin = pin
         self._timeout_s = timeout_s

@@ -10,10 +10,17 @@ from typing import Self, TypeVar
 
 from partq.client import stop_signals, tasks
 from partq.client.acknowledger import Acknowledger
-from partq.client.arguments import check_range, check_texts
+from partq.client.arguments import (
+    MAX_TIME_S,
+    check_clock,
+    check_flags,
+    check_functions,
+    check_range,
+    check_texts,
+)
 from partq.client.caller import Caller
 from partq.client.deliveries import Batch, Delivery
-from partq.client.flow import CREDIT_BYTES, Flow, check_credit, member_path
+from partq.client.flow import CREDIT_BYTES, Flow, checked_credit, member_path
 from partq.client.flow_set import FlowSet
 from partq.client.heartbeat import Heartbeat
 from partq.client.holding import Window
@@ -24,7 +31,6 @@ from partq.client.naming import member_name
 from partq.client.session import Session
 from partq.client.watch import LayoutWatch
 from partq.core.model import PartitionId
-from partq.errors import SettingsError
 
 log = logging.getLogger("partq.client")
 
@@ -109,18 +115,16 @@ class Consumer(Acknowledger):
         max_processing_s: float = 300.0,
         clock: Clock = boot_time,
     ) -> None:
-        check_credit(credit, credit_bytes)
-        check_range("leave_timeout_s", leave_timeout_s, 0, 86_400)
-        check_range("connect_timeout_s", connect_timeout_s, 0, 86_400)
+        credit, credit_bytes = checked_credit(credit, credit_bytes)
+        check_range("leave_timeout_s", leave_timeout_s, 0, MAX_TIME_S)
+        check_range("connect_timeout_s", connect_timeout_s, 0, MAX_TIME_S)
         check_range("max_processing_s", max_processing_s, 0, MAX_PROCESSING_S)
         check_texts({"group": group}, needed=("group",))
-        for name, callback in (
-            ("on_assigned", on_assigned),
-            ("on_revoked", on_revoked),
-            ("on_error", on_error),
-        ):
-            if callback is not None and not callable(callback):
-                raise SettingsError(f"{name}: got {type(callback).__name__}, expected a function")
+        check_flags({"auto_ack": auto_ack, "handle_signals": handle_signals})
+        check_clock(clock)
+        check_functions(
+            {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_error": on_error}
+        )
         super().__init__()
         self.member = member = member_name(member)
         self._queue = queue

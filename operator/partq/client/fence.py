@@ -106,6 +106,10 @@ class SqlFence:
     """
 
     def __init__(self, scope: str, *, paramstyle: str, table: str = "partq_fence") -> None:
+        given = {"scope": scope, "paramstyle": paramstyle, "table": table}
+        for name, text in given.items():
+            if not isinstance(text, str):
+                raise SettingsError(f"{name}: got {type(text).__name__}, expected text")
         if not 1 <= len(scope) <= 512:
             raise SettingsError(f"scope: got {len(scope)} characters, expected 1 to 512")
         if paramstyle not in PLACEHOLDERS:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from partq.client.acks import AckBook
-from partq.client.arguments import check_range
+from partq.client.arguments import whole
 from partq.client.deliveries import cause_of
 from partq.client.holding import Holding, Window, window_size
 from partq.client.link import Link
@@ -317,14 +317,13 @@ class Flow:
         self._acks.lost(self.url)
 
 
-def check_credit(messages: int, size_bytes: int) -> None:
-    """Check what a consumer says that it has room for.
+def checked_credit(messages: int, size_bytes: int) -> tuple[int, int]:
+    """Return, as whole numbers, what a consumer says that it has room for.
 
     Raises:
-        SettingsError: one of them is no number, or out of range.
+        SettingsError: one of them is no whole number, or out of range.
     """
-    for name, got, most in (
-        ("credit", messages, MAX_CREDIT),
-        ("credit_bytes", size_bytes, MAX_CREDIT_BYTES),
-    ):
-        check_range(name, got, 1, most)
+    return (
+        whole("credit", messages, 1, MAX_CREDIT),
+        whole("credit_bytes", size_bytes, 1, MAX_CREDIT_BYTES),
+    )

@@ -9,7 +9,14 @@ from types import TracebackType
 from typing import Self
 
 from partq.client import tasks
-from partq.client.arguments import check_range, check_texts
+from partq.client.arguments import (
+    MAX_TIME_S,
+    check_clock,
+    check_producer,
+    check_range,
+    check_texts,
+    whole,
+)
 from partq.client.batching import BatchLimits
 from partq.client.budget import Budget
 from partq.client.failures import Failures
@@ -26,7 +33,6 @@ from partq.core.time_to_live import to_ttl_ms
 from partq.errors import NotStoredError, PartqError, SettingsError
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
 
-MAX_PRODUCER_CHARS = 128
 CODECS = {codec.name.lower(): codec for codec in Codec}
 """What `compression` may be."""
 
@@ -82,28 +88,26 @@ class Producer:
         clock: Clock = boot_time,
     ) -> None:
         check_range("linger_ms", linger_ms, 0, 10_000)
-        check_range("max_batch_bytes", max_batch_bytes, 1, MAX_BATCH_BYTES)
-        check_range("max_batch_count", max_batch_count, 1, MAX_BATCH_COUNT)
-        check_range("max_pending_messages", max_pending_messages, 1, 2**31)
-        check_range("max_pending_bytes", max_pending_bytes, 1, 2**40)
-        check_range("delivery_timeout_s", delivery_timeout_s, 0.1, 86_400)
-        check_range("connect_timeout_s", connect_timeout_s, 0, 86_400)
+        max_batch_bytes = whole("max_batch_bytes", max_batch_bytes, 1, MAX_BATCH_BYTES)
+        max_batch_count = whole("max_batch_count", max_batch_count, 1, MAX_BATCH_COUNT)
+        max_messages = whole("max_pending_messages", max_pending_messages, 1, 2**31)
+        max_bytes = whole("max_pending_bytes", max_pending_bytes, 1, 2**40)
+        check_range("delivery_timeout_s", delivery_timeout_s, 0.1, MAX_TIME_S)
+        check_range("connect_timeout_s", connect_timeout_s, 0, MAX_TIME_S)
+        check_clock(clock)
+        check_texts({"compression": compression}, needed=("compression",))
         if compression not in CODECS:
-            raise SettingsError(f"compression {compression!r}: expected one of {', '.join(CODECS)}")
-        check_texts({"producer_id": producer_id})
-        if producer_id is not None and not (
-            1 <= len(producer_id) <= MAX_PRODUCER_CHARS and producer_id.isprintable()
-        ):
             raise SettingsError(
-                f"producer_id {producer_id[:40]!r}: expected 1 to {MAX_PRODUCER_CHARS} printable "
-                "characters"
+                f"compression: got {compression[:40]!r}, expected one of {', '.join(CODECS)}"
             )
+        if producer_id is not None:
+            check_producer("producer_id", producer_id)
         self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
         self._failures = Failures()
         self._limits = BatchLimits(
             max_count=max_batch_count, max_bytes=max_batch_bytes, codec=CODECS[compression]
         )
-        self._budget = Budget(max_count=max_pending_messages, max_bytes=max_pending_bytes)
+        self._budget = Budget(max_count=max_messages, max_bytes=max_bytes)
         self._linger_s = linger_ms / 1000
         self._delivery_timeout_s = delivery_timeout_s
         self._connect_timeout_s = connect_timeout_s

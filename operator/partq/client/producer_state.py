@@ -3,12 +3,12 @@
 import asyncio
 from pathlib import Path
 
+from partq.client.arguments import MAX_TIME_S, check_producer, check_range
 from partq.client.layout import QueueView
 from partq.client.liveness import Backoff, Clock, boot_time
 from partq.client.reader import TIMEOUT_S
 from partq.client.session import ProducerProgress, Session
 from partq.core.model import PartitionId
-from partq.core.numbering import check_producer_id
 from partq.errors import UnavailableError
 
 
@@ -38,11 +38,12 @@ async def producer_due(
         timeout_s: for how long a partition that nobody serves is waited for, in seconds.
 
     Raises:
-        BadRequestError: the name is none.
+        SettingsError: an argument is of a wrong type or out of range; names it.
         UnavailableError: a partition had no broker in time.
         PartqError: the brokers refuse.
     """
-    check_producer_id(producer, "producer")
+    check_producer("producer", producer)
+    check_range("timeout_s", timeout_s, 0, MAX_TIME_S)
     session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
     async with session:
         _, found = await producer_state(session, producer, timeout_s=timeout_s, clock=boot_time)

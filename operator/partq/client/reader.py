@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from partq.client import tasks
+from partq.client.arguments import MAX_TIME_S, check_range, whole
 from partq.client.owners import Owners
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError
 from partq.wire.entries import MAX_BYTES
 
 FETCH_BYTES = 4 * 1024 * 1024
@@ -30,7 +30,7 @@ class Reader:
         fetch_bytes: how much is fetched at once, 1 to 16 MiB.
 
     Raises:
-        BadRequestError: `fetch_bytes` is out of this range.
+        SettingsError: an argument is of a wrong type or out of range; names it.
     """
 
     def __init__(
@@ -44,12 +44,11 @@ class Reader:
         timeout_s: float = TIMEOUT_S,
         fetch_bytes: int = FETCH_BYTES,
     ) -> None:
-        if not 1 <= fetch_bytes <= MAX_BYTES:
-            raise BadRequestError(f"fetch_bytes {fetch_bytes}; expected 1 to {MAX_BYTES}")
+        self._fetch_bytes = whole("fetch_bytes", fetch_bytes, 1, MAX_BYTES)
+        check_range("timeout_s", timeout_s, 0, MAX_TIME_S)
         self._owners = Owners.open(
             url, queue=queue, token=token, namespace=namespace, ca_file=ca_file, timeout_s=timeout_s
         )
-        self._fetch_bytes = fetch_bytes
         self._fetching: set[asyncio.Task[Any]] = set()
         self._is_closed = False
 

@@ -95,6 +95,8 @@ class Session:
         self.seeds = _split(url)
         check_texts({"queue": queue, "namespace": namespace}, needed=("queue",))
         check_token(token)
+        if not isinstance(ca_file, str | Path | None):
+            raise SettingsError(f"ca_file: got {type(ca_file).__name__}, expected a path")
         self._queue = queue
         self._trust = trust(ca_file=ca_file) if ca_file is not None else True
         self._path = f"/v1/queues/{quote(queue, safe='')}"

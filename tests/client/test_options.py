@@ -1,0 +1,120 @@
+"""Every option of every client: a wrong type or range is an error that names it, as it is made."""
+
+import inspect
+import math
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from partq import Browser, Consumer, LogReader, Producer, SettingsError, SqlFence
+from partq.client.audit_reader import AuditReader
+from partq.client.batch_producer import BatchProducer
+from partq.client.producer_state import producer_due
+
+GOOD = {
+    Producer: {"url": "http://h:1", "queue": "orders"},
+    Consumer: {"url": "http://h:1", "queue": "orders", "group": "workers"},
+    BatchProducer: {"url": "http://h:1", "queue": "orders", "token": None, "producer": "p"},
+    Browser: {"url": "http://h:1", "queue": "orders"},
+    LogReader: {"url": "http://h:1", "queue": "orders"},
+    AuditReader: {"url": "http://h:1", "queue": "orders"},
+    SqlFence: {"scope": "s", "paramstyle": "qmark"},
+}
+EVERY = [(kind, name) for kind in GOOD for name in inspect.signature(kind).parameters]
+FLAGS = {"auto_ack", "handle_signals"}
+WHOLE = {
+    "max_batch_bytes", "max_batch_count", "max_pending_messages", "max_pending_bytes", "credit",
+    "credit_bytes", "fetch_bytes",
+}  # fmt: skip
+SECONDS = {
+    "linger_ms", "delivery_timeout_s", "connect_timeout_s", "leave_timeout_s", "max_processing_s",
+    "timeout_s",
+}  # fmt: skip
+
+
+def refused(kind, name, value):
+    with pytest.raises(SettingsError) as caught:
+        kind(**{**GOOD[kind], name: value})
+    return caught.value.message
+
+
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_what_is_of_no_type_that_an_option_has_is_refused(kind, name):
+    for value, got in ((object(), "object"), ([1], "list")):
+        assert f"{name}: got {got}, expected" in refused(kind, name, value)
+
+
+@pytest.mark.parametrize(("kind", "name"), [each for each in EVERY if each[1] in FLAGS])
+@pytest.mark.parametrize("value", ["no", "", 0, 1, None])
+def test_a_flag_is_true_or_false(kind, name, value):
+    """The text `no` counted as true."""
+    told = refused(kind, name, value)
+    assert told.startswith(f"{name}: got ")
+    assert "expected True or False" in told
+
+
+@pytest.mark.parametrize(("kind", "name"), [each for each in EVERY if each[1] in WHOLE])
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (1.5, "got 1.5, expected a whole number"),
+        (True, "got bool, expected a whole number"),
+        ("10", "got str, expected a whole number"),
+        (None, "got NoneType, expected a whole number"),
+        (math.nan, "got nan, expected a whole number"),
+        (0, "got 0, expected 1 to "),
+        (2**70, f"got {2**70}, expected 1 to "),
+    ],
+)
+def test_a_number_of_things_is_whole(kind, name, value, says):
+    assert refused(kind, name, value).startswith(f"{name}: {says}")
+
+
+@pytest.mark.parametrize(("kind", "name"), [each for each in EVERY if each[1] in SECONDS])
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (True, "got bool, expected a number"),
+        ("5", "got str, expected a number"),
+        (timedelta(seconds=5), "got timedelta, expected a number"),
+        (None, "got NoneType, expected a number"),
+        (math.nan, "got nan, expected 0"),
+        (math.inf, "got inf, expected 0"),
+        (-1, "got -1, expected 0"),
+    ],
+)
+def test_a_time_is_a_number_within_its_range(kind, name, value, says):
+    assert refused(kind, name, value).startswith(f"{name}: {says}")
+
+
+@pytest.mark.parametrize("number", [np.int64(5), np.int32(5), np.uint8(5)])
+def test_whole_numbers_of_numpy_are_numbers(number):
+    for kind, name in EVERY:
+        if name in WHOLE | SECONDS:
+            kind(**{**GOOD[kind], name: number})
+    for kind, name in EVERY:
+        if name in SECONDS:
+            kind(**{**GOOD[kind], name: np.float32(5)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "says"),
+    [
+        (Producer, "compression", "gzip", "compression: got 'gzip', expected one of none, "),
+        (Producer, "producer_id", "", "producer_id ''; expected 1 to 128 printable"),
+        (BatchProducer, "producer", "p\n", "producer 'p\\n'; expected 1 to 128 printable"),
+        (BatchProducer, "producer", None, "producer: got NoneType, expected text"),
+        (Browser, "pin", "", "pin: got '', expected"),
+        (Consumer, "group", "", "group: got '', expected a name"),
+        (LogReader, "queue", "", "queue: got '', expected a name"),
+        (SqlFence, "scope", "", "scope: got 0 characters"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_none_of_the_possible_ones(kind, name, value, says):
+    assert refused(kind, name, value).startswith(says)
+
+
+async def test_the_options_of_a_function_too():
+    with pytest.raises(SettingsError, match="timeout_s: got str, expected a number"):
+        await producer_due("http://h:1", "p", queue="orders", timeout_s="5")
