@@ -253,9 +253,11 @@ class Handoffs:
         book = subscription.book
         while True:
             # What a flow that is lost meanwhile leaves behind may be stored before, by a flush.
-            redeliveries = (
-                book.redeliveries_after_rewind() if cause is not Cause.NONE else book.redeliveries
-            )
+            redeliveries = book.redeliveries
+            if cause is not Cause.NONE:
+                flow = subscription.flow
+                unsent = flow.held.unsent(subscription.partition) if flow is not None else None
+                redeliveries = book.redeliveries_after_rewind(unsent)
             try:
                 return await self._partitions.commit(
                     subscription.partition,

@@ -34,6 +34,8 @@ class HeldFrames:
         self._ready: dict[PartitionId, None] = {}
         """Partitions whose first one may be sent."""
         self._size = 0
+        self.pulled: dict[PartitionId, Ranges] = {}
+        """Offsets that a pull has taken, and must not be answered with before they are recorded."""
 
     @property
     def is_full(self) -> bool:
@@ -67,7 +69,10 @@ class HeldFrames:
     def unsent(self, partition: PartitionId) -> Ranges:
         """Return the offsets of a partition's deliveries: no member has got those."""
         held = [each for each in self._queues.get(partition, ()) if not isinstance(each, bytes)]
-        return Ranges((each.header.start, each.header.stop) for each in held)
+        unsent = Ranges((each.header.start, each.header.stop) for each in held)
+        for part in self.pulled.get(partition, Ranges()).pairs():
+            unsent.add(*part)
+        return unsent
 
     def recorded(self, held: HeldDelivery) -> None:
         """Note that a delivery is recorded."""
@@ -84,6 +89,7 @@ class HeldFrames:
         that had to wait for them.
         """
         messages, before, rest = 0, self._size, []
+        self.pulled.pop(partition, None)
         for each in self._queues.pop(partition, ()):
             if isinstance(each, bytes):
                 rest.append(each)
@@ -94,8 +100,11 @@ class HeldFrames:
         return messages, before - self._size, rest
 
     def next(self) -> bytes | None:
-        """Return the next frame that may be sent; the partitions take turns."""
-        partition = next(iter(self._ready), None)
+        """Return the next frame that may be sent; the partitions take turns.
+
+        No delivery of a partition whose commit is under way: that says who is given it next.
+        """
+        partition = next((each for each in self._ready if not self._is_committing(each)), None)
         if partition is None:
             return None
         del self._ready[partition]
@@ -110,3 +119,7 @@ class HeldFrames:
         self._size -= len(first.entry.data)
         data = b"" if first.header.kept_bytes else first.entry.data
         return frames.encode(first.header, data)
+
+    def _is_committing(self, partition: PartitionId) -> bool:
+        first = self._queues[partition][0]
+        return not isinstance(first, bytes) and first.subscription.is_committing

@@ -11,6 +11,7 @@ from partq.broker.middlewares import error_body
 from partq.broker.pull_answer import PullAnswer, Taken
 from partq.broker.subscription import Subscription
 from partq.core.model import Cause, MemberId, PartitionId
+from partq.core.ranges import Ranges
 from partq.errors import (
     BadRequestError,
     FencedError,
@@ -196,20 +197,21 @@ class Pulls:
             FencedError: the flow was lost meanwhile.
             StoreUnavailableError: Redis does not answer; what was taken is redelivered.
         """
-        told: dict[Subscription, None] = {}
+        subscriptions: dict[PartitionId, Subscription] = {}
         for each in taken:
-            header, window = each.header, each.window
-            partition = PartitionId(header.generation, header.partition)
+            partition = _partition_of(each)
             owned = self._broker.owned.get(partition)
             subscription = owned.groups.get(flow.group) if owned is not None else None
             if subscription is None or subscription.flow is not flow:
                 continue
+            subscriptions[partition] = subscription
+            pulled = flow.held.pulled.setdefault(partition, Ranges())
+            pulled.add(each.window.start, each.window.stop)
             if (trail := subscription.trail) is not None:
-                trail.note(flow.record_of(header, window))
-                told[subscription] = None
+                trail.note(flow.record_of(each.header, each.window))
         try:
             async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
-                for subscription in told:
+                for subscription in subscriptions.values():
                     await subscription.settle_audit()
         except BaseException as error:
             # Nobody gets them: they must not count as delivered.
@@ -220,15 +222,15 @@ class Pulls:
                     retry_after_s=1.0,
                 ) from None
             raise
-        if any(subscription.flow is not flow for subscription in told):
-            lost = {
-                subscription.partition for subscription in told if subscription.flow is not flow
-            }
-            taken[:] = [
-                each
-                for each in taken
-                if PartitionId(each.header.generation, each.header.partition) not in lost
-            ]
+        # What is lost, or about to be, goes to whoever has the partition next.
+        kept = {
+            partition
+            for partition, subscription in subscriptions.items()
+            if partition in flow.held.pulled and not subscription.is_committing
+        }
+        for partition in kept:
+            del flow.held.pulled[partition]
+        taken[:] = [each for each in taken if _partition_of(each) in kept]
 
     def _render(self, flow: Flow, number: int, answer: PullAnswer) -> dict[str, Any]:
         for each in answer.taken:
@@ -249,6 +251,10 @@ class Pulls:
             "paused": sorted(str(s.partition) for s in flow.subscriptions if s.pause is not None),
             "others": sorted(leases[b].url for b in living if b != self._broker.id),
         }
+
+
+def _partition_of(taken: Taken) -> PartitionId:
+    return PartitionId(taken.header.generation, taken.header.partition)
 
 
 def _begun(taken: Taken) -> frames.Begun:

@@ -206,7 +206,7 @@ class Subscription:
             return
         self.to_hurry.set()
         # A forced commit has stored its counts already.
-        unsent = flow.held.unsent(self.partition) if cause is Cause.FLOW_LOST else None
+        unsent = flow.held.unsent(self.partition)
         flow.forget(self, cause)
         self.kept = (0, 0)
         if self.book.in_flight:
