@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from functools import partial
 
 import pytest
 
@@ -119,5 +120,46 @@ async def test_connections_are_given_up_once_for_each_three_lengths_without_a_re
         wanted = tries + 4
         await eventually(lambda wanted=wanted: tries >= wanted, "it goes on trying")
     assert stuck == [STUCK_LENGTHS * TTL_S, 2 * STUCK_LENGTHS * TTL_S]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("is_under_way", [False, True])
+async def test_a_callback_that_is_forgotten_is_not_called(is_under_way):
+    """Neither by the next renewal, nor by the one that was begun for it."""
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    class Leases:
+        async def renew(self, *_):
+            begun.set()
+            await done.wait()
+
+    async def look():
+        return
+
+    keeper = LeaseKeeper(
+        Leases(),
+        broker="b-0",
+        incarnation="i",
+        ttl_s=TTL_S,
+        url="http://b-0",
+        clock=lambda: 0.0,
+        on_lapsed=look,
+        on_valid=lambda: None,
+        on_stuck=lambda: None,
+    )
+    told = []
+    gone, stay = partial(told.append, "gone"), partial(told.append, "stays")
+    for callback in (gone, stay, gone):
+        keeper.after_renewal(callback)
+    if not is_under_way:
+        keeper.forget(gone)
+    running = asyncio.create_task(keeper.run())
+    await begun.wait()
+    if is_under_way:
+        keeper.forget(gone)
+    done.set()
+    await keeper.renewed(TTL_S)
+    assert told == ["stays"]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -97,6 +97,20 @@ async def test_small_messages_pass_when_the_memory_is_used_up():
     assert memory.used_bytes == LIMIT
 
 
+async def test_small_messages_pass_in_parts_too():
+    """A read may end anywhere in a frame, and in a message of several."""
+    memory = RequestMemory(LIMIT)
+    other = Hold(memory)
+    other.force(LIMIT)
+    metered = Metered(memory)
+    for _ in range(3):
+        data = message([1000, FREE_BYTES - 1000], has_ping=False)
+        for start, end in ((0, 2), (2, 500), (500, 1500), (1500, None)):
+            metered.meter.feed_data(data[start:end])
+            assert not metered.is_cut
+    assert metered.data_messages() == [FREE_BYTES] * 3
+
+
 async def test_a_large_one_is_cut_and_gives_back_what_it_held():
     memory = RequestMemory(LIMIT)
     other = Hold(memory)

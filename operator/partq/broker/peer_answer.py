@@ -30,24 +30,22 @@ async def read_answer(
 ) -> dict[str, Any]:
     """Return the JSON object of an answer of at most `limit_bytes`.
 
+    Called inside of `async with`, which ends the connection of an answer that was not read.
+
     `hold`: of the call that it is read for; what comes counts there.
 
     Raises:
-        ClientPayloadError: it is longer; the rest is not read, and the connection ends.
+        ClientPayloadError: it is longer; the rest is not read.
         OverloadedError: the requests of the process hold too much already; the same.
         ValueError: it is no JSON object.
     """
     text = bytearray()
-    try:
-        async for chunk in response.content.iter_any():
-            if len(text) + len(chunk) > limit_bytes:
-                raise ClientPayloadError(f"the answer has more than {limit_bytes} bytes")
-            if hold is not None:
-                hold.take(JSON_WEIGHT * len(chunk))
-            text += chunk
-    except BaseException:
-        response.close()
-        raise
+    async for chunk in response.content.iter_any():
+        if len(text) + len(chunk) > limit_bytes:
+            raise ClientPayloadError(f"the answer has more than {limit_bytes} bytes")
+        if hold is not None:
+            hold.take(JSON_WEIGHT * len(chunk))
+        text += chunk
     try:
         return replies.parse_object(text)
     except ValueError as error:
