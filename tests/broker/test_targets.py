@@ -10,7 +10,8 @@ from partq.embedded.provision import provision
 from partq.errors import OutcomeUnknownError, UnavailableError
 from partq.store.keys import Keys
 from partq.store.leases import Leases
-from tests.broker.test_dead_letters import TARGET, TARGET_UID, UID, resources
+from tests.broker.conftest import UID
+from tests.broker.test_dead_letters import TARGET, TARGET_UID, resources
 
 __all__ = ["resources"]
 STORED = '{"is_stored_before": false, "offset": 0}'
