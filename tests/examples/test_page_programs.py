@@ -38,7 +38,7 @@ async def published(broker):
 
 async def run(text, **names):
     """Run a program; return the names that it leaves behind."""
-    names = {**vars(partq), **names}
+    names = {**{name: getattr(partq, name) for name in partq.__all__}, **names}
     program = compile(text, "page", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     if inspect.isawaitable(ran := eval(program, names)):
         await ran
@@ -80,7 +80,7 @@ async def test_consuming(published, text):
         if len(seen) == COUNT:
             raise EnoughError
 
-    names = {"load": lambda _: None, "drop": lambda *_: None}
+    names = {"load": lambda _: None, "drop": lambda *_: None, "report": print}
     with pytest.raises(EnoughError):
         await run(
             text,
