@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.quota import Allowance, Grant
+from partq.core.model import PartitionId
+from partq.core.quota import Allowance, Grant, Unacknowledged, tell_holders
 
 
 def store(allowance, size):
@@ -114,3 +115,28 @@ def test_the_quota_is_exceeded_by_less_than_was_left_at_the_oldest_sum_in_use(st
             assert used <= limit + (left if brokers > 1 else 0)
         else:
             used = max(0, used - size)
+
+
+def held(group, partition, mark, end):
+    return Unacknowledged(group, PartitionId(1, partition), mark, end)
+
+
+@pytest.mark.parametrize(("found", "told"), [
+    pytest.param([], "no consumer group acknowledges", id="no group"),
+    pytest.param([held("a", 0, 9, 9)], "have acknowledged all", id="nothing is held"),
+    pytest.param(
+        [held("a", 0, 2, 9), held("b", 0, 5, 9)],
+        "held by group a (7 messages; in partition 1.0 from 2 on), until", id="who is behind",
+    ),
+    pytest.param(
+        [held("a", 0, 2, 4), held("b", 1, 0, 9), held("a", 1, 0, 9)],
+        "held by group a (11 messages; in partition 1.1 from 0 on), "
+        "group b (9 messages; in partition 1.1 from 0 on), until", id="both, the most first",
+    ),
+    pytest.param(
+        [held(name, 0, 0, 1) for name in "abcde"],
+        "group c (1 messages; in partition 1.0 from 0 on) and 2 more, until", id="three at most",
+    ),
+])  # fmt: skip
+def test_who_holds_the_oldest_messages_is_told(found, told):
+    assert told in tell_holders(found)

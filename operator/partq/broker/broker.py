@@ -19,6 +19,7 @@ from partq.broker.decode_check import DecodeCheck
 from partq.broker.expiry import Expiry
 from partq.broker.flusher import Flusher
 from partq.broker.handoff import Handoffs
+from partq.broker.holders import Holders
 from partq.broker.lease import LeaseKeeper
 from partq.broker.outcomes import Outcomes
 from partq.broker.ownership import Ownership
@@ -101,6 +102,7 @@ class Broker:
             broker=self.id,
             config=lambda: self._config,
             living=lambda: self.claims.observer.living(self.clock()),
+            holders=Holders(lambda: self.ownership.unacknowledged(), self.clock),
             metrics=self.metrics,
         )
         self.buffers = Buffers(pending_bytes=settings.pending_bytes, tail_bytes=settings.tail_bytes)

@@ -10,6 +10,7 @@ from partq.broker.partition import OwnedPartition
 from partq.broker.room import Room
 from partq.broker.subscription import Subscription
 from partq.core.model import BrokerId, Cause, PartitionId
+from partq.core.quota import Unacknowledged
 from partq.errors import (
     BrokerClosingError,
     ConflictError,
@@ -71,6 +72,14 @@ class Ownership:
         self._spawn = spawn
         self._claiming: dict[PartitionId, asyncio.Event] = {}
         self._is_closed = False
+
+    def unacknowledged(self) -> list[Unacknowledged]:
+        """Return what each group still needs of each log that is owned here."""
+        return [
+            Unacknowledged(group, owned.id, subscription.mark, owned.tail.end)
+            for owned in self.owned.values()
+            for group, subscription in owned.groups.items()
+        ]
 
     async def claim(self, partition: PartitionId, seen: Record) -> None:
         """Become the owner of a partition whose record was `seen`, as long as it says the same.

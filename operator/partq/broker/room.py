@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 
 from partq.broker.config import QueueConfig
+from partq.broker.holders import Holders
 from partq.core.model import BrokerId, PartitionId
 from partq.core.quota import Allowance, Grant
 from partq.errors import QuotaExceededError, StoreFullError
@@ -32,6 +33,7 @@ class Room:
         broker: BrokerId,
         config: Callable[[], QueueConfig | None],
         living: Callable[[], Collection[BrokerId]],
+        holders: Holders,
         metrics: BrokerMetrics,
     ) -> None:
         self._store = store
@@ -40,6 +42,7 @@ class Room:
         self._broker = broker
         self._config = config
         self._living = living
+        self._holders = holders
         self._metrics = metrics
         self._allowance = Allowance()
         self._seen: int | None = None
@@ -95,12 +98,13 @@ class Room:
         if self.is_store_full:
             return StoreFullError(
                 f"partition {partition}: Redis holds 80 % of its maxmemory, and takes no messages "
-                "until it holds less; consume, or give it more memory, and publish again later",
+                f"until it holds less; {self._holders.tell()}; or give it more memory, and publish "
+                "again later",
                 retry_after_s=RETRY_AFTER_S,
             )
         return QuotaExceededError(
             f"partition {partition}: the quota of the queue (limits.maxSpoolBytes) is used up; "
-            "consume, and publish again later",
+            f"{self._holders.tell()}; or raise it, and publish again later",
             retry_after_s=RETRY_AFTER_S,
         )
 

@@ -7,7 +7,14 @@ know of: the quota is exceeded by less than what was left at the older reading. 
 is never exceeded.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from partq.core.model import PartitionId
+
+MAX_TOLD = 3
+"""Groups that a refusal names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +83,54 @@ class Allowance:
         self._under_way_bytes -= grant.reserved_bytes
         self._stored_bytes += stored_bytes
         self._left_bytes += grant.reserved_bytes - stored_bytes
+
+
+class Unacknowledged(NamedTuple):
+    """What a group still needs of a partition's log: from `mark` to `end`."""
+
+    group: str
+    partition: PartitionId
+    mark: int
+    end: int
+
+
+def tell_holders(found: Iterable[Unacknowledged]) -> str:
+    """Say which groups hold the oldest messages of their partitions, and what to do.
+
+    A log is freed from its beginning on, so of each partition those groups count that are behind
+    all others. The group with the most such messages is named first.
+    """
+    by_partition: dict[PartitionId, list[Unacknowledged]] = {}
+    for each in found:
+        by_partition.setdefault(each.partition, []).append(each)
+    if not by_partition:
+        return (
+            "no consumer group acknowledges what this broker stores, so only the time to live "
+            "(messageTTLSeconds) frees it: add a group, set one, or drop what is there"
+        )
+    counts: dict[str, int] = {}
+    oldest: dict[str, Unacknowledged] = {}
+    for those in by_partition.values():
+        mark = min(each.mark for each in those)
+        for each in those:
+            if each.mark == mark < each.end:
+                counts[each.group] = counts.get(each.group, 0) + each.end - mark
+                most = oldest.get(each.group, each)
+                oldest[each.group] = max(most, each, key=lambda one: one.end - one.mark)
+    if not counts:
+        return (
+            "the groups have acknowledged all that this broker stores: it is freed within a second "
+            "unless a pin holds it; `partq groups` shows what waits at other brokers"
+        )
+    groups = sorted(counts, key=lambda group: (-counts[group], group))
+    named = ", ".join(
+        f"group {group} ({counts[group]} messages; in partition {oldest[group].partition} from "
+        f"{oldest[group].mark} on)"
+        for group in groups[:MAX_TOLD]
+    )
+    more = f" and {len(groups) - MAX_TOLD} more" if len(groups) > MAX_TOLD else ""
+    return (
+        f"the oldest messages of this broker are held by {named}{more}, until they are "
+        "acknowledged: have them consumed, move the group over them with `partq reset`, or remove "
+        "a group that nobody needs"
+    )
