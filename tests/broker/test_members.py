@@ -40,9 +40,12 @@ async def test_what_a_member_holds(flow, running, peers):
         },
         "is_bound": True,
         "is_leaving": False,
+        "is_known": True,
     }
     _, stranger = await running.call("GET", f"{GROUP}/members/another", token=peers.CONSUME)
-    assert stranger == {"owned": ALL, "held": {}, "is_bound": False, "is_leaving": False}
+    assert stranger == {
+        "owned": ALL, "held": {}, "is_bound": False, "is_leaving": False, "is_known": False
+    }  # fmt: skip
 
 
 async def test_a_member_that_leaves_by_name_goes_on_until_it_is_relieved(flow, running, peers):

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import ClientSession
 
-from partq import Message, Producer
+from partq import Consumer, Message, Producer
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import PARTQ
 
@@ -88,7 +88,8 @@ async def broker():
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def one_broker():
     """A queue that nobody consumes, for calls that never come to asking."""
-    async with LocalBroker(lease_ttl_s=10.0) as broker:
+    spec = {"rebalance": {"delaySeconds": 300}}  # for so long a member that left is listed
+    async with LocalBroker(spec=spec, lease_ttl_s=10.0) as broker:
         yield broker
 
 
@@ -196,6 +197,10 @@ async def test_the_last_member_drains_to_nobody_and_several_at_once(broker, join
         pytest.param(
             {"PARTQ_MEMBER": "m", "PARTQ_TOKEN": "y"}, ["--wait"], 1, "token", id="no right"
         ),
+        pytest.param(
+            {"PARTQ_MEMBER": "m"}, [], 1, "member m: no broker knows it in group workers",
+            id="a member that nobody knows",
+        ),
         pytest.param({"PARTQ_MEMBER": "m"}, ["--wait", "0"], 2, "--wait", id="no time"),
         pytest.param(
             {"PARTQ_MEMBER": "m", "PARTQ_URL": "http://127.0.0.1:1"}, [], 1, "127.0.0.1:1",
@@ -208,6 +213,26 @@ async def test_what_cannot_be_asked_is_an_error(one_broker, env, arguments, stat
         found, answer, err = await outcome(process)
     assert (found, answer) == (status, None)
     assert says in err
+
+
+async def test_a_hook_does_not_fail_for_a_member_that_has_left_and_is_forgotten(one_broker):
+    async with drained(one_broker, "--wait", PARTQ_MEMBER="m") as hook:
+        status, answer, err = await outcome(hook)
+    assert (status, answer["drained"]) == (0, True)
+    assert err == (
+        "partq: member m: no broker knows it in group workers, expected the name that the consumer "
+        "binds with; it may have left: nothing is to be handed over\n"
+    )
+    assert not answer["members"]["m"]["is_known"]
+
+
+async def test_a_member_that_has_just_left_is_drained(one_broker):
+    url, token = one_broker.url, one_broker.tokens.consume
+    async with Consumer(url, queue="orders", group="workers", token=token, member="m") as consumer:
+        await until(lambda: len(consumer.partitions) == PARTITIONS, "it has all partitions")
+    async with drained(one_broker, PARTQ_MEMBER="m") as asks:
+        status, answer, err = await outcome(asks)
+    assert (status, answer["drained"], err) == (0, True, "")
 
 
 async def test_brokers_that_are_away_are_asked_until_the_time_is_over(one_broker):

@@ -88,9 +88,14 @@ def drop(
     connection = connect("admin")
     if before is not None and len(names) != 1:
         raise SettingsError("--before: offsets count per partition; give one --partition")
-    if not dry_run:
-        _confirm(f"drop dead letters of {connection.queue} for good?", yes=yes, as_json=as_json)
     body = {"partitions": _partitions(names), "before": before, "is_dry_run": dry_run}
+    if not dry_run and not yes:
+        # What is wrong comes before the question.
+        planned = asyncio.run(
+            _ask_once(connection, "/dead-letters/drop", {**body, "is_dry_run": True})
+        )
+        _check(planned["partitions"], "error")
+        _confirm(f"drop dead letters of {connection.queue} for good?", yes=yes, as_json=as_json)
     answer = asyncio.run(_ask_once(connection, "/dead-letters/drop", body))
     rows = answer["partitions"]
     count = sum(max(0, row["stop"] - row["start"]) for row in rows.values() if "stop" in row)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,7 +18,7 @@ from partq.cli.connection import (
 )
 from partq.client.draining import POLL_S, Holding, Picture, look
 from partq.client.session import Session
-from partq.errors import SettingsError, UnavailableError
+from partq.errors import NotFoundError, SettingsError, UnavailableError
 
 NOT_DRAINED = 3
 """Exit status when something is held still, or nobody can say."""
@@ -33,7 +34,8 @@ the operator before: the brokers are told that the members leave.
 
 \b
 Exit status: 0 nothing is held; 3 something is, or not every partition could be asked for;
-1 the brokers refuse; 2 wrong usage.
+1 the brokers refuse, or do not know the member; 2 wrong usage. With --wait a member that nobody
+knows is a warning and 0: it may have left before.
 
 \b
   partq drained --wait                     at most 25 s
@@ -79,10 +81,30 @@ def drained(
         )
     connection = connect("consume")
     names = tuple(dict.fromkeys(members))
-    picture = asyncio.run(_drain(connection, known_group(connection, group), names, wait_s))
+    name = known_group(connection, group)
+    picture = asyncio.run(_drain(connection, name, names, wait_s))
+    if picture.strangers:
+        _tell_strangers(picture.strangers, name, is_hook=wait_s is not None)
     click.echo(json.dumps(_as_json(picture)) if as_json else _as_text(picture))
     if not picture.is_drained:
         sys.exit(NOT_DRAINED)
+
+
+def _tell_strangers(names: Sequence[str], group: str, *, is_hook: bool) -> None:
+    """Say whom nobody knows: an error when it was asked, a warning in a hook.
+
+    A member that has left is forgotten some time later, and its hook has nothing to do.
+
+    Raises:
+        NotFoundError: it was only asked.
+    """
+    sentence = (
+        f"member {', '.join(names)}: no broker knows it in group {group}, expected the name that "
+        "the consumer binds with; it may have left"
+    )
+    if not is_hook:
+        raise NotFoundError(f"{sentence}, or --member (PARTQ_MEMBER) is wrong")
+    click.echo(f"partq: {sentence}: nothing is to be handed over", err=True)
 
 
 async def _drain(

@@ -13,7 +13,6 @@ from rich.table import Table
 from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options, group_option, known_group
 from partq.cli.wording import full_name, milliseconds
-from partq.client.session import Session
 from partq.errors import ConflictError, SettingsError, UnavailableError
 
 MAX_ROWS = 200
@@ -68,12 +67,26 @@ def reset(
         "partitions": [full_name(name) for name in names],
         "is_forced": force,
     }
-    if not (dry_run or yes or (sys.stdin.isatty() and not as_json)):
+    group = known_group(connection, group)
+    planned = asyncio.run(_ask(connection, group, {**body, "is_dry_run": True}))
+    if not as_json:
+        show(group, planned, is_time=to_time is not None)
+    _check(planned, is_forced=force)
+    if dry_run:
+        if as_json:
+            click.echo(json.dumps({"group": group, "is_done": False, "partitions": planned}))
+        return
+    # Asked outside the event loop, where Ctrl-C ends the question.
+    if not yes and not _may(f"move {_moving(planned)} cursors of {group}?", as_json=as_json):
+        return
+    done = asyncio.run(_ask(connection, group, {**body, "is_dry_run": False}))
+    _tell(group, done, as_json=as_json)
+
+
+def _may(question: str, *, as_json: bool) -> bool:
+    if as_json or not sys.stdin.isatty():
         raise SettingsError("reset: nobody can be asked here; give --yes, or --dry-run to look")
-    work = _reset(
-        connection, known_group(connection, group), body, is_dry_run=dry_run, yes=yes, json_=as_json
-    )
-    asyncio.run(work)
+    return click.confirm(question)
 
 
 def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict[str, Any]:
@@ -93,29 +106,21 @@ def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict
     return found
 
 
-async def _reset(
-    connection: Connection,
-    group: str,
-    body: Mapping[str, Any],
-    *,
-    is_dry_run: bool,
-    yes: bool,
-    json_: bool,
-) -> None:
+async def _ask(connection: Connection, group: str, body: Mapping[str, Any]) -> dict[str, Any]:
     async with open_session(connection) as session:
-        planned = await _ask(session, group, {**body, "is_dry_run": True})
-        if not json_:
-            show(group, planned)
-        _check(planned, is_forced=body["is_forced"])
-        if is_dry_run:
-            if json_:
-                click.echo(json.dumps({"group": group, "is_done": False, "partitions": planned}))
-            return
-        if not yes and not click.confirm(f"move {_moving(planned)} cursors of {group}?"):
-            return
-        done = await _ask(session, group, {**body, "is_dry_run": False})
+        answer = await session.ask("POST", f"/groups/{group}/reset", body)
+    partitions: dict[str, Any] = answer["partitions"]
+    return partitions
+
+
+def _tell(group: str, done: Mapping[str, Any], *, as_json: bool) -> None:
+    """Say what was moved.
+
+    Raises:
+        UnavailableError: some were not.
+    """
     failed = {name: row["error"] for name, row in done.items() if "error" in row}
-    if json_:
+    if as_json:
         click.echo(json.dumps({"group": group, "is_done": not failed, "partitions": done}))
     if failed:
         name, error = next(iter(failed.items()))
@@ -123,14 +128,8 @@ async def _reset(
             f"{len(failed)} of {len(done)} partitions were not moved, the first is {name}: "
             f"{error['message']}; run it again"
         )
-    if not json_:
+    if not as_json:
         click.echo(f"group {group}: {len(done)} cursors are in place")
-
-
-async def _ask(session: Session, group: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    answer = await session.ask("POST", f"/groups/{group}/reset", body)
-    partitions: dict[str, Any] = answer["partitions"]
-    return partitions
 
 
 def _check(planned: Mapping[str, Any], *, is_forced: bool) -> None:
@@ -152,8 +151,8 @@ def _moving(planned: Mapping[str, Any]) -> int:
     return sum(row.get("cursor") != row.get("to") for row in planned.values())
 
 
-def show(group: str, planned: Mapping[str, Any]) -> None:
-    """Print a plan for people."""
+def show(group: str, planned: Mapping[str, Any], *, is_time: bool) -> None:
+    """Print a plan for people; `is_time`: the place was given as a time."""
     again = sum(max(0, row["cursor"] - row["to"]) for row in planned.values() if "to" in row)
     skipped = sum(max(0, row["to"] - row["cursor"]) for row in planned.values() if "to" in row)
     table = Table()
@@ -166,7 +165,7 @@ def show(group: str, planned: Mapping[str, Any]) -> None:
             table.add_row(name, "", "", "", "", row["error"]["message"])
         else:
             numbers = (str(row[each]) for each in ("cursor", "to", "first", "end"))
-            table.add_row(name, *numbers, remark(row))
+            table.add_row(name, *numbers, remark(row, is_time=is_time))
     Console().print(table)
     if len(planned) > MAX_ROWS:
         click.echo(f"and {len(planned) - MAX_ROWS} more: --json lists all")
@@ -176,12 +175,14 @@ def show(group: str, planned: Mapping[str, Any]) -> None:
     )
 
 
-def remark(row: Mapping[str, Any]) -> str:
+def remark(row: Mapping[str, Any], *, is_time: bool = False) -> str:
     """Say what a person should know of one cursor."""
     remarks = []
     if row["first"] > 0 and row["wanted"] <= row["first"] and row["to"] == row["first"]:
         remarks.append(f"what was before {row['first']} is no longer stored")
-    if row["wanted"] > row["end"]:
+    if is_time and row["wanted"] >= row["end"]:
+        remarks.append("no message was stored at this time or later: to the end")
+    elif row["wanted"] > row["end"]:
         remarks.append(f"the log ends at {row['end']}")
     if row["is_bound"]:
         remarks.append(f"{row['member']} is connected")

@@ -21,6 +21,8 @@ class Holding:
     """Partition → messages that were delivered to it and not acknowledged."""
     is_bound: bool
     """It is connected to a broker."""
+    is_known: bool = True
+    """It is connected, holds something, or the group lists it, until some time after it left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +40,20 @@ class Picture:
         """Whether no member holds any partition, and every partition was seen."""
         return not self.unknown and not any(each.partitions for each in self.members.values())
 
+    @property
+    def strangers(self) -> list[str]:
+        """The members that every broker was asked for, and none knows."""
+        if self.unknown or self.troubles:
+            return []
+        return [name for name, each in self.members.items() if not each.is_known]
+
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
     owned: frozenset[str]
     held: Mapping[str, int]
     is_bound: bool
+    is_known: bool
 
     @classmethod
     def from_json(cls, body: Any, url: str) -> "_Answer":
@@ -52,6 +62,7 @@ class _Answer:
                 owned=frozenset(map(str, body["owned"])),
                 held={str(p): int(each["in_flight"]) for p, each in body["held"].items()},
                 is_bound=bool(body["is_bound"]),
+                is_known=bool(body.get("is_known", True)),  # earlier brokers do not say
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InternalError(
@@ -120,4 +131,8 @@ def _joined(answers: Collection[_Answer]) -> Holding:
     held: dict[str, int] = {}
     for answer in answers:
         held |= answer.held
-    return Holding(partitions=held, is_bound=any(answer.is_bound for answer in answers))
+    return Holding(
+        partitions=held,
+        is_bound=any(answer.is_bound for answer in answers),
+        is_known=not answers or any(answer.is_known for answer in answers),
+    )

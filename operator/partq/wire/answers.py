@@ -217,6 +217,8 @@ class MemberAnswer(msgspec.Struct):
     held: dict[str, HeldPartition]
     is_bound: bool
     is_leaving: bool
+    is_known: bool
+    """It is bound or holds something here, or the group lists it or has refused it."""
 
 
 class BrokerState(msgspec.Struct):

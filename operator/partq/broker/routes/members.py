@@ -10,7 +10,8 @@ from partq.broker.middlewares import json_response
 from partq.broker.routes.access import enter, group_of, peer, read_body
 from partq.broker.routes.pull import PREFIX
 from partq.core.model import MemberId
-from partq.errors import FencedError
+from partq.errors import FencedError, StoreUnavailableError
+from partq.store.members import Members
 from partq.wire.answers import Alive, MemberAnswer
 from partq.wire.bodies import AliveBody, decode
 
@@ -22,7 +23,7 @@ async def show(request: web.Request) -> web.Response:
     """Show what a member holds of the partitions of this broker."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    return json_response(_view(broker, group, MemberId(request.match_info["member"])))
+    return json_response(await _view(broker, group, MemberId(request.match_info["member"])))
 
 
 @calls.add("POST", PREFIX + "/members/{member}/leave", roles=CONSUMERS, answers={200: MemberAnswer})
@@ -41,7 +42,7 @@ async def leave(request: web.Request) -> web.Response:
     if flow is not None:
         flow.check_address(peer(request))
         broker.binder.leave(flow)
-    return json_response(_view(broker, group, member))
+    return json_response(await _view(broker, group, member))
 
 
 @calls.add(
@@ -81,10 +82,10 @@ async def keep(request: web.Request) -> web.Response:
     return json_response({"lease_ms": int(lease_s * 1000)})
 
 
-def _view(broker: Broker, group: str, member: MemberId) -> dict[str, Any]:
+async def _view(broker: Broker, group: str, member: MemberId) -> dict[str, Any]:
     flow = broker.binder.find(group, member)
     own = {p: owned.groups[group] for p, owned in broker.owned.items() if group in owned.groups}
-    return {
+    answer = {
         "owned": [str(partition) for partition in sorted(own)],
         "held": {
             str(partition): {"in_flight": each.book.in_flight, "state": each.state}
@@ -94,3 +95,13 @@ def _view(broker: Broker, group: str, member: MemberId) -> dict[str, Any]:
         "is_bound": flow is not None,
         "is_leaving": flow is not None and flow.is_leaving,
     }
+    is_here = flow is not None or bool(answer["held"])
+    return {**answer, "is_known": is_here or await _is_on_list(broker, group, member)}
+
+
+async def _is_on_list(broker: Broker, group: str, member: MemberId) -> bool:
+    try:
+        read = await Members(broker.store, broker.keys).read(group)
+    except StoreUnavailableError:
+        return True  # nobody can say; what it holds here is known all the same
+    return member in read.members or member in read.refused
