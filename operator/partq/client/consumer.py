@@ -8,16 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from partq.client import stop_signals, tasks
+from partq.client import arguments, stop_signals, tasks
 from partq.client.acknowledger import Acknowledger
-from partq.client.arguments import (
-    MAX_TIME_S,
-    check_clock,
-    check_flags,
-    check_functions,
-    check_range,
-    check_texts,
-)
 from partq.client.caller import Caller
 from partq.client.deliveries import Batch, Delivery
 from partq.client.flow import CREDIT_BYTES, Flow, checked_credit, member_path
@@ -116,13 +108,13 @@ class Consumer(Acknowledger):
         clock: Clock = boot_time,
     ) -> None:
         credit, credit_bytes = checked_credit(credit, credit_bytes)
-        check_range("leave_timeout_s", leave_timeout_s, 0, MAX_TIME_S)
-        check_range("connect_timeout_s", connect_timeout_s, 0, MAX_TIME_S)
-        check_range("max_processing_s", max_processing_s, 0, MAX_PROCESSING_S)
-        check_texts({"group": group}, needed=("group",))
-        check_flags({"auto_ack": auto_ack, "handle_signals": handle_signals})
-        check_clock(clock)
-        check_functions(
+        arguments.check_range("leave_timeout_s", leave_timeout_s, 0, arguments.MAX_TIME_S)
+        arguments.check_range("connect_timeout_s", connect_timeout_s, 0, arguments.MAX_TIME_S)
+        arguments.check_range("max_processing_s", max_processing_s, 0, MAX_PROCESSING_S)
+        arguments.check_texts({"group": group}, needed=("group",))
+        arguments.check_flags({"auto_ack": auto_ack, "handle_signals": handle_signals})
+        arguments.check_clock(clock)
+        arguments.check_functions(
             {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_error": on_error}
         )
         super().__init__()

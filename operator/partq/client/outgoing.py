@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from partq.errors import BadRequestError, MessageTooLargeError
-from partq.wire.batch import Message, encode_messages
+from partq.wire.batch import MAX_EVENT_TIME_MS, Message, encode_messages
 
 _values = attrgetter("value")
 _headers = attrgetter("headers")
@@ -42,7 +42,8 @@ def encode_checked(messages: Sequence[Message], max_message_bytes: int) -> list[
     """Return the bytes of each message; keys are checked by who hashes them.
 
     Raises:
-        BadRequestError: a value that is not bytes, headers that are not text, and the like.
+        BadRequestError: a value that is not bytes, headers that are not text, an event time that
+            is out of range, and the like.
         MessageTooLargeError: a message is above `max_message_bytes` when encoded.
     """
     try:
@@ -50,6 +51,13 @@ def encode_checked(messages: Sequence[Message], max_message_bytes: int) -> list[
             _complain("value", "bytes", _values, bytes, messages)
         if not set(map(type, map(_event_times, messages))) <= {int}:
             _complain("event_time_ms", "int", _event_times, int, messages)
+        times = set(map(_event_times, messages))
+        if times and not 0 <= min(times) <= max(times) <= MAX_EVENT_TIME_MS:
+            wrong = min(times) if min(times) < 0 else max(times)
+            raise BadRequestError(
+                f"event_time_ms: got {wrong}, expected 0 to {MAX_EVENT_TIME_MS}; give milliseconds "
+                "since 1970"
+            )
     except AttributeError as error:
         raise BadRequestError(f"expected partq.Message objects: {error}") from error
     for headers in filter(None, map(_headers, messages)):

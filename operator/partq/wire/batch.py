@@ -31,6 +31,8 @@ MAGIC = 0x7170  # b"pq" on the wire
 VERSION = 1
 MAX_BATCH_COUNT = 65_536
 """The most messages in a batch."""
+MAX_EVENT_TIME_MS = 2**53
+"""The latest time that a producer may give: far beyond any, and every language's JSON holds it."""
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 """The most bytes of a batch's body, expanded."""
 
@@ -61,6 +63,7 @@ class Message(msgspec.Struct, array_like=True, gc=False):
     value: bytes
     headers: dict[str, str] | None = None
     event_time_ms: int = 0
+    """When it happened, as the producer says: 0 to `MAX_EVENT_TIME_MS`; 0: it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)

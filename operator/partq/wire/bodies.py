@@ -14,13 +14,12 @@ from partq.core.redelivery import MAX_NACK_DELAY_MS
 from partq.core.time_to_live import MAX_TTL_MS
 from partq.errors import BadJsonError, BadRequestError
 from partq.wire import shape_errors
+from partq.wire.batch import MAX_EVENT_TIME_MS
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 MAX_TOLD_BYTES = 256 * 1024
 """Of a larger body an error does not say what was got: that takes another look at all of it."""
-MAX_TIME_MS = 2**53
-"""Far beyond any time, and within what every language's JSON can hold."""
 MAX_PULL_MESSAGES = 10_000
 MAX_PULL_WAIT_MS = 20_000
 MAX_DRAIN_WAIT_MS = 10_000
@@ -168,7 +167,7 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     value: str | None = None
     value_base64: str | None = None
     headers: dict[str, str] | None = None
-    event_time_ms: Annotated[int, _told(0, MAX_TIME_MS)] = 0
+    event_time_ms: Annotated[int, _told(0, MAX_EVENT_TIME_MS)] = 0
     slot: Annotated[int, _told(0, SLOT_COUNT - 1)] | None = None
     """Set by a broker that forwards a keyless message, whose slot it has drawn."""
     sequence: Sequence | None = None

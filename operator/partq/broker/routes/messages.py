@@ -34,7 +34,6 @@ from partq.wire import batch
 from partq.wire.answers import Placed, PublishResults
 from partq.wire.bodies import (
     KEY_NAMES,
-    MAX_TIME_MS,
     PublishBody,
     PublishHeaders,
     decode,
@@ -213,9 +212,10 @@ async def publish_all(
 def _message(body: PublishBody, key: str | None) -> batch.Message:
     if (body.value is None) == (body.value_base64 is None):
         raise BadRequestError("message: give either value (text) or value_base64 (bytes)")
-    if not 0 <= body.event_time_ms <= MAX_TIME_MS:
+    if not 0 <= body.event_time_ms <= batch.MAX_EVENT_TIME_MS:
         raise BadRequestError(
-            f"message: event_time_ms {body.event_time_ms}; expected 0 to {MAX_TIME_MS}"
+            f"message: event_time_ms: got {body.event_time_ms}, expected 0 to "
+            f"{batch.MAX_EVENT_TIME_MS}; send milliseconds since 1970"
         )
     try:
         value = (
