@@ -60,9 +60,8 @@ class Consumer(Acknowledger):
         on_assigned: called with a partition before its first message.
         on_revoked: called with a partition and the cause; messages of it in hand may be processed
             elsewhere from now on, and their acks are refused.
-        on_error: called with an error that stops only a part, such as `UndecodableError` for one
-            partition; the consumer goes on. None: iterating raises it, once, which ends the loop;
-            it can be started again.
+        on_error: called with an error that stops only a part, such as `UndecodableError`; the
+            others go on. None: iterating raises it, once, and can be started again.
         auto_ack: acknowledge what was handed out when the next is asked for.
         credit: messages to hold ready per broker, 1 to 1,000,000; the queue's limit of
             unacknowledged messages per flow bounds it.
