@@ -1,5 +1,7 @@
 """A real Spark in this process, made once for all tests that a worker runs."""
 
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +22,21 @@ SETTINGS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.numRecentProgressUpdates": "20",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have Spark's processes in Python import what is installed, whose bytecode is there.
+
+    Spark names them its ZIP of the same modules first, and of a ZIP each process compiles all that
+    it imports: four times the work, which on a busy machine takes longer than Spark waits.
+    """
+    script = tmp_path_factory.mktemp("bin") / "python"
+    script.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec "{sys.executable}" "$@"\n')
+    script.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", os.environ.get("PYSPARK_PYTHON", str(script)))
+        yield
 
 
 @pytest.fixture(scope="session")
