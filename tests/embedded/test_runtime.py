@@ -13,6 +13,7 @@ from partq.errors import SettingsError
 from partq.resources import parse_resources
 
 TIMEOUT_S = 60.0
+MIB = 2**20
 
 YAML = """
 apiVersion: partq.dev/v1alpha1
@@ -24,6 +25,14 @@ apiVersion: partq.dev/v1alpha1
 kind: ConsumerGroup
 metadata: {name: GROUP}
 spec: {queue: orders}
+"""
+
+
+LIMITED = """
+apiVersion: partq.dev/v1alpha1
+kind: PartitionedQueue
+metadata: {name: orders}
+spec: {partitions: 1, brokers: {replicas: 1, limits: {pendingBytes: 7340032}}}
 """
 
 
@@ -207,3 +216,14 @@ async def test_port_in_use(tmp_path):
 def test_wrong_number_of_brokers(tmp_path, broker_count):
     with pytest.raises(SettingsError, match=f"brokers: got {broker_count}, expected 1 to 64"):
         runtime_in(tmp_path, broker_count=broker_count)
+
+
+async def test_brokers_keep_to_the_limits_of_their_queue(tmp_path):
+    """What `brokers.limits` does not name stays at its default."""
+    async with EmbeddedRuntime(parse_resources(LIMITED), tmp_path, lease_ttl_s=20.0) as runtime:
+        (broker,) = runtime.brokers
+        async with aiohttp.ClientSession() as http, http.get(f"{broker.url}/metrics") as response:
+            lines = (await response.text()).splitlines()
+    found = [line for line in lines if line.startswith("partq_buffer_limit_bytes{")]
+    limits = {line.split('buffer="')[1].split('"')[0]: float(line.split()[-1]) for line in found}
+    assert limits == {"pending": 7 * MIB, "tail": 64 * MIB, "read_ahead": 64 * MIB}

@@ -19,6 +19,7 @@ from partq.embedded.provision import holds, provision
 from partq.embedded.redis_process import answers_ping, choose_redis_server, render_config
 from partq.errors import SettingsError, UnavailableError
 from partq.resources import PartitionedQueue, Resources
+from partq.settings import PREFIX
 from partq.store.connection import Store
 
 log = logging.getLogger("partq.embedded")
@@ -266,6 +267,7 @@ class EmbeddedRuntime:
                 "PARTQ_LISTEN_PORT": str(port),
                 "PARTQ_TOKENS_FILE": str(identity.tokens_file),
                 "PARTQ_LEASE_TTL_S": str(self._lease_ttl_s),
+                **queue.spec.brokers.limits.environment(PREFIX),
             }
             log_file = self._dir.log(f"{namespace}.{broker_id}")
             brokers.append(BrokerChild(broker_id, port=port, log_file=log_file, env=broker_env))

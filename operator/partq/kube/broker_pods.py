@@ -16,7 +16,6 @@ from partq.errors import SettingsError
 from partq.kube import broker_policies, broker_tls, names, tokens
 from partq.kube.names import QueueKey
 from partq.resources import API_VERSION, PartitionedQueue
-from partq.resources.broker_limits import BrokerLimits
 from partq.settings import PREFIX, RedisUrl
 
 GRACE_S = 30
@@ -281,7 +280,7 @@ def _environment(plan: BrokerPlan) -> list[dict[str, Any]]:
         "PARTQ_TOKENS_FILE": f"{_TOKENS_DIR}/{names.TOKENS_ENTRY}",
         "PARTQ_LOG_LEVEL": plan.log_level,
         **broker_tls.environment(plan.queue),
-        **_limits(plan.queue.spec.brokers.limits),
+        **plan.queue.spec.brokers.limits.environment(PREFIX),
     }
     secret = {"name": names.config_secret(key.name), "key": names.REDIS_ENTRY}
     return [
@@ -290,15 +289,6 @@ def _environment(plan: BrokerPlan) -> list[dict[str, Any]]:
         {"name": "PARTQ_REDIS_URL", "valueFrom": {"secretKeyRef": secret}},
         *({"name": name, "value": value} for name, value in values.items()),
     ]
-
-
-def _limits(limits: BrokerLimits) -> dict[str, str]:
-    """Return the bounds that are not a broker's own: defaults restart no broker at an upgrade."""
-    changed = limits.model_dump(exclude_defaults=True)
-    return {
-        PREFIX + name.replace("_seconds", "_s").upper(): str(value)
-        for name, value in changed.items()
-    }
 
 
 def _spread(queue: str) -> dict[str, Any]:

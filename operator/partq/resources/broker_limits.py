@@ -55,6 +55,17 @@ class BrokerLimits(Model):
             self.pending_bytes + self.tail_bytes + self.read_ahead_bytes + self.request_memory_bytes
         )
 
+    def environment(self, prefix: str) -> dict[str, str]:
+        """Return the settings of a broker that these are, as variables whose names begin so.
+
+        Without those that are a broker's own defaults: these restart no broker at an upgrade.
+        """
+        changed = self.model_dump(exclude_defaults=True)
+        return {
+            prefix + name.replace("_seconds", "_s").upper(): str(value)
+            for name, value in changed.items()
+        }
+
     def check_memory(self, given: int | str) -> None:
         """Refuse bounds that a broker could not reach within its memory, a quantity.
 
