@@ -1,6 +1,7 @@
 """What a URL of Redis may say: one rule for settings, resources, Secrets and connections."""
 
 import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 MAX_HOSTS = 16
@@ -12,9 +13,23 @@ PARAMETERS = {
 """The parameters behind the `?`, each with what it takes. The client library knows many more: files
 that are opened, and arguments of its own functions."""
 _PATH = r"(/([0-9]{1,5}/?)?)?"
-_PARAMETER = "(" + "|".join(f"{name}=({value})" for name, value in PARAMETERS.items()) + ")"
-PLAIN_PATTERN = rf"^rediss?://[^/?#@\s]+{_PATH}(\?{_PARAMETER}(&{_PARAMETER})*)?$"
-"""A URL with no user and no password, as a schema can say it; `check` says more."""
+_PORT = r"0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_HOST = rf"(\[[^\[\]/?#@,\s]+\]|[^\[\]/?#@,:\s]+)(:({_PORT})?)?"
+
+
+def _once_each(parameters: Mapping[str, str]) -> str:
+    """Return a pattern of one or more of the parameters, in any order, none of them twice."""
+    kinds = []
+    for name, value in parameters.items():
+        rest = {other: each for other, each in parameters.items() if other != name}
+        kinds.append(f"{name}=({value})" + (f"(&{_once_each(rest)})?" if rest else ""))
+    return f"({'|'.join(kinds)})"
+
+
+PLAIN_PATTERN = (
+    rf"^rediss?://{_HOST}(,{_HOST}){{0,{MAX_HOSTS - 1}}}{_PATH}(\?{_once_each(PARAMETERS)})?$"
+)
+"""A URL with no user and no password, as a schema can say it; `check` also reads addresses."""
 _PARTS = re.compile(r"rediss?://[^/?#\s]+(/[^?#]*)?(?:\?([^#]*))?(#.*)?", re.DOTALL)
 
 
@@ -57,6 +72,7 @@ def check(text: str) -> None:
 def _has_host(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != 0
+        host = parts.netloc.rpartition("@")[2]
+        return bool(re.fullmatch(_HOST, host) and parts.hostname) and parts.port != 0
     except ValueError:
         return False
