@@ -32,6 +32,7 @@ def path(tmp_path):
         {"token": LONG + "p", "role": "produce"},
         {"token": LONG + "c", "role": "consume", "groups": ["a", "b"]},
         {"token": LONG + "e", "role": "consume"},
+        {"token": LONG + "m", "role": "consume", "groups": [f"g{n:02}" for n in range(15)]},
         {"token": LONG + "x", "role": "admin"},
         {"token": LONG + "o", "role": "admin", "queue": "other"},
     )
@@ -52,6 +53,27 @@ def path(tmp_path):
 )
 def test_a_token_grants_what_it_names(path, token, role, group, expected):
     assert check(Tokens(path, clock=lambda: 0.0), token, role, group) == expected
+
+
+@pytest.mark.parametrize(
+    ("token", "role", "group", "says"),
+    [
+        (LONG + "c", Role.CONSUME, "z", "queue orders, role consume, groups a, b; this call needs"),
+        (LONG + "m", Role.CONSUME, "z", "groups g00, g01, g02, g03, g04, g05, g06, g07, g08, g09 "
+         "and 5 more; this call"),
+        (LONG + "p", Role.CONSUME, "a", "queue orders, role produce; this call needs"),
+        (LONG + "e", Role.PRODUCE, None, "queue orders, role consume, every group; this call"),
+        (LONG + "o", Role.ADMIN, None, "queue other, role admin; this call needs queue orders"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_what_the_token_is_for(path, token, role, group, says):
+    """Its queue, role and groups: whoever holds it sees which one he has taken; never the token."""
+    with pytest.raises(ForbiddenError) as caught:
+        Tokens(path, clock=lambda: 0.0).check(
+            f"Bearer {token}", queue="orders", roles={role}, group=group
+        )
+    assert says in caught.value.message
+    assert LONG not in caught.value.message
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", f"Basic {LONG}p", f"{LONG}p"])

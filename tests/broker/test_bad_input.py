@@ -5,6 +5,7 @@ from io import BytesIO
 
 import pytest
 
+from partq.broker.routes import flow, publish
 from partq.core.hashing import slot_of
 from partq.core.quota import Grant
 from partq.core.time_to_live import MAX_TTL_MS
@@ -297,6 +298,33 @@ async def test_frames_of_flows_out_of_bounds(good, peers, frame, code):
     failed, _ = await bad.expect(frames.Failed)
     assert failed.code == code
     await good.flows()
+
+
+@pytest.mark.parametrize(
+    ("path", "token", "limit", "expected"),
+    [
+        ("publish", "PRODUCE", (publish, "HELLO_TIMEOUT_S"), "ProducerHello"),
+        ("groups/workers/flow", "CONSUME", (flow, "BIND_TIMEOUT_S"), "Bind"),
+    ],
+)
+async def test_a_connection_that_says_nothing_is_told_why_it_ends(
+    good, peers, monkeypatch, path, token, limit, expected
+):
+    monkeypatch.setattr(*limit, 0.2)
+    bad = await peers.connect(good.running, f"{QUEUE}/{path}", getattr(peers, token))
+    failed, _ = await bad.expect(frames.Failed)
+    assert failed.code == "unavailable"
+    assert is_sentence(failed.message, f"no {expected}", "0.2 s")
+    await bad.ended()
+
+
+async def test_a_producer_that_falls_silent_is_told_why_it_ends(good, peers, monkeypatch):
+    monkeypatch.setattr(publish, "SILENT_S", 0.2)
+    bad = await peers.open_producer(good.running, "bad")
+    failed, _ = await bad.expect(frames.Failed)
+    assert failed.code == "unavailable"
+    assert is_sentence(failed.message, "no frame", "0.2 s")
+    await bad.ended()
 
 
 async def test_acks_that_do_not_fit(good, peers):

@@ -144,3 +144,19 @@ async def test_a_parameter_twice(running, peers):
     )
     assert (status, answer["error"]["code"]) == (400, "bad_request")
     assert "key: got 2" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "token", "instead"),
+    [
+        ("/publish", "PRODUCE", "POST .../messages"),
+        ("/groups/workers/flow", "CONSUME", "POST .../pull"),
+    ],
+)
+async def test_a_plain_get_of_a_websocket_is_told_what_to_do(running, peers, path, token, instead):
+    status, answer = await running.call("GET", f"{QUEUE}{path}", token=getattr(peers, token))
+    assert (status, answer["error"]["code"]) == (400, "bad_request")
+    message = answer["error"]["message"]
+    assert "expected the upgrade to a WebSocket" in message
+    assert "Upgrade: websocket" in message
+    assert instead in message

@@ -201,7 +201,7 @@ async def test_waiting_for_a_broker_goes_on_to_the_end(peer, client_of, monkeypa
 async def test_a_token_for_something_else_is_told_on_entering():
     async with asyncio.timeout(60), LocalBroker(partitions=1) as local:
         url, tokens = local.url, local.tokens
-        with pytest.raises(ForbiddenError, match="role consume; this call needs"):
+        with pytest.raises(ForbiddenError, match="role consume, every group; this call needs"):
             await producer_of(url, token=tokens.consume).__aenter__()
         with pytest.raises(ForbiddenError, match="role produce; this call needs"):
             await consumer_of(url, token=tokens.produce).__aenter__()

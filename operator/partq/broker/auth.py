@@ -3,7 +3,7 @@
 import hmac
 import json
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +13,8 @@ from partq.errors import ForbiddenError, SettingsError, UnauthorizedError
 
 RELOAD_GAP_S = 5.0
 """How often the file is looked at: a token that is rotated counts after this."""
+MAX_TOLD_GROUPS = 10
+"""Groups of a token that a refusal names."""
 MAX_TOKENS = 1000
 MIN_TOKEN_CHARS = 16
 
@@ -101,7 +103,7 @@ class Tokens:
             ):
                 return grant
         raise ForbiddenError(
-            f"the token is for queue {found[0].queue}, role {found[0].role}; this call needs "
+            f"the token is for {_purpose(found, queue, roles)}; this call needs "
             f"queue {queue}, role {' or '.join(sorted(roles))}"
             + (f", group {group}" if group is not None else "")
             + (" by name: a token for every group does not move cursors" if is_by_name else "")
@@ -124,6 +126,19 @@ class Tokens:
             self._is_readable = False
             return
         self._is_readable = True
+
+
+def _purpose(found: Sequence[Grant], queue: str, roles: Collection[Role]) -> str:
+    """Say what a token is for, without the token: what comes next to the call, if it is several."""
+    grant = max(found, key=lambda each: (each.queue == queue, each.role in roles))
+    text = f"queue {grant.queue}, role {grant.role}"
+    if grant.role is not Role.CONSUME:
+        return text
+    if grant.groups is None:
+        return f"{text}, every group"
+    names = sorted(grant.groups)
+    more = f" and {len(names) - MAX_TOLD_GROUPS} more" if len(names) > MAX_TOLD_GROUPS else ""
+    return f"{text}, groups {', '.join(names[:MAX_TOLD_GROUPS]) or 'none'}{more}"
 
 
 def read_grants(path: Path) -> list[Grant]:

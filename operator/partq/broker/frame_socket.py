@@ -6,7 +6,7 @@ from typing import Self
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from partq.errors import BadFrameError, PartqError
+from partq.errors import BadFrameError, BadRequestError, PartqError
 from partq.server.connection import Connection
 from partq.wire import frames
 
@@ -26,11 +26,23 @@ class FrameSocket:
         self._socket = socket
 
     @classmethod
-    async def open(cls, request: web.Request, *, max_bytes: int) -> Self:
-        """Accept a connection whose frames have at most `max_bytes`."""
+    async def open(cls, request: web.Request, *, max_bytes: int, plain: str) -> Self:
+        """Accept a connection whose frames have at most `max_bytes`.
+
+        `plain`: which call does the same over plain HTTP.
+
+        Raises:
+            BadRequestError: the call asks for no WebSocket.
+        """
         socket = web.WebSocketResponse(
             max_msg_size=max_bytes, compress=False, timeout=CLOSE_TIMEOUT_S
         )
+        if not socket.can_prepare(request).ok:
+            raise BadRequestError(
+                f"GET {request.path[:200]}: got a plain call, expected the upgrade to a WebSocket "
+                "(Upgrade: websocket, Connection: Upgrade, Sec-WebSocket-Version: 13 and a "
+                f"Sec-WebSocket-Key); use a client of WebSockets, or {plain} over plain HTTP"
+            )
         await socket.prepare(request)
         self = cls(request, socket)
         request.app[SOCKETS].add(self)

@@ -13,7 +13,7 @@ from partq.broker.routes.access import enter, group_of, peer
 from partq.broker.subscription import Answer
 from partq.core.horizon import ACK_SPAN
 from partq.core.model import Cause
-from partq.errors import BadFrameError, BadRequestError, PartqError
+from partq.errors import BadFrameError, BadRequestError, PartqError, UnavailableError
 from partq.wire import frames
 
 MAX_CLIENT_FRAME_BYTES = frames.MAX_HEADER_BYTES + 16
@@ -39,7 +39,9 @@ async def consume(request: web.Request) -> web.WebSocketResponse:
     """Deliver to one member until one side closes."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    socket = await FrameSocket.open(request, max_bytes=MAX_CLIENT_FRAME_BYTES)
+    socket = await FrameSocket.open(
+        request, max_bytes=MAX_CLIENT_FRAME_BYTES, plain="POST .../pull"
+    )
     await Consuming(broker, socket, group, peer(request)).run()
     return socket.response
 
@@ -75,8 +77,15 @@ class Consuming:
                 while self._is_full(flow):
                     self._room.clear()
                     await self._room.wait()
-        except (ConnectionError, TimeoutError):
+        except ConnectionError:
             pass
+        except TimeoutError:
+            await self._fail(
+                UnavailableError(
+                    f"no Bind came and was carried out within {BIND_TIMEOUT_S:g} s; connect again, "
+                    "and send it first"
+                )
+            )
         except PartqError as error:
             await self._fail(error)
         finally:

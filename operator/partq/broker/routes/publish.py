@@ -12,7 +12,7 @@ from partq.broker.pings import Pings
 from partq.broker.routes.access import enter
 from partq.core.model import PartitionId
 from partq.core.numbering import MAX_NUMBER, check_producer_id
-from partq.errors import BadFrameError, BadRequestError, NotOwnerError, PartqError
+from partq.errors import BadFrameError, BadRequestError, NotOwnerError, PartqError, UnavailableError
 from partq.store.log import AppendResult
 from partq.wire import frames
 from partq.wire.batch import MAX_BATCH_BYTES
@@ -33,7 +33,7 @@ calls = Calls()
 async def publish(request: web.Request) -> web.WebSocketResponse:
     """Store batches until the producer closes."""
     broker, _ = enter(request)
-    socket = await FrameSocket.open(request, max_bytes=MAX_FRAME_BYTES)
+    socket = await FrameSocket.open(request, max_bytes=MAX_FRAME_BYTES, plain="POST .../messages")
     await Producing(broker, socket).run()
     return socket.response
 
@@ -66,8 +66,16 @@ class Producing:
                     while len(self._answers) > MAX_ANSWERS:
                         self._room.clear()
                         await self._room.wait()
-        except (ConnectionError, TimeoutError):
+        except ConnectionError:
             pass
+        except TimeoutError:
+            wanted = (
+                f"no frame came, or no answer was read, within {SILENT_S:g} s; ping each second"
+                if self._producer
+                else f"no ProducerHello came within {HELLO_TIMEOUT_S:g} s; send it first"
+            )
+            error = UnavailableError(f"{wanted}, and connect again")
+            self._answer(frames.Failed(error.code, error.message))
         except PartqError as error:
             self._answer(frames.Failed(error.code, error.message))
         finally:
