@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import logging
 import sys
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from partq.cli.connection import (
 from partq.client.consumer import Consumer
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause
-from partq.errors import ConflictError
+from partq.errors import ConflictError, PartqError, UndecodableError
 
 _HELP = """Print the messages of a consumer group, each acknowledged once it is printed.
 
@@ -33,6 +34,8 @@ with --json everything, one JSON object per line.
   partq consume --group workers
   partq consume --group workers --idle 2 --json > messages.ndjson
   partq consume --group workers --count 10 --no-ack       a look; they are redelivered
+
+A message that does not decode is a warning with its partition and offset; the others go on.
 
 Exit status 1 when --idle ends it before --count messages came. With --idle alone it is 0 although
 none came: then there is nothing left, which is what was waited for.
@@ -71,6 +74,7 @@ def consume(
 ) -> None:
     """Print and acknowledge until told to end."""
     connection = connect("consume")
+    logging.getLogger("partq.client").addFilter(_is_untold)
     work = _consume(
         connection,
         group=known_group(connection, group),
@@ -110,6 +114,7 @@ async def _consume(
         ca_file=connection.ca_file,
         member=member,
         connect_timeout_s=wait_s,
+        on_error=_warn,
     ) as consumer:
         try:
             async for deliveries, done in _until_idle(_take(consumer, count), idle_s):
@@ -125,6 +130,16 @@ async def _consume(
             # Printed, but by now another member's: not our failure, and worth knowing.
             click.echo(f"partq: {error.message}", err=True)
     return came if was_idle else None
+
+
+def _warn(error: PartqError) -> None:
+    """Tell of what stops only a part, such as an undecodable message; the others go on."""
+    click.echo(f"partq: WARNING: {error.message}", err=True)
+
+
+def _is_untold(record: logging.LogRecord) -> bool:
+    """Say whether the client logs something else than what `_warn` tells."""
+    return not any(isinstance(each, UndecodableError) for each in record.args or ())
 
 
 Taken = tuple[Sequence[Delivery], Delivery | Batch]

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
+from partq.cli.tables import add_columns, show
 from partq.core.dead_letters import HEADER_PREFIX
 from partq.errors import ConflictError, SettingsError, UnavailableError
 
@@ -177,8 +177,9 @@ def _check(rows: Mapping[str, Mapping[str, Any]], *kinds: str) -> None:
 
 def _show(answer: Mapping[str, Any]) -> None:
     table = Table()
-    for column in ("partition", "offset", "key", "reason", "from", "redeliveries", "value"):
-        table.add_column(column, no_wrap=column == "reason")
+    columns = ("partition", "offset", "key", "reason", "from", "redeliveries", "value")
+    add_columns(table, columns)
+    table.columns[columns.index("reason")].no_wrap = True
     for row in answer["messages"]:
         told = {
             name.removeprefix(HEADER_PREFIX): value
@@ -196,4 +197,4 @@ def _show(answer: Mapping[str, Any]) -> None:
             told.get("redeliveries", ""),
             value,
         )
-    Console().print(table)
+    show(table)

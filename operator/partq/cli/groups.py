@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
 from partq.cli.status import blocked_lines, blocked_partitions, parked_lines, parked_partitions
+from partq.cli.tables import add_columns, show
 from partq.cli.wording import spell_age
 
 _HELP = """List the consumer groups of a queue: type, state, members, lag.
@@ -34,10 +34,9 @@ def groups(*, connect: Connect, as_json: bool) -> None:
         click.echo(json.dumps(rows))
         return
     table = Table()
-    for column in ("group", "type", "state"):
-        table.add_column(column)
-    for column in ("active", "standby", "lost", "ready", "lag", "oldest"):
-        table.add_column(column, justify="right")
+    add_columns(table, ("group", "type", "state"))
+    numbered = ("active", "standby", "lost", "ready", "lag", "oldest")
+    add_columns(table, numbered, is_number=True)
     for each in rows:
         numbers = (f"{each[name]:,}" for name in ("active", "standby", "lost"))
         ready = f"{each['ready']}/{each['partitions']}"
@@ -45,7 +44,7 @@ def groups(*, connect: Connect, as_json: bool) -> None:
         table.add_row(
             each["group"], each["type"], each["state"], *numbers, ready, f"{each['lag']:,}", age
         )
-    Console().print(table)
+    show(table)
     for name, group in answer["groups"].items():
         for line in [*blocked_lines(group), *parked_lines(group)]:
             click.echo(f"group {name}: {line}")

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from partq.cli import tables
 from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options, group_option, known_group
+from partq.cli.tables import add_columns
 from partq.cli.wording import full_name, milliseconds
 from partq.errors import ConflictError, SettingsError, UnavailableError
 
@@ -156,17 +157,16 @@ def show(group: str, planned: Mapping[str, Any], *, is_time: bool) -> None:
     again = sum(max(0, row["cursor"] - row["to"]) for row in planned.values() if "to" in row)
     skipped = sum(max(0, row["to"] - row["cursor"]) for row in planned.values() if "to" in row)
     table = Table()
-    table.add_column("partition")
-    for column in ("from", "to", "first", "end"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+    add_columns(table, ["partition"])
+    add_columns(table, ("from", "to", "first", "end"), is_number=True)
+    add_columns(table, [""])
     for name, row in list(planned.items())[:MAX_ROWS]:
         if "error" in row:
             table.add_row(name, "", "", "", "", row["error"]["message"])
         else:
             numbers = (str(row[each]) for each in ("cursor", "to", "first", "end"))
             table.add_row(name, *numbers, remark(row, is_time=is_time))
-    Console().print(table)
+    tables.show(table)
     if len(planned) > MAX_ROWS:
         click.echo(f"and {len(planned) - MAX_ROWS} more: --json lists all")
     click.echo(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +16,7 @@ from rich.text import Text
 from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
 from partq.cli.rate import Rate
+from partq.cli.tables import add_columns, open_console, show
 from partq.cli.wording import spell_age
 from partq.errors import UnavailableError
 
@@ -56,7 +57,7 @@ def status(
     if as_json:
         click.echo(json.dumps(answer))
     else:
-        Console().print(render(answer))
+        show(render(answer))
 
 
 async def _ask_once(connection: Connection) -> Any:
@@ -67,7 +68,7 @@ async def _ask_once(connection: Connection) -> Any:
 async def _watch(connection: Connection, *, as_json: bool) -> None:
     rates = Rates()
     async with open_session(connection) as session:
-        with Live(console=Console(), auto_refresh=False, screen=not as_json) as live:
+        with Live(console=open_console(), auto_refresh=False, screen=not as_json) as live:
             while True:
                 try:
                     answer = await session.ask("GET", "/status")
@@ -212,12 +213,8 @@ def _summary(name: str, group: Mapping[str, Any], acked: float | None) -> Text:
 def _members(group: Mapping[str, Any]) -> Table:
     """Return the members and how many partitions of each state they hold."""
     table = Table()
-    table.add_column("member")
-    table.add_column("is")
-    table.add_column("partitions", justify="right")
-    for state in STATES:
-        table.add_column(state, justify="right")
-    table.add_column("lag", justify="right")
+    add_columns(table, ("member", "is"))
+    add_columns(table, ("partitions", *STATES, "lag"), is_number=True)
     states: defaultdict[str, Counter[str]] = defaultdict(Counter)
     lags: Counter[str] = Counter()
     for row in group["partitions"].values():
@@ -234,8 +231,7 @@ def _members(group: Mapping[str, Any]) -> Table:
 
 def _handoffs(handoffs: list[Mapping[str, Any]]) -> Table:
     table = Table(title="handoffs", title_justify="left")
-    for column in ("partition", "from", "to", "phase"):
-        table.add_column(column)
+    add_columns(table, ("partition", "from", "to", "phase"))
     for each in handoffs:
         table.add_row(each["partition"], each["source"], each["target"], each["phase"])
     return table
@@ -243,10 +239,8 @@ def _handoffs(handoffs: list[Mapping[str, Any]]) -> Table:
 
 def _partitions(records: Mapping[str, Any], rows: Mapping[str, Any]) -> Table:
     table = Table()
-    for column in ("partition", "broker", "member", "state"):
-        table.add_column(column)
-    for column in ("cursor", "end", "lag", "oldest"):
-        table.add_column(column, justify="right")
+    add_columns(table, ("partition", "broker", "member", "state"))
+    add_columns(table, ("cursor", "end", "lag", "oldest"), is_number=True)
     for partition, row in rows.items():
         record = records[partition]
         table.add_row(

@@ -68,8 +68,7 @@ class Consumer(Acknowledger):
         credit_bytes: bytes of batches to hold ready per broker, as they are stored, 1 to 2**40;
             one batch always comes, however large it is.
         handle_signals: SIGTERM and Ctrl-C mean `leave`, each unless the application handles the
-            signal itself. A second Ctrl-C raises KeyboardInterrupt where the main thread is, in a
-            handler that blocks it too, and closing waits for nobody then.
+            signal itself. A second Ctrl-C raises KeyboardInterrupt at once; closing waits no more.
         leave_timeout_s: how long `leave` waits for the partitions to be taken over.
         connect_timeout_s: how long entering waits for a broker, the queue and the group to be
             there; the log says what is missing. Iterating raises `MemberInUseError` when another
@@ -240,8 +239,8 @@ class Consumer(Acknowledger):
             if self._heartbeat is not None:
                 await self._heartbeat.close()
             await self._flows.close()
-            is_urgent = stop_signals.is_interrupted()
-            await self._membership.callbacks.close(0 if is_urgent else self._leave_timeout_s)
+            last_s = 0 if stop_signals.is_interrupted() else self._leave_timeout_s
+            await self._membership.callbacks.close(last_s)
             await self._end()
 
     def leave(self) -> None:
