@@ -131,6 +131,6 @@ def tell_holders(found: Iterable[Unacknowledged]) -> str:
     more = f" and {len(groups) - MAX_TOLD} more" if len(groups) > MAX_TOLD else ""
     return (
         f"the oldest messages of this broker are held by {named}{more}, until they are "
-        "acknowledged: have them consumed, move the group over them with `partq reset`, or remove "
-        "a group that nobody needs"
+        "acknowledged: have them consumed, move the group over them with `partq reset`, or, on "
+        "Kubernetes, delete a ConsumerGroup that nobody needs"
     )
