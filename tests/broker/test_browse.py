@@ -90,6 +90,14 @@ async def test_one_partition_by_its_offsets_or_from_a_time(reader):
     assert await reader.values(at_ms=2**53) == ""
 
 
+async def test_an_offset_beyond_the_end_counts_as_the_end(reader):
+    """So who goes on from `next` misses nothing that comes later."""
+    beyond = await reader.browse(partitions=["1.2"], offsets={"1.2": 1_000_000})
+    assert (beyond["messages"], beyond["why"], beyond["next"]) == ([], "end", {"1.2": 3})
+    page = (await reader.pages(partitions=["1.2"], offsets={"1.2": 1_000_000}))["1.2"]
+    assert (page["rows"], page["why"], page["next"], page["end"]) == ([], "end", 3, 3)
+
+
 async def test_inside_a_large_batch(running, reader, peers):
     producer = await peers.open_producer(running, "large")
     await producer.publish(*(f"{number:03}" for number in range(500)), partition=1)
