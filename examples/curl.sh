@@ -4,6 +4,8 @@
 #   PARTQ_URL=http://127.0.0.1:7411 PARTQ_QUEUE=orders PARTQ_GROUP=workers \
 #   PARTQ_PRODUCE_TOKEN=... PARTQ_CONSUME_TOKEN=... examples/curl.sh
 #
+# It ends with 1 when nothing came for PARTQ_IDLE_S seconds (60): what it gives back becomes a dead
+# letter at once in a group with maxRedeliveries 0.
 # One broker's URL is enough: each pull names the others. Fields are read with grep, so that nothing
 # else is needed; a program of yours reads the JSON.
 set -euo pipefail
@@ -44,7 +46,9 @@ echo "again $customer $number: $(publish "$customer" $number "order $number")"
 urls=("$first")
 declare -A answer flow # by broker: the last answer that was received, and the flow
 processed=0
-while ((processed < count)); do
+idle_s=${PARTQ_IDLE_S:-60}
+ends_at=$((SECONDS + idle_s))
+while ((processed < count && SECONDS < ends_at)); do
   for url in "${urls[@]}"; do
     # A new member is let in a moment after it has asked; until then this is refused.
     pulled=$(post "$PARTQ_CONSUME_TOKEN" "$url/$group/pull" "{\"member\": \"$run\", \"incarnation\": \"1\",
@@ -60,6 +64,7 @@ while ((processed < count)); do
     done
     offset=$(field offset "$pulled")
     [[ -n $offset ]] || continue # nothing new here
+    ends_at=$((SECONDS + idle_s))
 
     token="\"partition\": \"$(field partition "$pulled")\", \"broker_epoch\": $(field broker_epoch "$pulled"),
       \"epoch\": $(field epoch "$pulled"), \"delivery\": $(field delivery "$pulled")"
@@ -86,3 +91,7 @@ for url in "${!flow[@]}"; do
     "$url/$group/members/$run?flow=${flow[$url]}" >/dev/null
 done
 echo "$processed processed at ${#urls[@]} brokers"
+if ((processed < count)); then
+  echo "$((count - processed)) of $count did not come for $idle_s s; are they dead letters?" >&2
+  exit 1
+fi

@@ -81,6 +81,18 @@ async def test_curl_publishes_pulls_acknowledges_and_gives_back_at_both_brokers(
     assert lines[-1] == "8 processed at 2 brokers"
 
 
+@needs("curl")
+async def test_curl_ends_where_what_it_gives_back_becomes_a_dead_letter():
+    """Its dead-letter queue is not there: that partition stands still."""
+    group = {"ack": {"maxRedeliveries": 0}, "deadLetter": {"queue": "letters"}}
+    async with LocalBroker(groups={"workers": group}, lease_ttl_s=5.0) as local:
+        process = await start(local, "env", "PARTQ_IDLE_S=5", "bash", str(EXAMPLES / "curl.sh"))
+        async with asyncio.timeout(WAIT_S):
+            text, _ = await process.communicate()
+    assert process.returncode == 1, text.decode()
+    assert re.search(r"\d of 8 did not come for 5 s; are they dead letters\?", text.decode())
+
+
 @needs("node")
 async def test_node_consumes_from_both_brokers_in_order(broker):
     """Each customer's in order; SIGTERM ends it once its partitions are handed over."""

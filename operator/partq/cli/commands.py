@@ -125,7 +125,7 @@ A first look:
   partq consume --group workers --count 1
   partq status
 
-Exit status: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted.
+Exit status: 0 done, 1 failed, 2 wrong usage or input, 130 interrupted, 141 nobody reads.
 """
 
 
