@@ -26,7 +26,6 @@ INSIDE = {"AppendGapError", "SupersededError"}
 
 LONG_TESTS = {
     "tests/broker/test_dead_letters.py",
-    "tests/core/test_delivery.py",
     "tests/simulate/mutations.py",
     "tests/spark/test_sink.py",
     "tests/store/test_log.py",
