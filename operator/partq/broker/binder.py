@@ -217,9 +217,7 @@ class Binder:
                     subscription.group,
                     member=flow.member,
                     incarnation=flow.incarnation,
-                    broker_epoch=subscription.broker_epoch,
-                    number=next(subscription.writes),
-                    born=subscription.born,
+                    **subscription.next_write(),
                 )
             except SupersededError:
                 continue  # a flush was faster: nothing was written

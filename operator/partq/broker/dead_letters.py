@@ -291,9 +291,7 @@ class DeadLetterOffice:
         add = self._outboxes.add(
             subscription.partition,
             subscription.group,
-            broker_epoch=subscription.broker_epoch,
-            number=next(subscription.writes),
-            born=subscription.born,
+            **subscription.next_write(),
             letters=[(offset, reason, counts.get(offset, 0)) for offset, reason in chosen],
         )
 
@@ -319,9 +317,7 @@ class DeadLetterOffice:
         await self._outboxes.remove(
             subscription.partition,
             subscription.group,
-            broker_epoch=subscription.broker_epoch,
-            number=next(subscription.writes),
-            born=subscription.born,
+            **subscription.next_write(),
             letter=letter.number,
         )
 

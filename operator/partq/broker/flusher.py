@@ -139,9 +139,7 @@ class Flusher:
                     await self._partitions.flush(
                         subscription.partition,
                         subscription.group,
-                        broker_epoch=subscription.broker_epoch,
-                        number=next(subscription.writes),
-                        born=subscription.born,
+                        **subscription.next_write(),
                         cursor=Offset(book.cursor),
                         acked=book.acked.pairs(),
                         redeliveries=book.redeliveries,

@@ -262,9 +262,7 @@ class Handoffs:
                 return await self._partitions.commit(
                     subscription.partition,
                     subscription.group,
-                    broker_epoch=subscription.broker_epoch,
-                    number=next(subscription.writes),
-                    born=subscription.born,
+                    **subscription.next_write(),
                     source=subscription.member,
                     epoch=subscription.epoch,
                     attempt=attempt,

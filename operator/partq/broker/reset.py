@@ -149,9 +149,7 @@ async def _store(broker: Broker, subscription: Subscription, wanted: int) -> Mov
             return await broker.partitions.reset(
                 subscription.partition,
                 subscription.group,
-                broker_epoch=subscription.broker_epoch,
-                number=next(subscription.writes),
-                born=subscription.born,
+                **subscription.next_write(),
                 epoch=subscription.epoch,
                 offset=wanted,
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from partq.broker.audit_records import FlushRecords
 from partq.broker.audit_trail import AuditTrail
@@ -53,6 +53,14 @@ class Closed:
     target: MemberId | None
     epoch: Epoch
     was_forced: bool
+
+
+class Write(TypedDict):
+    """By what the store tells a write of a book from those of others, and from earlier ones."""
+
+    broker_epoch: BrokerEpoch
+    number: int
+    born: int
 
 
 @dataclass(eq=False, slots=True)
@@ -180,6 +188,10 @@ class Subscription:
         """Wait until the audit record has been told all so far; at once where there is none."""
         if self.audit is not None:
             await self.audit.settle()
+
+    def next_write(self) -> Write:
+        """Return what the next try to write the book carries."""
+        return Write(broker_epoch=self.broker_epoch, number=next(self.writes), born=self.born)
 
     def take_kept(self, start: int, stop: int) -> bool:
         """Say whether the flow's client has the batch of a window that is sent, in turn, now."""
