@@ -8,6 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from partq.cli import interrupts
 from partq.cli.commands import COMMANDS, cli
 from partq.errors import BadRequestError, SettingsError, UnavailableError
 
@@ -72,7 +73,10 @@ def test_errors_are_sentences(monkeypatch, error, status):
         raise error
 
     monkeypatch.setattr("partq.cli.status.status", failing)
-    result = run("status")
+    try:
+        result = run("status")
+    finally:
+        interrupts.raise_again()
 
     assert result.exit_code == status
     assert result.stderr == (f"partq: {error}\n" if str(error) else "")

@@ -113,6 +113,7 @@ class LazyGroup(click.Group):
         except PartqError as error:
             raise ExpectedError(error) from error
         except KeyboardInterrupt:
+            interrupts.end_at_once()  # there is nothing left to be left in order
             raise click.exceptions.Exit(INTERRUPTED) from None
 
 

@@ -37,6 +37,10 @@ def main() -> None:
         if end.code == INTERRUPTED:
             output.discard()  # who reads it may have stopped, and the end would wait
         raise
+    except KeyboardInterrupt:  # one more, while the command was ending
+        interrupts.end_at_once()
+        output.discard()
+        sys.exit(INTERRUPTED)
     except OutputError as error:
         output.discard()
         if error.is_closed_pipe:
