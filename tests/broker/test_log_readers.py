@@ -133,7 +133,7 @@ async def test_a_wrong_token_or_queue_is_refused_at_once(running, open_reader, p
         reader = await open_reader(timeout_s=3600.0, **settings)
         with pytest.raises(error):
             await reader.bounds()
-    with pytest.raises(BadRequestError, match="producer"):
+    with pytest.raises(SettingsError, match="producer"):
         await producer_due(running.url, "", queue="orders", token=peers.PRODUCE)
 
 

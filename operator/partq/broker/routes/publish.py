@@ -69,12 +69,14 @@ class Producing:
         except ConnectionError:
             pass
         except TimeoutError:
+            limit_s = SILENT_S if self._producer else HELLO_TIMEOUT_S
             wanted = (
-                f"no frame came, or no answer was read, within {SILENT_S:g} s; ping each second"
-                if self._producer
-                else f"no ProducerHello came within {HELLO_TIMEOUT_S:g} s; send it first"
+                "frame came, or no answer was read," if self._producer else "ProducerHello came"
             )
-            error = UnavailableError(f"{wanted}, and connect again")
+            error = UnavailableError(
+                f"no {wanted} within {limit_s:g} s; connect again, say ProducerHello first, and "
+                "ping each second"
+            )
             self._answer(frames.Failed(error.code, error.message))
         except PartqError as error:
             self._answer(frames.Failed(error.code, error.message))
