@@ -1,11 +1,12 @@
 """What is wrong with a body: where it is, what was got, what was expected, and what to send."""
 
 import json
+import tracemalloc
 
 import pytest
 from multidict import MultiDict
 
-from partq.errors import BadJsonError, BadRequestError
+from partq.errors import BadJsonError, BadRequestError, BatchTooLargeError
 from partq.wire.audit_calls import AuditCursors
 from partq.wire.bodies import (
     AckBody,
@@ -163,3 +164,32 @@ def test_what_only_looks_like_a_field_is_none(value):
     for body in (json.dumps(value, indent=1), json.dumps(value).replace(":", r":")):
         assert decode(body.encode(), PublishBody).value == value["value"]
     assert len(decode(json.dumps([value, value]).encode(), list[PublishBody])) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" + b"{}," * 1_500_000 + b"{}]",
+        b"[" + b'{"key":null},' * 1_500_000 + b"{}]",
+        b'[{"value":"' + b'\\"' * 10 + b'"},' + b'{"value":","},' * 1_500_000 + b"{}]",
+        b"[" * 1_500_000,
+        b'{"headers":{' + b'"a":"b",' * 1_500_000 + b'"c":"d"}}',
+    ],
+    ids=["objects", "fields", "texts", "arrays", "headers"],
+)
+def test_a_body_of_many_small_parts_is_refused_before_it_is_decoded(body):
+    tracemalloc.start()
+    try:
+        with pytest.raises(BatchTooLargeError, match="more than 500000 objects, fields and items"):
+            decode(body, list[PublishBody])
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 4 * len(body) + 1_000_000
+
+
+@pytest.mark.parametrize("text", ["{[:,", '"{', '\\",', "\\\\", '\\"\\'])
+def test_what_stands_in_texts_is_no_part(text):
+    value = text * 600_000
+    body = json.dumps([{"key": text, "value": value}]).encode()
+    assert decode(body, list[PublishBody])[0].value == value

@@ -15,6 +15,7 @@ from partq.core.time_to_live import MAX_TTL_MS
 from partq.errors import BadJsonError, BadRequestError
 from partq.wire import shape_errors
 from partq.wire.batch import MAX_EVENT_TIME_MS
+from partq.wire.json_limits import check_parts
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -58,7 +59,9 @@ def decode(body: bytes, kind: type[T]) -> T:
 
     Raises:
         BadJsonError: not JSON, or not of this shape, or with a field twice; names the field.
+        BatchTooLargeError: of more parts than a body may have.
     """
+    check_parts(body)
     try:
         found = msgspec.json.decode(body, type=kind)
         # A field that stands there twice is one colon that the value does not have. What has
