@@ -237,7 +237,7 @@ class BrokerProcess:
 
     async def _pull(self, body: dict[str, Any]) -> dict[str, Any]:
         answer = await self._pulls.pull(group=GROUP, address=body["member"], **body)
-        answer["messages"] = bodies.decode(answer["messages"], list)
+        answer["messages"] = bodies.decode(bytes(answer["messages"]), list)
         self._watcher.pulled(GROUP, (self, answer["flow"]), answer)
         return answer
 
