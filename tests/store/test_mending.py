@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.dead_letters import Reason
+from partq.core.dead_letters import MAX_WAITING, Reason
 from partq.core.model import BrokerId
 from partq.errors import FencedError
 from partq.store.audit import Audits
@@ -105,6 +105,29 @@ async def test_dead_letters_outside_the_log_are_dropped_and_told(
         ("reset", 5, 1, "not_in_log", ""),
         ("dead_letter", 2, -1, "not_in_log", "lost"),
     ]
+
+
+async def test_a_claim_drops_and_tells_all_that_full_outboxes_have_lost(
+    partitions, partition, broker_epoch, store, keys, trimmed
+):
+    """Eight groups with as many lost letters as an outbox takes: more values than Lua unpacks."""
+    claimed = await claim(partitions, partition, broker_epoch)
+    outbox = ",".join(f"{number}:1:1:0" for number in range(1, MAX_WAITING + 1))
+    groups = [f"g{number}" for number in range(8)]
+    for group in groups:
+        await partitions.add_group(partition, group, start="Earliest")
+        fields = ["outbox", outbox, "outbox_lowest", 1]
+        await store.run("write_fields", [keys.cursor(partition, group)], [2, *fields])
+    audits = Audits(store, keys)
+    told_before = (await audits.read_state(partition)).next
+    claimed = await claim(partitions, partition, claimed.broker_epoch)
+    assert {each.group: len(each.letters) for each in claimed.mended} == dict.fromkeys(
+        groups, MAX_WAITING
+    )
+    (group,) = await audits.read(partition, told_before, max_bytes=1 << 20)
+    records = audit.decode_group(partition, group)
+    assert [each.kind for each in records] == ["claim"] + ["dead_letter"] * 8 * MAX_WAITING
+    assert {each.flags for each in records[1:]} == {"lost"}
 
 
 async def test_what_is_well_is_left_as_it_is(

@@ -39,14 +39,15 @@ local function mend_cursor(meta, key, group, first, next)
     redis.call("HSET", key, "acked", "")
   end
   redis.call("HSET", meta, "mark:" .. group, string.format("%.0f", math.min(cursor, lowest)))
-  local records = {}
+  local found, records = {group, before, text}, {}
   if cursor ~= tonumber(before) then
     table.insert(records, audit_line({kind = "reset", group = group, epoch = epoch, first = cursor,
       stop = cursor, number = before, cause = "not_in_log"}))
   end
   for _, offset in ipairs(lost) do
+    table.insert(found, offset)
     table.insert(records, audit_line({kind = "dead_letter", group = group, first = offset,
       stop = tonumber(offset) + 1, cause = "not_in_log", flags = "lost"}))
   end
-  return {group, before, text, unpack(lost)}, records
+  return found, records
 end

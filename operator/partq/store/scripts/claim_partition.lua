@@ -32,10 +32,12 @@ end
 if mark_count ~= #ARGV - 5 then
   return -1
 end
+local groups = {}
 for i = 6, #ARGV do
   if redis.call("HEXISTS", meta, "mark:" .. ARGV[i]) == 0 then
     return -1
   end
+  table.insert(groups, ARGV[i])
 end
 
 local time = redis.call("TIME")
@@ -44,27 +46,27 @@ local claimed = string.format("%.0f", math.max(tonumber(epoch) + 1, now_ms))
 redis.call("HSET", meta, "broker_epoch", claimed, "owner", ARGV[1], "owner_incarnation", ARGV[2],
   "successor", "", "append_number", "-1", "append_answer", "")
 local record = redis.call("HMGET", meta, "next", "trimmed", "audit", "audit_off")
-local cursors, mended, mends = {}, {}, {}
+local claim = audit_line({kind = "claim", incarnation = ARGV[2], first = record[2],
+  stop = record[1]})
+local cursors, mended, claim_and_mends = {}, {}, {claim}
 for i = 3, #KEYS do
   local found, records = mend_cursor(meta, KEYS[i], ARGV[i + 3], record[2], record[1])
   if found then
     table.insert(mended, found)
   end
   for _, each in ipairs(records) do
-    table.insert(mends, each)
+    table.insert(claim_and_mends, each)
   end
   cursors[i - 2] = redis.call("HGETALL", KEYS[i])
 end
 local audit = record[3]
 if audit or ARGV[5] == "1" then
-  local claim = audit_line({kind = "claim", incarnation = ARGV[2], first = record[2],
-    stop = record[1]})
   if audit then
     -- The record goes on under the new owner; whether it ends, that one says by switch_audit.
     local state = string.match(audit, "^%d+ %x+ %d+ ") .. ARGV[1]
-    write_audit(meta, KEYS[2], state, claimed, {claim, unpack(mends)})
+    write_audit(meta, KEYS[2], state, claimed, claim_and_mends)
   else
-    local records = first_records({next = record[1], trimmed = record[2]}, {unpack(ARGV, 6)}, cursors)
+    local records = first_records({next = record[1], trimmed = record[2]}, groups, cursors)
     table.insert(records, claim)
     begin_audit(meta, KEYS[2], record[4], ARGV[1], claimed, records)
   end

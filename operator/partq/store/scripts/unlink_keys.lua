@@ -2,6 +2,6 @@
 --
 -- when full: passes
 --
--- KEYS     hashes first (see lua.py), then the rest
+-- KEYS     hashes first (see lua.py), then the rest; some hundreds at most, as they are unpacked
 -- returns  how many there were
 return redis.call("UNLINK", unpack(KEYS))
