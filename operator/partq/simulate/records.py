@@ -146,6 +146,7 @@ class Records:
             log.owner = fields[b"owner"].decode()
             log.broker_epoch = int(fields[b"broker_epoch"]) if log.owner else 0
             end = int(fields[b"next"])
+            self.effects["forgotten message"] += len(log.ids[end:])
             self.forgotten.update(log.ids[end:])
             del log.ids[end:], log.stored_at[end:], log.stored_ms[end:]
             log.batches = {first: b for first, b in log.batches.items() if first < end}
