@@ -41,25 +41,35 @@ def test_a_command_that_starts_ends_at_once_and_says_nothing(module, number, sta
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
 
-async def test_ctrl_c_ends_a_consumer_whose_output_nobody_reads():
-    """The first one waits for the output; a second one does not."""
+@pytest.fixture
+async def consumer():
+    """Start a consumer whose output nobody reads, and that waits for it."""
     async with LocalBroker() as broker:
         async with Producer(broker.url, queue="orders", token=broker.tokens.produce) as producer:
             for _ in range(20):
                 await producer.send(b"x" * 100_000)
         arguments = ("consume", "--data-dir", str(broker.runtime.data_dir))
-        with started(arguments, env={**os.environ}, timeout_s=TIMEOUT_S) as consumer:
-            full = fcntl.fcntl(consumer.stdout, fcntl.F_GETPIPE_SZ)
-            await until(lambda: unread(consumer.stdout) == full)
-            consumer.send_signal(signal.SIGINT)
-            assert await ends_within(consumer, NUDGE_S) is None
-            # On a busy machine two signals may be one for the process.
-            for _ in range(round(TIMEOUT_S / NUDGE_S)):
-                consumer.send_signal(signal.SIGINT)
-                if await ends_within(consumer, NUDGE_S) is not None:
-                    break
-            assert consumer.returncode == 130
-            assert consumer.stderr.read() == ""
+        with started(arguments, env={**os.environ}, timeout_s=TIMEOUT_S) as process:
+            full = fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ)
+            await until(lambda: unread(process.stdout) == full)
+            yield process
+
+
+async def test_the_first_ctrl_c_waits_until_what_is_printed_was_read(consumer):
+    consumer.send_signal(signal.SIGINT)
+    printed, warned = await asyncio.to_thread(consumer.communicate)
+    assert set(printed.removesuffix("\n").split("\n")) == {"x" * 100_000}
+    assert (consumer.returncode, warned) == (0, "")
+
+
+async def test_a_second_ctrl_c_ends_a_consumer_whose_output_nobody_reads(consumer):
+    # On a busy machine two signals may be one for the process.
+    for _ in range(round(TIMEOUT_S / NUDGE_S)):
+        consumer.send_signal(signal.SIGINT)
+        if await ends_within(consumer, NUDGE_S) is not None:
+            break
+    assert consumer.returncode == 130
+    assert consumer.stderr.read() == ""
 
 
 def unread(pipe):
