@@ -153,7 +153,7 @@ async def test_a_reader_that_is_closed_says_so(producer, open_reader, partition)
     reading = reader.entries(partition, 0)
     assert values(await anext(reading)) == ["a"]
     await reader.__aexit__(None, None, None)
-    with pytest.raises(SettingsError, match="reader was closed"):
+    with pytest.raises(RuntimeError, match="reader was closed"):
         await anext(reading)
 
 

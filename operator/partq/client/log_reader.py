@@ -9,7 +9,7 @@ from urllib.parse import quote
 from partq.client import tasks
 from partq.client.reader import Reader
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, InternalError, RolledBackError, SettingsError
+from partq.errors import BadRequestError, InternalError, RolledBackError
 from partq.wire import entries as wire
 from partq.wire.entries import Entries, StoredBatch
 
@@ -124,6 +124,7 @@ class LogReader(Reader):
             BadRequestError: `stop` is below `start`.
             UnknownPartitionError: the queue does not have it.
             UnavailableError: the partition had no broker in time.
+            RuntimeError: the reader was closed meanwhile.
         """
         at, epoch = _place(start)
         if stop is None:
@@ -181,7 +182,7 @@ class LogReader(Reader):
             return await fetching
         except asyncio.CancelledError:
             if self._is_closed:
-                raise SettingsError(
+                raise RuntimeError(
                     "the reader was closed while it was read from; close it after the last read"
                 ) from None
             raise
