@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from aiohttp import ClientError, ClientSession, ClientTimeout
+from aiohttp import ClientError, ClientSession
 
 from partq.broker import admin
 from partq.broker.broker import Broker
-from partq.broker.peer_answer import read_answer
+from partq.broker.peer_answer import call_peer
+from partq.broker.tls import Tls
 from partq.errors import OverloadedError, UnknownGroupError
 from partq.server.memory import Hold
 from partq.store.assignments import Assignments
@@ -71,7 +72,7 @@ def _by_name(records: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 async def ask_all(
-    broker: Broker, peers: ClientSession, *, token: str, trust: Any, hold: Hold
+    broker: Broker, peers: ClientSession, *, token: str, tls: Tls | None, hold: Hold
 ) -> dict[str, Any]:
     """Return the state of every broker with a lease, or why it is not known.
 
@@ -79,14 +80,14 @@ async def ask_all(
         broker: that is asked.
         peers: for calls to the others.
         token: the caller's header `Authorization`, which says what it may see.
-        trust: how the others' certificates are checked.
+        tls: by which the others' certificates are checked; None: by the system's.
         hold: of the call, for what the others answer.
     """
     observer = broker.claims.observer
     others = sorted(observer.living(broker.clock()) - {broker.id})
     states = await asyncio.gather(
         *(
-            _ask(f"{observer.leases[other].url}{_path(broker)}", peers, token, trust, hold)
+            _ask(f"{observer.leases[other].url}{_path(broker)}", peers, token, tls, hold)
             for other in others
         )
     )
@@ -106,19 +107,15 @@ def _path(broker: Broker) -> str:
 
 
 async def _ask(
-    url: str, peers: ClientSession, token: str, trust: Any, hold: Hold
+    url: str, peers: ClientSession, token: str, tls: Tls | None, hold: Hold
 ) -> dict[str, Any]:
     try:
-        async with peers.get(
-            url,
-            headers={"Authorization": token},
-            ssl=trust,
-            timeout=ClientTimeout(total=PEER_TIMEOUT_S),
-            allow_redirects=False,
-        ) as response:
-            if response.status != 200:
-                return {"error": f"status {response.status}"}
-            state = await read_answer(response, hold=hold)
+        status, state = await call_peer(
+            peers, tls, "GET", url,
+            headers={"Authorization": token}, timeout_s=PEER_TIMEOUT_S, hold=hold,
+        )  # fmt: skip
+        if status != 200:
+            return {"error": f"status {status}"}
         check_state(state)
         return {"state": state}
     except (ClientError, TimeoutError, ValueError, OverloadedError) as error:

@@ -7,9 +7,9 @@ read that token could write the other queue anyway, so it needs no Secret and no
 import base64
 from dataclasses import dataclass
 
-from aiohttp import ClientError, ClientSession, ClientTimeout
+from aiohttp import ClientError, ClientSession
 
-from partq.broker.peer_answer import max_bytes, read_answer
+from partq.broker.peer_answer import call_peer, max_bytes
 from partq.broker.tls import Tls
 from partq.core.layout import Layout
 from partq.errors import (
@@ -78,7 +78,10 @@ class Targets:
                 f"queue {queue}: no broker owns partition {partition}; look at its brokers"
             )
         try:
-            async with self._session.post(
+            status, answer = await call_peer(
+                self._session,
+                self._tls,
+                "POST",
                 f"{lease.url}/v1/queues/{queue}/dead-letters",
                 data=bodies.encode(
                     bodies.DeadLetterBody(
@@ -86,15 +89,13 @@ class Targets:
                     )
                 ),
                 headers={"Authorization": f"Bearer {found.token}"},
-                ssl=self._tls.trusted if self._tls is not None else True,
-                timeout=ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=2.0),
-                allow_redirects=False,
-            ) as response:
-                answer = await read_answer(response, max_bytes(1))
+                timeout_s=CALL_TIMEOUT_S,
+                limit_bytes=max_bytes(1),
+            )
             refusal = read_error(answer, f"queue {queue}: ")
             is_stored_before = answer.get("is_stored_before")
             if refusal is None and not isinstance(is_stored_before, bool):
-                raise ValueError(f"status {response.status}, and no is_stored_before")
+                raise ValueError(f"status {status}, and no is_stored_before")
         except (ClientError, TimeoutError, ValueError) as error:
             raise OutcomeUnknownError(
                 f"queue {queue}: broker {broker} at {lease.url} gave no usable answer "

@@ -102,12 +102,11 @@ async def picture(request: web.Request) -> web.Response:
 
 async def _ask_all(request: web.Request, broker: Broker) -> dict[str, Any]:
     """Ask every broker for its state, with the token of the call, which may not see it."""
-    tls = request.app.get(TLS)
     return await ask_all(
         broker,
         request.app[PEERS],
         token=request.headers["Authorization"],
-        trust=tls.trusted if tls is not None else True,
+        tls=request.app.get(TLS),
         hold=request[HOLD],
     )
 

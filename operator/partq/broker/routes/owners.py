@@ -5,12 +5,12 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from aiohttp import ClientError, ClientTimeout, web
+from aiohttp import ClientError, web
 
 from partq.broker.broker import Broker
 from partq.broker.keys import PEERS, TLS
 from partq.broker.middlewares import error_body
-from partq.broker.peer_answer import read_answer
+from partq.broker.peer_answer import call_peer
 from partq.broker.routes.storing import FORWARDED
 from partq.core.model import PartitionId
 from partq.errors import (
@@ -121,18 +121,17 @@ async def _ask(
     body: Mapping[str, Any],
 ) -> dict[PartitionId, Answer]:
     """Make the call at another broker, for its partitions."""
-    tls = request.app.get(TLS)
     try:
-        async with request.app[PEERS].request(
+        _, answer = await call_peer(
+            request.app[PEERS],
+            request.app.get(TLS),
             request.method,
             url + request.path,
             json={**body, "partitions": [str(partition) for partition in partitions]},
             headers={"Authorization": request.headers["Authorization"], FORWARDED: broker.id},
-            ssl=tls.trusted if tls is not None else True,
-            timeout=ClientTimeout(total=OWNER_TIMEOUT_S, sock_connect=2.0),
-            allow_redirects=False,
-        ) as response:
-            answer = await read_answer(response, hold=request[HOLD])
+            timeout_s=OWNER_TIMEOUT_S,
+            hold=request[HOLD],
+        )
         if (refusal := read_error(answer)) is not None:
             return dict.fromkeys(partitions, _failed(refusal))
         return {partition: _part(answer["partitions"][str(partition)]) for partition in partitions}

@@ -13,11 +13,11 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from aiohttp import ClientConnectorError, ClientError, ClientTimeout, web
+from aiohttp import ClientConnectorError, ClientError, web
 
 from partq.broker.broker import Broker
 from partq.broker.keys import PEERS, TLS
-from partq.broker.peer_answer import max_bytes, read_answer
+from partq.broker.peer_answer import call_peer, max_bytes
 from partq.broker.routes.access import settle
 from partq.broker.routes.placing import Placing
 from partq.core.model import PartitionId
@@ -296,17 +296,18 @@ class Storing:
             headers[TTL] = str(self._ttl_ms)
         if self._age_ms:
             headers[AGE] = str(self._age_ms)
-        tls = request.app.get(TLS)
         try:
-            async with request.app[PEERS].post(
+            _, answer = await call_peer(
+                request.app[PEERS],
+                request.app.get(TLS),
+                "POST",
                 url,
                 json=[_body(row) for row in rows],
                 headers=headers,
-                ssl=tls.trusted if tls is not None else True,
-                timeout=ClientTimeout(total=FORWARD_TIMEOUT_S, sock_connect=2.0),
-                allow_redirects=False,
-            ) as response:
-                answer = await read_answer(response, max_bytes(len(rows)), request[HOLD])
+                timeout_s=FORWARD_TIMEOUT_S,
+                limit_bytes=max_bytes(len(rows)),
+                hold=request[HOLD],
+            )
             if (refusal := read_error(answer)) is not None:
                 raise refusal
             return _outcomes(answer, len(rows))
