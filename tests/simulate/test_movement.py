@@ -21,7 +21,10 @@ def failed():
 @pytest.fixture
 def judge(failed):
     """Of a store where P1 has just passed to pod-4, and P0 is still with pod-1, which is gone."""
-    partitions = {"1.0": SimpleNamespace(member="pod-1"), "1.1": SimpleNamespace(member="pod-4")}
+    partitions = {
+        "1.0": SimpleNamespace(member="pod-1", old_epoch=5),
+        "1.1": SimpleNamespace(member="pod-4", old_epoch=5),
+    }
     return Movement(
         SimpleNamespace(logs=partitions, seats=partitions),
         GroupType.PARTITIONED,
@@ -40,20 +43,33 @@ def test_a_move_from_one_to_none_is_superfluous(judge, failed):
     assert failed == [("G5", "1.1 moves from pod-2, which has 1, to pod-4, which has 0")]
 
 
-def test_what_is_on_its_way_to_the_source_counts(judge, failed, monkeypatch):
-    """Its broker stands still: so the move that was planned after it is stored before it."""
-    seats = {P0: SimpleNamespace(member="pod-1"), P1: SimpleNamespace(member="pod-2")}
+@pytest.mark.parametrize(
+    ("epoch", "under_way", "expected"),
+    [
+        pytest.param(6, {P0: "pod-2"}, 0, id="its broker stands still"),
+        pytest.param(5, {}, 0, id="its broker still shows the group of that name before"),
+        pytest.param(6, {}, 1, id="neither"),
+    ],
+)
+def test_what_the_coordinator_counted_on_counts(
+    judge, failed, monkeypatch, epoch, under_way, expected
+):
+    """So the move that was planned after it is stored before it, or without it."""
+    shown = {P0: "pod-1" if under_way else "pod-2", P1: "pod-2"}
+    seats = {
+        p: SimpleNamespace(partition=p, member=member, epoch=epoch) for p, member in shown.items()
+    }
     move = SimpleNamespace(partition=P1, seat=seats[P1], target="pod-4")
     monkeypatch.setattr(movement, "plan", lambda *_: [move])
     judge.plan(
         SimpleNamespace(seats=seats, listed=()),
         SimpleNamespace(seats={P0: SeatState.OVERDUE, P1: SeatState.SETTLED}),
         SimpleNamespace(type=GroupType.PARTITIONED),
-        {P0: "pod-2"},
+        under_way,
         {},
     )
     commit(judge)
-    assert failed == []
+    assert len(failed) == expected
 
 
 def test_an_exclusive_group_goes_to_whoever_has_as_much_where_nobody_looks():

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from partq.core.membership import SeatState, Sight, Table
+from partq.core.membership import Seat, SeatState, Sight, Table
 from partq.core.model import MemberId, PartitionId
 from partq.core.rebalance import GroupRules, GroupType, Move, plan
 from partq.simulate.facts import SECOND
@@ -44,7 +44,8 @@ class Movement:
         self._known_urgent: dict[tuple[str, int], int] = {}
         """How many there had been as an attempt began."""
         self._counted_on: dict[str, dict[str, MemberId | None]] = {}
-        """By the partition of a move: what was under way as it was planned, and where to."""
+        """By the partition of a move: what was under way as it was planned, and where to; and what
+        a broker still showed of an earlier life of the group."""
 
     def plan(
         self,
@@ -59,8 +60,15 @@ class Movement:
         for what in superfluous(sight, table, rules.type, under_way, moves):
             self._fail("G5", f"planned: {what}")
         for move in moves if not any(each.startswith(SECOND) for each in sight.listed) else ():
-            self._counted_on[str(move.partition)] = {str(p): to for p, to in under_way.items()}
+            self._counted_on[str(move.partition)] = {
+                **{str(p): seat.member for p, seat in sight.seats.items() if self._is_over(seat)},
+                **{str(p): to for p, to in under_way.items()},
+            }
         return moves
+
+    def _is_over(self, seen: Seat) -> bool:
+        """Say whether what a coordinator has seen is of an earlier life of the group."""
+        return seen.epoch <= self._records.seats[str(seen.partition)].old_epoch
 
     def asked_to_pause(self, name: str, attempt: int) -> None:
         """Take a call of a coordinator: the attempt was planned before it."""
