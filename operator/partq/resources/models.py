@@ -110,9 +110,9 @@ class Brokers(Model):
     in the embedded runtime has no bounds."""
     limits: BrokerLimits = BrokerLimits()
     """How much memory each broker gives to messages and calls, how many connections it has, and how
-    long callers may take. A change restarts the brokers, one after the other. Memory in
-    `resources.limits` has to be about three times the bytes here. The embedded runtime does not
-    read it."""
+    long callers may take. On Kubernetes a change restarts the brokers, one after the other. Memory
+    in `resources.limits` has to be about three times the bytes here. The embedded runtime passes
+    it to its brokers when they start."""
     node_selector: _Labels = Field(default={})
     """Labels that a node must have to run a broker."""
     tolerations: Annotated[list[Toleration], Field(max_length=20)] = Field(
