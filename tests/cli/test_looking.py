@@ -112,7 +112,7 @@ async def reset_moves_what_it_has_shown(queue):
     assert future.count("no message was stored at this time or later: to the end") == len(ends)
 
     done = await queue.partq(*args, "--yes")
-    assert "messages come again, up to 20 are skipped" in done
+    assert "messages are redelivered, up to 20 are skipped" in done
     assert "group workers: 4 cursors are in place" in done
     status = await queue.asked("status")
     assert cursors(status["groups"]["workers"]) == ends

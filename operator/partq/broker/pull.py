@@ -125,7 +125,7 @@ class Pulls:
             flow.check_address(address)
         if flow is None or flow.number != number or flow.is_closed:
             raise FencedError(
-                f"flow {number} of {member} has ended: its messages come again; pull again"
+                f"flow {number} of {member} has ended: its messages are redelivered; pull again"
             )
         flow.last_seen = self._broker.clock()
         return flow

@@ -245,7 +245,7 @@ class Subscription:
             answer(
                 FencedError(
                     f"partition {self.partition} of {self.group}: this broker no longer serves "
-                    "it; the messages that were not acknowledged come again"
+                    "it; the messages that were not acknowledged are redelivered"
                 )
             )
 

@@ -44,7 +44,8 @@ _FORCED = {
     "unassigned": "",
     "source_lost": "forced, as {source} was not connected",
     "source_unbound": "forced, as {source} was not connected to the partition's broker",
-    "drain_timeout": "forced, as {source} had not finished in time: what it had in hand came again",
+    "drain_timeout": "forced, as {source} had not finished in time:"
+    " what it had in hand was redelivered",
 }
 _WAITS = {
     WaitsFor.NOTHING: "nothing: it is where it belongs",
@@ -56,7 +57,7 @@ _WAITS = {
     " oldest at offset {cursor}, before it goes to {target}: the time for that {left}",
     WaitsFor.PAUSE: "its handoff to {target}, which is planned and not begun, or whose coordinator"
     " has gone; until then {member} goes on",
-    WaitsFor.COMMIT: "its broker to put {target} on record",
+    WaitsFor.COMMIT: "its broker to record {target} as its member",
     WaitsFor.BUDGET: "the disruption budget ({limit}): it is to go to {target}; {earliest}",
     WaitsFor.REBALANCE_PAUSED: "an annotation partq.dev/pause-rebalance to go: for balance it would"
     " move to {target}",

@@ -171,7 +171,7 @@ def show(group: str, planned: Mapping[str, Any], *, is_time: bool) -> None:
         click.echo(f"and {len(planned) - MAX_ROWS} more: --json lists all")
     click.echo(
         f"group {group}: {_moving(planned)} of {len(planned)} cursors move; up to {again:,} "
-        f"messages come again, up to {skipped:,} are skipped"
+        f"messages are redelivered, up to {skipped:,} are skipped"
     )
 
 

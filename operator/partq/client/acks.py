@@ -146,8 +146,8 @@ class AckBook:
 def fenced(holding: Holding) -> FencedError:
     """Return the error of an ack that comes too late."""
     return FencedError(
-        f"{holding}: has ended for this consumer; stop working on its messages, they come again "
-        "here or at another member"
+        f"{holding}: has ended for this consumer; stop working on its messages, they are "
+        "redelivered here or to another member"
     )
 
 

@@ -57,7 +57,7 @@ class Confirmations:
         count, self._refused_count = self._refused_count, 0
         if first is not None:
             raise type(first)(
-                f"{count} earlier acks were refused, their messages come again; "
+                f"{count} earlier acks were refused, and their messages are redelivered; "
                 f"the first: {first.message}",
                 retry_after_s=first.retry_after_s,
             ) from first

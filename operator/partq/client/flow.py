@@ -120,7 +120,7 @@ class Flow:
             UndecodableError(
                 f"{holding}: cannot be read from offset {start} to {stop - 1} ({error.message}); "
                 "given back: what the broker cannot read either becomes a dead letter, the rest "
-                "comes again; the others go on"
+                "is redelivered; other messages go on"
             )
         )
 

@@ -288,9 +288,9 @@ class Producer:
     ) -> asyncio.Future[Positions]:
         """Take messages, once there is room; return one future for all of them.
 
-        The fast road: no Python object per message beyond its bytes. `messages` may be any
-        iterable, such as a generator; all of it is read before anything is sent. The positions are
-        in its order. The future fails when any message does, and says how many are stored.
+        The fastest way to publish: no Python object per message beyond its bytes. `messages` may be
+        any iterable, such as a generator; all of it is read before anything is sent. The positions
+        are in its order. The future fails when any message does, and says how many are stored.
         `ttl_s` is as in `send`, for each of them.
 
         Raises:

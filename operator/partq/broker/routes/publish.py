@@ -1,4 +1,4 @@
-"""Publishing over a WebSocket: the fast road, batch by batch."""
+"""Publishing over a WebSocket: batch by batch, as the library does."""
 
 import asyncio
 from collections import deque
