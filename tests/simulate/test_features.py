@@ -50,6 +50,13 @@ def test_what_is_named_exists():
         assert f"def {test}(" in (ROOT / path).read_text(encoding="utf-8"), test
 
 
+def test_every_event_has_a_row():
+    text = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
+    section = text.split("## What strikes\n")[1].split("\n## ")[0]
+    names = re.findall(r"^\| (`.+?) \|", section, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(names))) == KINDS
+
+
 def test_the_events_have_an_effect():
     """An event that meets nothing shows nothing."""
     only = {"reset", "bad", "nack", "expire", "quota", "group_life", "late", "pod_start"}
