@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -162,12 +162,10 @@ def blocked_partitions(group: Mapping[str, Any]) -> dict[str, str]:
 
 def blocked_lines(group: Mapping[str, Any]) -> list[str]:
     """Return a line for each partition that delivers nothing, of many for some of them."""
-    found = blocked_partitions(group)
-    lines = [
+    return _first(
         f"partition {name} delivers nothing: {reason}"
-        for name, reason in list(found.items())[:MAX_NAMED]
-    ]
-    return [*lines, f"and {more} partitions more"] if (more := _more(list(found))) else lines
+        for name, reason in blocked_partitions(group).items()
+    )
 
 
 def parked_partitions(group: Mapping[str, Any]) -> dict[str, str]:
@@ -178,13 +176,18 @@ def parked_partitions(group: Mapping[str, Any]) -> dict[str, str]:
 
 def parked_lines(group: Mapping[str, Any]) -> list[str]:
     """Return a line for each partition where undecodable messages wait, of many for some."""
-    found = parked_partitions(group)
-    lines = [
+    return _first(
         f"partition {name}: {group['partitions'][name]['dead_letters']} messages that do not "
         f"decode wait for their dead-letter queue, and deliveries go on: {reason}"
-        for name, reason in list(found.items())[:MAX_NAMED]
-    ]
-    return [*lines, f"and {more} partitions more"] if (more := _more(list(found))) else lines
+        for name, reason in parked_partitions(group).items()
+    )
+
+
+def _first(lines: Iterable[str]) -> list[str]:
+    """Return the lines of some partitions, and how many more there are."""
+    every = list(lines)
+    more = [f"and {count} partitions more"] if (count := _more(every)) else []
+    return [*every[:MAX_NAMED], *more]
 
 
 def _more(names: Sequence[object]) -> int:
