@@ -21,7 +21,6 @@ from partq.errors import (
     FencedError,
     NotOwnerError,
     PartqError,
-    UnknownGroupError,
     UnknownPartitionError,
 )
 from partq.wire.bodies import (
@@ -273,11 +272,7 @@ def _parse(name: str) -> PartitionId:
 
 
 def _find(broker: Broker, name: str, group: str) -> Subscription:
-    owned = broker.find(_parse(name))
-    subscription = owned.groups.get(group)
-    if subscription is None:
-        raise UnknownGroupError(f"partition {name}: has no cursor of group {group} yet; ask again")
-    return subscription
+    return broker.find(_parse(name)).find(group)
 
 
 async def _tell(subscription: Subscription) -> None:

@@ -14,7 +14,7 @@ from partq.broker.subscription import Subscription
 from partq.broker.tail import Tail
 from partq.core.delivery import Delivery
 from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
-from partq.errors import AppendGapError, PartqError
+from partq.errors import AppendGapError, PartqError, UnknownGroupError
 from partq.store.audit import Audits
 from partq.store.log import Entry, Log
 from partq.store.partition_records import Claim, CursorRecord, Mended
@@ -100,6 +100,19 @@ class OwnedPartition:
         for subscription in owned.groups.values():
             subscription.book.mark(claim.next, cause)
         return owned
+
+    def find(self, group: str) -> Subscription:
+        """Return what is in memory of a group.
+
+        Raises:
+            UnknownGroupError: it has no cursor here.
+        """
+        subscription = self.groups.get(group)
+        if subscription is None:
+            raise UnknownGroupError(
+                f"partition {self.id}: has no cursor of group {group} yet; ask again"
+            )
+        return subscription
 
     def add_groups(self, cursors: Mapping[str, CursorRecord]) -> None:
         """Start the books of groups that are not here yet."""

@@ -88,11 +88,7 @@ async def advance(
         FencedError, UnavailableError: it may be stored or not; a repeat finds out.
     """
     owned = broker.find(partition)
-    subscription = owned.groups.get(group)
-    if subscription is None:
-        raise UnknownGroupError(
-            f"partition {partition}: has no cursor of group {group} yet; ask again"
-        )
+    subscription = owned.find(group)
     # A bind that is under way is waited for, and none begins until the book is changed.
     async with subscription.lock:
         _check_unbound(subscription)

@@ -14,7 +14,6 @@ from partq.errors import (
     PartqError,
     SupersededError,
     UnavailableError,
-    UnknownGroupError,
 )
 from partq.store.partition_records import Moved
 from partq.wire.bodies import MAX_NATURAL, ResetBody
@@ -57,11 +56,7 @@ async def reset(
         ConflictError: a member is bound, and the call is not forced; nothing was changed.
         StoreUnavailableError: it may have been moved; a repeat moves it again.
     """
-    subscription = broker.find(partition).groups.get(group)
-    if subscription is None:
-        raise UnknownGroupError(
-            f"partition {partition}: has no cursor of group {group} yet; ask again"
-        )
+    subscription = broker.find(partition).find(group)
     wanted = await _offset(broker, partition, body)
     record = await broker.partitions.read(partition)
     view = {
