@@ -1,16 +1,15 @@
 """Makes and updates a queue's records in the store, before its brokers serve it."""
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from partq.coordinator.chunks import in_chunks
 from partq.coordinator.ports import Partitions, StoredConfig, StoredLayout
 from partq.coordinator.rules import Start, group_start
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, SettingsError
 
-CHUNK = 500
-"""How many calls are under way at once."""
 MAX_ADD_TRIES = 5
 """How often cursors are added, when coordinators fence the partitions meanwhile."""
 
@@ -119,7 +118,7 @@ async def provision(
         )
     )
     if known is None:
-        await _in_chunks(map(partitions.create, ids))
+        await in_chunks(map(partitions.create, ids))
     # A resource with another uid is another group: the stored one is removed first, as if each
     # had been seen alone, and by the same steps.
     replaced = {group for group, spec in groups.items() if _is_another(stored[group], spec)}
@@ -139,7 +138,7 @@ async def provision(
         for partition, record in records.items()
         for group in unspecified.intersection(record.groups)
     )
-    await _in_chunks(
+    await in_chunks(
         partitions.remove_group(partition, group, born=births.get((partition, group), 0))
         for partition, record in records.items()
         for group in unspecified.intersection(record.groups)
@@ -188,7 +187,7 @@ async def _add_groups(
             break
         fences = {each: record.groups_fence for each, record in records.items()}
         try:
-            await _in_chunks(
+            await in_chunks(
                 partitions.add_group(each, group, start=start, fence=fences.get(each))
                 for group, start in starts.items()
                 for each in ids
@@ -225,9 +224,3 @@ async def _without(
 
 def _next_generation(stored: VersionedConfig | None) -> int:
     return _generation(stored) + 1
-
-
-async def _in_chunks(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    waiting = list(calls)
-    for start in range(0, len(waiting), CHUNK):
-        await asyncio.gather(*waiting[start : start + CHUNK])

@@ -1,15 +1,12 @@
 """Makes what a queue's layout and its groups need in the store: partitions and cursors."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
+from partq.coordinator.chunks import in_chunks
 from partq.coordinator.ports import Layouts, Partitions
 from partq.coordinator.rules import Start
 from partq.core.model import PartitionId
-
-CHUNK = 500
-"""How many calls are under way at once."""
 
 
 class Upkeep:
@@ -45,16 +42,16 @@ class Upkeep:
             return
         store = self._partitions
         if self._fenced != wanted:
-            await _in_chunks(store.create(partition) for partition in partitions)
+            await in_chunks(store.create(partition) for partition in partitions)
             # A cursor that another coordinator adds by a late call would hold the log for ever.
-            await _in_chunks(store.fence_groups(partition) for partition in partitions)
+            await in_chunks(store.fence_groups(partition) for partition in partitions)
             self._fenced = wanted
         records = await store.read_many(partitions)
         # Whoever removes a group from here on fences what is added below.
         config = await self._layouts.read_config()
         if config is None or config.resource_generation != generation:
             return  # the next look knows more
-        await _in_chunks(
+        await in_chunks(
             store.add_group(partition, group, start=start, fence=record.groups_fence)
             for partition, record in records.items()
             for group, start in starts.items()
@@ -71,16 +68,10 @@ class Upkeep:
         # after the last: `starts` may not know it yet. One that is gone has no spec any more.
         specs = await asyncio.gather(*map(self._layouts.read_group_config, others))
         gone = {group for group, spec in zip(others, specs, strict=True) if spec is None}
-        await _in_chunks(
+        await in_chunks(
             store.remove_group(partition, group, born=births.get((partition, group), 0))
             for partition, record in records.items()
             for group in gone.intersection(record.groups)
         )
         if gone == others:
             self._done = wanted
-
-
-async def _in_chunks(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    waiting = list(calls)
-    for start in range(0, len(waiting), CHUNK):
-        await asyncio.gather(*waiting[start : start + CHUNK])
