@@ -6,6 +6,11 @@ BATCH_OVERHEAD_BYTES = 512
 """What a batch costs in memory besides its bytes, about: small ones must not pass for nothing."""
 
 
+def memory_bytes(batch: bytes) -> int:
+    """Return what a batch costs in memory."""
+    return len(batch) + BATCH_OVERHEAD_BYTES
+
+
 class Held(Protocol):
     """What holds batches that wait to be stored: one of each partition."""
 

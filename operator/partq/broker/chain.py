@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from partq.broker.buffers import BATCH_OVERHEAD_BYTES, PendingBudget
+from partq.broker.buffers import PendingBudget, memory_bytes
 from partq.broker.room import Room
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.errors import (
@@ -100,7 +100,7 @@ class AppendChain:
                 f"partition {self._partition}: this broker gives it up; read /layout for its broker"
             )
         budget = self._budget
-        if not budget.take(self, _size(batch)):
+        if not budget.take(self, memory_bytes(batch.data)):
             raise NotStoredError(
                 f"partition {self._partition}: {budget.used_bytes} bytes wait at this broker to be "
                 f"stored, {self.held_bytes} of them for this partition, and {budget.max_bytes} is "
@@ -130,7 +130,7 @@ class AppendChain:
         )
         while self._pending:
             pending = self._pending.popleft()
-            self._budget.give_back(self, _size(pending.batch))
+            self._budget.give_back(self, memory_bytes(pending.batch.data))
             pending.reply(error)
 
     async def _run(self) -> None:
@@ -146,7 +146,9 @@ class AppendChain:
                     self._answer_unknown(call)
                     raise
                 finally:
-                    self._budget.give_back(self, sum(_size(each.batch) for each in call))
+                    self._budget.give_back(
+                        self, sum(memory_bytes(each.batch.data) for each in call)
+                    )
                     self._idle.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -267,7 +269,3 @@ def _aged(pending: _Pending, now: float) -> AppendBatch:
     if not batch.age_ms:
         return batch
     return replace(batch, age_ms=batch.age_ms + int((now - pending.submitted_at) * 1000) + 1)
-
-
-def _size(batch: AppendBatch) -> int:
-    return len(batch.data) + BATCH_OVERHEAD_BYTES

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from partq.broker.buffers import BATCH_OVERHEAD_BYTES
+from partq.broker.buffers import memory_bytes
 from partq.broker.subscription import Subscription
 from partq.store.log import Entry
 
@@ -58,7 +58,7 @@ class ReadAhead:
             return None
         entries = stretch.entries
         while entries and entries[0].first + entries[0].count <= offset:
-            size = _size(entries.popleft())
+            size = memory_bytes(entries.popleft().data)
             stretch.size_bytes -= size
             self._free(size)
         if not entries or offset < entries[0].first:
@@ -72,9 +72,9 @@ class ReadAhead:
         """Hold what was read, in the place of what was there: as much of it as there is room."""
         self.forget(subscription)
         kept = deque(entries)
-        size = sum(map(_size, kept))
+        size = sum(memory_bytes(each.data) for each in kept)
         while len(kept) > 1 and self.used_bytes + size > self.max_bytes:
-            size -= _size(kept.pop())
+            size -= memory_bytes(kept.pop().data)
         self._stretches[subscription] = _Stretch(self._clock() + FRESH_S, kept, size)
         self.used_bytes += size
 
@@ -117,7 +117,3 @@ class ReadAhead:
     def _free(self, size_bytes: int) -> None:
         self.used_bytes -= size_bytes
         self._freed.set()
-
-
-def _size(entry: Entry) -> int:
-    return len(entry.data) + BATCH_OVERHEAD_BYTES

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 
-from partq.broker.buffers import BATCH_OVERHEAD_BYTES, TailBudget
+from partq.broker.buffers import TailBudget, memory_bytes
 from partq.store.log import Entry
 
 
@@ -21,7 +21,7 @@ class Tail:
     @property
     def older_bytes(self) -> int:
         """What is held besides the newest batch."""
-        return self.size_bytes - _size(self._entries[-1]) if self._entries else 0
+        return self.size_bytes - memory_bytes(self._entries[-1].data) if self._entries else 0
 
     def accept(self, entry: Entry) -> bool:
         """Add a batch, only at the end; False when it belongs elsewhere: memory is wrong then."""
@@ -30,7 +30,7 @@ class Tail:
         self._firsts.append(entry.first)
         self._entries.append(entry)
         self.end = entry.first + entry.count
-        self._count(_size(entry))
+        self._count(memory_bytes(entry.data))
         self._budget.make_room(self)
         return True
 
@@ -43,7 +43,7 @@ class Tail:
         """Let the oldest batches go until at most so many bytes are held."""
         keep_from, size = 0, self.size_bytes
         while size > most_bytes:
-            size -= _size(self._entries[keep_from])
+            size -= memory_bytes(self._entries[keep_from].data)
             keep_from += 1
         del self._entries[:keep_from], self._firsts[:keep_from]
         self._count(size - self.size_bytes)
@@ -56,7 +56,3 @@ class Tail:
     def _count(self, size_bytes: int) -> None:
         self.size_bytes += size_bytes
         self._budget.used_bytes += size_bytes
-
-
-def _size(entry: Entry) -> int:
-    return len(entry.data) + BATCH_OVERHEAD_BYTES
