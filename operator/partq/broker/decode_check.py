@@ -22,10 +22,8 @@ class DecodeCheck:
             StoreUnavailableError: no answer.
         """
         async with self._turn:
-            entries = await self._log.read(partition, Offset(offset), max_bytes=1, max_entries=1)
-            if not entries or not entries[0].first <= offset < entries[0].first + entries[0].count:
-                return None
-            return await self._look(entries[0])
+            entry = await self._log.find(partition, Offset(offset))
+            return None if entry is None else await self._look(entry)
 
     async def look(self, entry: Entry) -> Unreadable:
         """Return what does not decode of a batch."""

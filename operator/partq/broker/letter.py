@@ -88,14 +88,14 @@ class LetterWriter:
 
     async def _read(self, subscription: Subscription, letter: DeadLetter) -> Entry:
         partition, offset = subscription.partition, Offset(letter.offset)
-        entries = await self._log.read(partition, offset, max_bytes=1, max_entries=1)
-        if not entries or not entries[0].first <= offset < entries[0].first + entries[0].count:
+        entry = await self._log.find(partition, offset)
+        if entry is None:
             raise DataLossError(
                 f"partition {partition}, group {subscription.group}: the log does not hold message "
                 f"{offset} of a dead letter, expected it until the dead letter is stored; the "
                 "record is read again, and a dead letter that misses its message is dropped"
             )
-        return entries[0]
+        return entry
 
     async def _broken(self, subscription: Subscription, entry: Entry) -> BrokenBatch:
         broken = subscription.outbox.broken

@@ -213,6 +213,12 @@ class Log:
             entries += [_entry(*raw) for raw in raw_entries]
         return entries
 
+    async def find(self, partition: PartitionId, offset: Offset) -> Entry | None:
+        """Return the entry that contains `offset`; None: it is not in the log."""
+        entries = await self.read(partition, offset, max_bytes=1, max_entries=1)
+        holding = (each for each in entries if each.first <= offset < each.first + each.count)
+        return next(holding, None)
+
     async def read_within(
         self,
         partition: PartitionId,
@@ -244,14 +250,8 @@ class Log:
         self, partition: PartitionId, extent: Extent, *, max_entries: int
     ) -> list[Entry]:
         """Return the first of some entries; what was trimmed meanwhile is left out."""
-        raw = await self._store.read(
-            "XRANGE",
-            self._keys.log(partition),
-            extent.first_id,
-            extent.last_id,
-            "COUNT",
-            max_entries,
-        )
+        key, ends = self._keys.log(partition), (extent.first_id, extent.last_id)
+        raw = await self._store.read("XRANGE", key, *ends, "COUNT", max_entries)
         return [_entry(*each) for each in raw]
 
     async def read_positions(
@@ -363,8 +363,8 @@ class Log:
         if text is None:
             return None
         first, _, offset = map(int, text.split(b" ")[-1].split(b":"))
-        entries = await self.read(partition, Offset(offset), max_bytes=1, max_entries=1)
-        return (first, entries[0]) if entries and entries[0].first == offset else None
+        entry = await self.find(partition, Offset(offset))
+        return (first, entry) if entry is not None and entry.first == offset else None
 
     async def producer_due(self, partition: PartitionId, producer: str) -> int | None:
         """Return the number that is due from a producer; None: the partition does not know it."""
