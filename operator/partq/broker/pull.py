@@ -5,6 +5,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+from partq.broker.binder import PULL_LEASE_S
 from partq.broker.broker import Broker
 from partq.broker.flow import Flow
 from partq.broker.middlewares import error_body
@@ -239,7 +240,7 @@ class Pulls:
         return {
             "answer": number,
             "flow": flow.number,
-            "lease_ms": 30_000,
+            "lease_ms": round(PULL_LEASE_S * 1000),
             "messages": answer.messages(),
         }
 
