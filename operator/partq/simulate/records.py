@@ -6,12 +6,7 @@ from typing import Any, Final
 
 from partq.broker.dead_letters import PATIENCE_S
 from partq.core.model import PartitionId
-from partq.simulate.facts import (
-    LogFacts,
-    SeatFacts,
-    Stored,
-    seat_name,
-)
+from partq.simulate.facts import LogFacts, SeatFacts, Stored, seat_name
 from partq.simulate.letters import Letters
 from partq.simulate.loop import Process
 from partq.simulate.memory_redis import MemoryRedis
@@ -290,7 +285,7 @@ class Records:
         seat.reset_to.append(seat.cursor)
 
     def _letters_added(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
-        self.letters.added(seat, args, answer)
+        self.letters.added(seat, answer)
         for number in seat.outbox:
             self._letters_since.setdefault((seat.name, number), self._now())
 
@@ -298,7 +293,7 @@ class Records:
         since = self._letters_since.get((seat.name, int(args[2])), self._now())
         if self._now() - since >= PATIENCE_S and self.on_late_letter is not None:
             self.on_late_letter(seat)
-        self.letters.removed(seat, args, answer)
+        self.letters.removed(seat, answer)
 
     # ---- time to live ---------------------------------------------------------------------------
 

@@ -298,16 +298,10 @@ class Storing:
             headers[AGE] = str(self._age_ms)
         try:
             _, answer = await call_peer(
-                request.app[PEERS],
-                request.app.get(TLS),
-                "POST",
-                url,
-                json=[_body(row) for row in rows],
-                headers=headers,
-                timeout_s=FORWARD_TIMEOUT_S,
-                limit_bytes=max_bytes(len(rows)),
-                hold=request[HOLD],
-            )
+                request.app[PEERS], request.app.get(TLS), "POST", url,
+                json=[_body(row) for row in rows], headers=headers,
+                timeout_s=FORWARD_TIMEOUT_S, limit_bytes=max_bytes(len(rows)), hold=request[HOLD],
+            )  # fmt: skip
             if (refusal := read_error(answer)) is not None:
                 raise refusal
             return _outcomes(answer, len(rows))
