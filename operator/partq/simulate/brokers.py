@@ -19,7 +19,6 @@ from partq.broker.routes.pull import ack_one
 from partq.broker.status import read_layout
 from partq.core.model import PartitionId
 from partq.errors import (
-    BadRequestError,
     FencedError,
     NotStoredError,
     OutcomeUnknownError,
@@ -315,6 +314,3 @@ class _Target:
         if "error" in answer:
             raise from_code(answer["error"]["code"], answer["error"]["message"])
         return not answer["is_stored_before"]
-
-
-__all__ = ["GROUP", "LEASE_S", "QUEUE", "UID", "BadRequestError", "BrokerProcess"]

@@ -1,7 +1,7 @@
 """Dead letters, from the outbox of a group to the queue that they go to: each of them once."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from partq.core.dead_letters import HEADER_PREFIX, DeadLetter, Reason
@@ -54,7 +54,7 @@ class Letters:
         self._dropped: set[tuple[str, int]] = set()
         """Those that went with their group: they may be in the target, and need not be."""
 
-    def added(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+    def added(self, seat: SeatFacts, answer: Any) -> None:
         """Take the answer to a script that puts messages into an outbox."""
         if isinstance(answer, int):
             return
@@ -99,7 +99,7 @@ class Letters:
         if not is_right and self._is_judging:
             self._fail("letters", text)
 
-    def removed(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+    def removed(self, seat: SeatFacts, answer: Any) -> None:
         """Take the answer to a script that takes a message out of an outbox."""
         if answer != 1:
             return
