@@ -16,6 +16,7 @@ RELOAD_GAP_S = 5.0
 MAX_TOLD_GROUPS = 10
 """Groups of a token that a refusal names."""
 MAX_TOKENS = 1000
+"""Of a tokens file; the operator writes no more."""
 MIN_TOKEN_CHARS = 16
 
 _log = logging.getLogger(__name__)

@@ -6,10 +6,11 @@ from partq.client import tasks
 from partq.client.confirmations import Confirmations
 from partq.client.deliveries import Batch, Delivery
 from partq.client.flow import GROUP_DELAY_MS
+from partq.core.redelivery import MAX_NACK_DELAY_MS
 from partq.errors import BadRequestError
 from partq.wire.batch import Message
 
-MAX_NACK_DELAY_S = 86_400
+MAX_NACK_DELAY_S = MAX_NACK_DELAY_MS // 1000
 
 
 class Acknowledger:

@@ -26,7 +26,6 @@ from partq.core.model import PartitionId
 
 log = logging.getLogger("partq.client")
 
-MAX_PROCESSING_S = 86_400
 LAST_ACKS_S = 1.0
 """How long closing waits for the answers to acks that are under way."""
 MAX_TURN_S = 0.01
@@ -108,7 +107,7 @@ class Consumer(Acknowledger):
         credit, credit_bytes = checked_credit(credit, credit_bytes)
         arguments.check_range("leave_timeout_s", leave_timeout_s, 0, arguments.MAX_TIME_S)
         arguments.check_range("connect_timeout_s", connect_timeout_s, 0, arguments.MAX_TIME_S)
-        arguments.check_range("max_processing_s", max_processing_s, 0, MAX_PROCESSING_S)
+        arguments.check_range("max_processing_s", max_processing_s, 0, arguments.MAX_TIME_S)
         arguments.check_texts({"group": group}, needed=("group",))
         arguments.check_flags({"auto_ack": auto_ack, "handle_signals": handle_signals})
         arguments.check_clock(clock)

@@ -10,15 +10,18 @@ from partq.errors import PartqError, SettingsError, UnsupportedEncodingError
 from partq.metrics import CONTENT_TYPE
 from partq.server.guard import Guard
 from partq.server.limits import ServerLimits
+from partq.server.memory import RequestMemory
 from partq.server.runner import GuardedRunner
 
 STALE_S = 120.0
 """After how long without a turn a loop counts as stuck."""
 
 LIMITS = ServerLimits(
-    max_connections=256, max_connections_per_address=64, headers_s=5.0, body_s=5.0, answer_s=10.0
-)
+    max_connections=256, max_connections_per_token=256, max_connections_per_address=64,
+    headers_s=5.0, body_s=5.0, answer_s=10.0, idle_s=75.0,
+)  # fmt: skip
 """Probes and scrapes are few, and come without a token."""
+REQUEST_MEMORY_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -69,9 +72,8 @@ class HealthServer:
         Raises:
             SettingsError: the address cannot be used.
         """
-        runner = self._runner = GuardedRunner(
-            self._app, Guard(refuse=_refused, limits=LIMITS), shutdown_timeout=1.0
-        )
+        guard = Guard(refuse=_refused, limits=LIMITS, memory=RequestMemory(REQUEST_MEMORY_BYTES))
+        runner = self._runner = GuardedRunner(self._app, guard, shutdown_timeout=1.0)
         await runner.setup()
         try:
             await web.TCPSite(runner, host, port).start()

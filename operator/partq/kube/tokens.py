@@ -5,11 +5,9 @@ import secrets
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from partq.broker.auth import MAX_TOKENS
 from partq.errors import SettingsError
 from partq.kube import names
-
-MAX_TOKENS = 1000
-"""What a broker reads of `tokens.json`."""
 
 
 def draw() -> str:

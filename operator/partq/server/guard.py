@@ -11,8 +11,6 @@ from partq.server.census import Census
 from partq.server.limits import ServerLimits
 from partq.server.memory import RequestMemory
 
-REQUEST_MEMORY_BYTES = 128 * 1024 * 1024
-
 
 @dataclass(slots=True, kw_only=True)
 class Guard:
@@ -20,8 +18,8 @@ class Guard:
 
     refuse: Callable[[PartqError], web.Response]
     """Makes the answer of a call that is refused before the application sees it."""
-    limits: ServerLimits = field(default_factory=ServerLimits)
-    memory: RequestMemory = field(default_factory=lambda: RequestMemory(REQUEST_MEMORY_BYTES))
+    limits: ServerLimits
+    memory: RequestMemory
     on_cut: Callable[[str], None] = field(default=lambda reason: None)
     """Called with the reason when a connection is cut or refused: `total`, `address`, `token`,
     `headers`, `body`, `answer`, `memory`."""

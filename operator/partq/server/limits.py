@@ -12,19 +12,19 @@ MIN_CONNECTIONS = 16
 class ServerLimits:
     """Bounds of one server; times in seconds."""
 
-    max_connections: int = 4096
+    max_connections: int
     """Open connections, of all callers together."""
-    max_connections_per_token: int = 2048
+    max_connections_per_token: int
     """Open connections whose last call came with one token."""
-    max_connections_per_address: int = 256
+    max_connections_per_address: int
     """Open connections of one address that have not shown a token yet."""
-    headers_s: float = 10.0
+    headers_s: float
     """From the first byte of a request, or from the opening of a connection, to its last header."""
-    body_s: float = 30.0
+    body_s: float
     """From the last header to the last byte of the body."""
-    answer_s: float = 30.0
+    answer_s: float
     """How long a caller may take to read its answer."""
-    idle_s: float = 75.0
+    idle_s: float
     """How long a connection stays open between two requests."""
 
     @property
