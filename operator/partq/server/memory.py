@@ -25,15 +25,14 @@ class RequestMemory:
 
     def has(self, size_bytes: int) -> bool:
         """Say whether so much may be taken now."""
-        return not self.used_bytes or self.used_bytes + size_bytes <= self.limit_bytes
+        return self.used_bytes + size_bytes <= self.limit_bytes
 
     def refusal(self, size_bytes: int) -> OverloadedError:
         """Count a request that is sent away, and return what it is told."""
         self._on_refused()
         return OverloadedError(
-            f"requests hold {self.used_bytes} bytes of the broker's memory, and this one needs "
-            f"{size_bytes} more; at most {self.limit_bytes} are given out "
-            "(PARTQ_REQUEST_MEMORY_BYTES): ask again",
+            f"requests hold {self.used_bytes} bytes of the server's memory, and this one needs "
+            f"{size_bytes} more; at most {self.limit_bytes} are given out: ask again",
             retry_after_s=RETRY_AFTER_S,
         )
 
