@@ -21,8 +21,8 @@ from partq.errors import (
     FencedError,
     NotOwnerError,
     PartqError,
-    UnknownPartitionError,
 )
+from partq.store.refusals import unknown_partition
 from partq.wire.bodies import (
     MAX_DRAIN_WAIT_MS,
     Cancels,
@@ -210,9 +210,7 @@ async def claim(broker: Broker, body: PartitionNames) -> Body:
         if partition not in broker.owned:
             record = records.get(partition)
             if record is None:
-                raise UnknownPartitionError(
-                    f"partition {partition}: the store has no record of it; read the layout again"
-                )
+                raise unknown_partition(partition)
             if record.owner in living and record.owner != broker.id:
                 raise ConflictError(
                     f"partition {partition}: {record.owner} owns it and lives; let it yield first"

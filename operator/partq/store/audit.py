@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from partq.core.model import BrokerEpoch, BrokerId, PartitionId
-from partq.errors import ConflictError, UnknownPartitionError
+from partq.errors import ConflictError
 from partq.store.audit_state import AuditState
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.node import Lane
-from partq.store.refusals import fenced
+from partq.store.refusals import fenced, unknown_partition
 from partq.wire.audit import AuditGroup
 
 _FIRST_COUNT = 8
@@ -97,9 +97,7 @@ class Audits:
         key = self._keys.meta(partition)
         found = await self._store.read("HMGET", key, "next", *_STATE_FIELDS)
         if found[0] is None:
-            raise UnknownPartitionError(
-                f"partition {partition}: the store has no record of it; read the layout again"
-            )
+            raise unknown_partition(partition)
         pairs = zip(_STATE_FIELDS, found[1:], strict=True)
         return AuditState.of({name: value for name, value in pairs if value is not None})
 

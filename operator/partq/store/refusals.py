@@ -19,7 +19,9 @@ def fenced(partition: PartitionId, broker_epoch: BrokerEpoch) -> FencedError:
 
 def unknown_partition(partition: PartitionId) -> UnknownPartitionError:
     """Return the error of a partition that was never created, or is deleted."""
-    return UnknownPartitionError(f"partition {partition}: got no record of it, expected one")
+    return UnknownPartitionError(
+        f"partition {partition}: the store has no record of it; read the layout again"
+    )
 
 
 def unknown_group(partition: PartitionId, group: str) -> UnknownGroupError:
