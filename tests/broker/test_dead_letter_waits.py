@@ -29,8 +29,8 @@ def patience(monkeypatch):
     monkeypatch.setattr(dead_letters, "LONGEST_WAIT_S", 3600.0)
 
 
-async def test_what_dies_while_the_target_is_away_is_moved_at_once(running, patience):
-    """Until it is moved nothing is delivered, and the repeat of a failed send may be far off."""
+async def two_die(running, is_tried, what):
+    """Let two messages die, each once the dead letter before was tried; the third one comes."""
     await running.assign("m", [0])
     await publish(running, "poison", "too", "good")
     for offset in (0, 1):
@@ -39,9 +39,14 @@ async def test_what_dies_while_the_target_is_away_is_moved_at_once(running, pati
         await eventually(
             lambda moved=offset + 1: len(subscription(running).outbox.letters) == moved, "moved"
         )
-        await eventually(lambda: subscription(running).outbox.trouble, "a send that has failed")
+        await eventually(is_tried, what)
     flow = await open_flow(running)
     assert await flow.take(1) == ["good"]
+
+
+async def test_what_dies_while_the_target_is_away_is_moved_at_once(running, patience):
+    """Until it is moved nothing is delivered, and the repeat of a failed send may be far off."""
+    await two_die(running, lambda: subscription(running).outbox.trouble, "a send that has failed")
 
 
 @pytest.fixture
@@ -72,15 +77,5 @@ async def silent_target(store, key_prefix, resources, monkeypatch):
 
 async def test_what_dies_while_a_letter_is_on_its_way_is_moved_at_once(running, silent_target):
     """A call that nobody answers takes many seconds: what is doomed meanwhile does not wait."""
-    await running.assign("m", [0])
-    await publish(running, "poison", "too", "good")
-    for offset in (0, 1):
-        await fail(running, offset=offset)
-        await fail(running, offset=offset)
-        await eventually(
-            lambda moved=offset + 1: len(subscription(running).outbox.letters) == moved, "moved"
-        )
-        await eventually(lambda: silent_target, "a call that is not answered")
-    flow = await open_flow(running)
-    assert await flow.take(1) == ["good"]
+    await two_die(running, lambda: silent_target, "a call that is not answered")
     assert len(silent_target) == 1

@@ -8,10 +8,12 @@ import pytest
 
 from partq.broker.gauges import render_metrics
 from partq.core.model import PartitionId
-from partq.embedded.provision import provision
 from partq.resources import parse_resources
 from partq.wire import frames
-from tests.broker.conftest import UID, eventually, open_flow, open_producer
+from tests.broker.conftest import eventually, open_flow, open_producer
+from tests.broker.queue_ttl import set_ttl
+
+__all__ = ["set_ttl"]
 
 P = PartitionId(1, 0)
 YAML = """
@@ -30,19 +32,6 @@ spec: {queue: orders}
 @pytest.fixture
 def resources():
     return parse_resources(YAML)
-
-
-@pytest.fixture
-def set_ttl(store, resources, running):
-    """Change the queue's time to live."""
-
-    async def set_ttl(seconds):
-        queue = resources.queues[0]
-        spec = queue.spec.model_copy(update={"message_ttl_seconds": seconds})
-        await provision(store, queue.model_copy(update={"spec": spec}), resources, uid=UID)
-        await running.broker.refresh()
-
-    return set_ttl
 
 
 async def test_old_messages_are_dropped_but_for_those_in_flight(running, set_ttl):

@@ -16,6 +16,13 @@ TTL_S = 30.0
 """So long that nothing is renewed by itself during a test."""
 
 
+def keeper_of(leases, *, clock, on_lapsed, ttl_s=TTL_S, on_stuck=lambda: None):
+    return LeaseKeeper(
+        leases, broker="b-0", incarnation="i", ttl_s=ttl_s, url="http://b-0", clock=clock,
+        on_lapsed=on_lapsed, on_valid=lambda: None, on_stuck=on_stuck,
+    )  # fmt: skip
+
+
 async def test_who_may_have_been_thought_dead_looks_at_the_records_before_it_goes_on():
     now = 0.0
     takes_s = 0.0
@@ -30,17 +37,7 @@ async def test_who_may_have_been_thought_dead_looks_at_the_records_before_it_goe
     async def look():
         looked_at.append(now)
 
-    keeper = LeaseKeeper(
-        Leases(),
-        broker="b-0",
-        incarnation="i",
-        ttl_s=TTL_S,
-        url="http://b-0",
-        clock=lambda: now,
-        on_lapsed=look,
-        on_valid=lambda: None,
-        on_stuck=lambda: None,
-    )
+    keeper = keeper_of(Leases(), clock=lambda: now, on_lapsed=look)
     running = asyncio.create_task(keeper.run())
     await keeper.renewed(TTL_S)
     assert looked_at == [0.0]  # a new life
@@ -66,17 +63,7 @@ async def test_who_has_gone_while_the_store_is_away_is_not_kept():
     async def look():
         raise AssertionError("nothing was renewed")
 
-    keeper = LeaseKeeper(
-        Leases(),
-        broker="b-0",
-        incarnation="i",
-        ttl_s=1.0,
-        url="http://b-0",
-        clock=asyncio.get_running_loop().time,
-        on_lapsed=look,
-        on_valid=lambda: None,
-        on_stuck=lambda: None,
-    )
+    keeper = keeper_of(Leases(), clock=asyncio.get_running_loop().time, ttl_s=1.0, on_lapsed=look)
     told = []
     pings = Pings(keeper)
     for nonce in range(3):
@@ -103,15 +90,10 @@ async def test_connections_are_given_up_once_for_each_three_lengths_without_a_re
             tries += 1
             raise StoreUnavailableError("no answer")
 
-    keeper = LeaseKeeper(
+    keeper = keeper_of(
         Leases(),
-        broker="b-0",
-        incarnation="i",
-        ttl_s=TTL_S,
-        url="http://b-0",
         clock=lambda: now,
         on_lapsed=asyncio.Event().wait,
-        on_valid=lambda: None,
         on_stuck=lambda: stuck.append(now),
     )
     running = asyncio.create_task(keeper.run())
@@ -137,17 +119,7 @@ async def test_a_callback_that_is_forgotten_is_not_called(is_under_way):
     async def look():
         return
 
-    keeper = LeaseKeeper(
-        Leases(),
-        broker="b-0",
-        incarnation="i",
-        ttl_s=TTL_S,
-        url="http://b-0",
-        clock=lambda: 0.0,
-        on_lapsed=look,
-        on_valid=lambda: None,
-        on_stuck=lambda: None,
-    )
+    keeper = keeper_of(Leases(), clock=lambda: 0.0, on_lapsed=look)
     told = []
     gone, stay = partial(told.append, "gone"), partial(told.append, "stays")
     for callback in (gone, stay, gone):

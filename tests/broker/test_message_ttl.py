@@ -20,6 +20,9 @@ from tests.broker.conftest import (
     open_producer,
 )
 from tests.broker.moved_clocks import AheadWatch
+from tests.broker.queue_ttl import set_ttl
+
+__all__ = ["set_ttl"]
 
 P = PartitionId(1, 0)
 SHORT_S, LONG_S = 60, 86_400
@@ -165,13 +168,7 @@ async def test_it_is_forwarded_and_outlives_its_broker(running, post, start_brok
     assert await flow.take(1) == ["b"]
 
 
-async def test_the_shorter_of_the_queues_and_the_messages_holds(running, store, resources, watch):
-    async def set_ttl(seconds):
-        queue = resources.queues[0]
-        spec = queue.spec.model_copy(update={"message_ttl_seconds": seconds})
-        await provision(store, queue.model_copy(update={"spec": spec}), resources, uid=UID)
-        await running.broker.refresh()
-
+async def test_the_shorter_of_the_queues_and_the_messages_holds(running, set_ttl, watch):
     await set_ttl(LONG_S * 2)
     producer = await open_producer(running)
     await producer.publish("short", ttl_ms=SHORT_S * 1000)

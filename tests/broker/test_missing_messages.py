@@ -6,8 +6,10 @@ from partq.broker.gauges import render_metrics
 from partq.cli import explain
 from partq.coordinator.picture import read_picture
 from partq.core.explain import Waiting, WaitsFor
-from partq.embedded.provision import provision
-from tests.broker.conftest import UID, eventually, open_flow, open_producer, partition_id
+from tests.broker.conftest import eventually, open_flow, open_producer, partition_id
+from tests.broker.queue_ttl import set_ttl
+
+__all__ = ["set_ttl"]
 
 P = partition_id(0)
 NOTHING = Waiting(what=WaitsFor.NOTHING)
@@ -23,19 +25,6 @@ def spoil(running, store):
         await store.run("write_fields", [key], [len(fields), *flat])
 
     return spoil
-
-
-@pytest.fixture
-def set_ttl(store, resources, running):
-    """Change the queue's time to live."""
-
-    async def set_ttl(seconds):
-        queue = resources.queues[0]
-        spec = queue.spec.model_copy(update={"message_ttl_seconds": seconds})
-        await provision(store, queue.model_copy(update={"spec": spec}), resources, uid=UID)
-        await running.broker.refresh()
-
-    return set_ttl
 
 
 @pytest.fixture
