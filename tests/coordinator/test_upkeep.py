@@ -362,3 +362,25 @@ async def test_a_replacement_that_is_cut_short_anywhere_is_carried_out(layouts, 
         assert (await layouts.read_group_config("second")).spec["uid"] == new
         assert set((await layouts.read_config()).groups) == {"first", "second"}
     assert number > 10
+
+
+async def test_a_group_whose_removal_is_cut_short_anywhere_leaves_nothing_to_the_next(
+    layouts, partitions, make
+):
+    """Whichever write is the last one of the process, another resource has another group."""
+    for number in range(100):
+        await make("first", "second", second=f"old{number}")
+        before = await births_of(partitions, "second")
+        steps = iter([*range(number), None])
+        try:
+            await make("first", store=DiesAt(layouts, steps), cursors=DiesAt(partitions, steps))
+        except (CutShortError, RuntimeError):
+            await make("first", "second", second=f"new{number}")
+        else:
+            break
+        after = await births_of(partitions, "second")
+        assert len(after) == len(PARTITIONS)
+        assert all(after[each] > before[each] for each in before), f"died at write {number}"
+        assert (await layouts.read_group_config("second")).spec["uid"] == f"new{number}"
+        assert set((await layouts.read_config()).groups) == {"first", "second"}
+    assert number > 1

@@ -120,8 +120,14 @@ async def provision(
     if known is None:
         await in_chunks(map(partitions.create, ids))
     # A resource with another uid is another group: the stored one is removed first, as if each
-    # had been seen alone, and by the same steps.
-    replaced = {group for group, spec in groups.items() if _is_another(stored[group], spec)}
+    # had been seen alone, and by the same steps. One that is named, and has no spec, is another
+    # group too: its removal was cut short, and its cursors may still be there.
+    named = groups.keys() & (known.groups if known is not None else ())
+    replaced = {
+        group
+        for group, spec in groups.items()
+        if (stored[group] is None and group in named) or _is_another(stored[group], spec)
+    }
     if replaced and known is not None:
         known = await _without(layouts, known, replaced)
     for group in replaced:
