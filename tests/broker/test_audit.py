@@ -302,7 +302,8 @@ async def test_the_record_is_read_and_freed_by_its_archive(scene, reader):
     assert groups[-1].chain == extent.chain
     assert all(group.is_whole for group in groups)
     columns = audit.decode_columns(P0, groups)
-    assert columns["kind"][-3:] == ["publish", "deliver", "ack"]
+    steps = [kind for kind in columns["kind"] if kind != "trim"]  # which comes when there is time
+    assert steps[-3:] == ["publish", "deliver", "ack"]
     stored = await reader.trim({P0: 5})
     assert stored[P0].first == 5
     assert 0 < stored[P0].stored_bytes < extent.stored_bytes
