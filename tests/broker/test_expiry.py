@@ -25,13 +25,22 @@ spec: {partitions: 4}
 apiVersion: partq.dev/v1alpha1
 kind: ConsumerGroup
 metadata: {name: workers}
-spec: {queue: orders}
+spec:
+  queue: orders
 """
 
 
+DEAD_LETTERS = "  deadLetter: {queue: dead, expired: true}\n"
+
+
 @pytest.fixture
-def resources():
-    return parse_resources(YAML)
+def yaml():
+    return YAML
+
+
+@pytest.fixture
+def resources(yaml):
+    return parse_resources(yaml)
 
 
 async def test_old_messages_are_dropped_but_for_those_in_flight(running, set_ttl):
@@ -72,12 +81,15 @@ async def test_an_expiry_is_stored_for_a_group_that_nobody_consumes(running, set
     await producer.close()
 
 
-async def test_nothing_expires_for_a_group_whose_rules_are_not_known(running):
-    """It may want what is over as dead letters; the broker has read that it goes, or not yet."""
+@pytest.mark.parametrize("yaml", [YAML + DEAD_LETTERS])
+async def test_nothing_expires_for_a_group_whose_rules_are_not_known(running, set_ttl):
+    """The queue still names it: its settings are gone, or are not stored yet."""
     broker = running.broker
     subscription = broker.owned[P].groups["workers"]
-    rules = replace(broker.config, message_ttl_s=0.001)
-    broker.expiry._config = lambda: replace(rules, groups=frozenset())
+    await broker.layouts.erase_group("workers")
+    await broker.refresh()
+    assert broker.config.groups == {"workers"}
+    broker.expiry._config = lambda: replace(broker.config, message_ttl_s=0.001)
     producer = await open_producer(running)
     await producer.publish("a", "b")
 
@@ -87,10 +99,10 @@ async def test_nothing_expires_for_a_group_whose_rules_are_not_known(running):
 
     await eventually(is_over, "both are over")
     await broker.expiry.expire()
-    assert (subscription.book.cursor, subscription.book.position) == (0, 0)
-    broker.expiry._config = lambda: rules
+    assert (subscription.book.cursor, subscription.outbox.letters) == (0, [])
+    await set_ttl(1.0)
     await broker.expiry.expire()
-    assert subscription.book.cursor == 2
+    await eventually(lambda: len(subscription.outbox.letters) == 2, "they become dead letters")
     await producer.close()
 
 

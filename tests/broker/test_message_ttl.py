@@ -206,6 +206,27 @@ async def test_a_group_that_comes_later_gets_none_that_is_over(running, store, w
     await producer.close()
 
 
+async def test_what_is_over_waits_until_the_rules_of_its_group_are_known(
+    running, store, resources, watch
+):
+    """The group may want it as a dead letter."""
+    await running.assign("m", [0])
+    flow = await open_flow(running)
+    await flow.expect(frames.Assigned)
+    await running.broker.layouts.erase_group("workers")
+    await running.broker.refresh()
+    assert running.broker.config.groups == {"workers"}
+    watch.ahead_ms = LATER_MS
+    producer = await open_producer(running)
+    await producer.publish("short", ttl_ms=SHORT_S * 1000)
+    await producer.publish("long")
+    assert await flow.gets_nothing()
+    assert book_of(running).cursor == 0
+    await provision(store, resources.queues[0], resources, uid=UID)
+    assert await flow.take(1) == ["long"]
+    await producer.close()
+
+
 async def test_nothing_is_judged_after_a_jump_of_the_clock(running):
     expiry = running.broker.expiry
     expiry._watch.observe(0, 0.0, wall_s=0.0)

@@ -23,7 +23,7 @@ class DeadLetterRules:
 
 
 NO_DEAD_LETTERS = DeadLetterRules(max_redeliveries=None, queue="", takes_expired=False)
-"""Of a group whose settings are not stored (any more)."""
+"""Of a group whose settings an earlier version wrote, or are not stored (any more)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class QueueConfig:
     redelivery: Mapping[str, Redelivery]
     """The rules of each group."""
     dead_letters: Mapping[str, DeadLetterRules]
-    """Of each group; without those whose settings an earlier version wrote."""
+    """Of each group whose settings are stored; of another one nobody knows what it wants."""
     keyless_policy: str
     max_message_bytes: int
     max_spool_bytes: int | None
@@ -81,9 +81,7 @@ async def read_config(layouts: Layouts) -> QueueConfig:
         generation=config.resource_generation,
         groups=frozenset(config.groups),
         redelivery={group: _redelivery(spec) for group, spec in specs.items()},
-        dead_letters={
-            group: _dead_letters(spec) for group, spec in specs.items() if "deadLetter" in spec
-        },
+        dead_letters={group: _dead_letters(spec) for group, spec in specs.items()},
         keyless_policy=str(spec["keylessPolicy"]),
         max_message_bytes=int(limits["maxMessageBytes"]),
         max_spool_bytes=limits.get("maxSpoolBytes"),
@@ -95,6 +93,9 @@ async def read_config(layouts: Layouts) -> QueueConfig:
 
 
 def _dead_letters(spec: Mapping[str, Any]) -> DeadLetterRules:
+    """Read a group's rules; a spec that an earlier version wrote has none of them."""
+    if "deadLetter" not in spec:
+        return NO_DEAD_LETTERS
     return DeadLetterRules(
         max_redeliveries=spec["ack"].get("maxRedeliveries"),
         queue=str(spec["deadLetter"]["queue"]),

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from partq.broker.config import QueueConfig, dead_letters_of
@@ -63,6 +63,8 @@ class Expiry:
         self._watch = ClockWatch()
         self._waiting: dict[Subscription, None] = {}
         """Told when Redis's time is known."""
+        self._without_rules: dict[Subscription, None] = {}
+        """Told by the next look, which comes after the settings were read again."""
 
     @property
     def is_suspended(self) -> bool:
@@ -79,6 +81,8 @@ class Expiry:
         Raises:
             StoreUnavailableError: no answer; what is left is looked at another time.
         """
+        waiting, self._without_rules = self._without_rules, {}
+        _notice(waiting)
         ttl_s = self._config().message_ttl_s
         if ttl_s is None and self._watch.estimate_ms(self._clock()) is None:
             return  # no message has shown a time to live here so far
@@ -103,7 +107,8 @@ class Expiry:
         """End the waiting messages of a batch whose own time is over, before it is delivered.
 
         Returns whether nothing of it may be sent for now: its messages become dead letters first,
-        or Redis's time is not known yet. The flow gets a notice then.
+        or Redis's time is not known yet, or whether the group wants dead letters. The flow gets a
+        notice then.
         """
         book, stop = subscription.book, entry.first + entry.count
         now_ms = self._watch.estimate_ms(self._clock())
@@ -114,6 +119,9 @@ class Expiry:
             return True
         if self.is_suspended or not is_over(entry.at_ms, entry.ttl_ms, now_ms):
             return False
+        if not self._has_rules(subscription):
+            self._without_rules[subscription] = None
+            return True
         self._expire(subscription, stop)
         return book.acked.end_of_run(book.position) < stop
 
@@ -125,9 +133,7 @@ class Expiry:
                 _log.warning("time of Redis: %s; asking again", error)
                 await asyncio.sleep(RETRY_GAP_S)
         waiting, self._waiting = self._waiting, {}
-        for subscription in waiting:
-            if subscription.flow is not None:
-                subscription.flow.notice(subscription)
+        _notice(waiting)
 
     async def _observe(self) -> tuple[int, float]:
         """Return Redis's time in ms, and the broker's in seconds.
@@ -148,14 +154,21 @@ class Expiry:
         self._metrics.observe_expiry(is_suspended=self.is_suspended)
         return now_ms, now
 
+    def _has_rules(self, subscription: Subscription) -> bool:
+        """Whether it is known if the group wants what expires as dead letters.
+
+        The queue names a group before its settings are stored, or after they are gone.
+        """
+        return subscription.group in self._config().dead_letters
+
     def _expire(self, subscription: Subscription, stop: int) -> bool:
         """End what waits to be sent below `stop`; return whether some of it was dropped."""
         book = subscription.book
         start = book.position
         if start >= stop or subscription.is_dropped or subscription.is_held:
             return False
-        if subscription.group not in self._config().groups:
-            return False  # being made, or going: nobody knows whether dead letters are wanted
+        if not self._has_rules(subscription):
+            return False
         if dead_letters_of(self._config(), subscription.group).takes_expired:
             room = subscription.outbox.room - len(subscription.outbox.doomed)
             limit = max(0, min(room, MOVES_AT_ONCE))
@@ -171,6 +184,13 @@ class Expiry:
             self._metrics.expired(subscription.group, expired)
             self._flusher.notice(subscription)
         return expired > 0
+
+
+def _notice(waiting: Iterable[Subscription]) -> None:
+    """Have flows look again at what waited."""
+    for subscription in waiting:
+        if subscription.flow is not None:
+            subscription.flow.notice(subscription)
 
 
 def _unsent(book: Delivery, stop: int, limit: int) -> list[int]:
