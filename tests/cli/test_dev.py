@@ -172,6 +172,17 @@ def test_status_watch(dev):
     assert watching.returncode == 130
 
 
+def test_in_a_pipe_status_watch_prints_one_picture_after_the_other(dev):
+    with dev.started("status", "--watch") as watching:
+        firsts = (line for line in watching.stdout if line.startswith("default/orders: "))
+        for _ in range(2):
+            assert "; 16 partitions" in next(firsts)
+        watching.send_signal(signal.SIGINT)
+        watching.communicate(timeout=TIMEOUT_S)
+
+    assert watching.returncode == 130
+
+
 def test_wrong_names(dev):
     for arguments, sentence in (
         (("status", "--queue", "other"), "queue 'other': got no such queue in"),

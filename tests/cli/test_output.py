@@ -18,6 +18,7 @@ PRINTING = (
     ("consume", "--idle", "1", "--json"),
     ("publish",),
     ("status",),
+    ("status", "--watch"),
     ("status", "--watch", "--json"),
     ("groups", "--json"),
     ("browse",),

@@ -4,7 +4,9 @@ import asyncio
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import click
@@ -29,7 +31,8 @@ MAX_ROWS = 200
 _HELP = """Show what a queue does: partitions by owner and state, rates, lag, handoffs.
 
 Lag is what a group has not acknowledged: how many messages, and for how long the oldest of them has
-been stored. Rates need two looks, so only --watch has them.
+been stored. Rates need two looks, so only --watch has them. In a pipe or a file --watch prints each
+picture below the last one.
 
 \b
   partq status
@@ -68,7 +71,7 @@ async def _ask_once(connection: Connection) -> Any:
 async def _watch(connection: Connection, *, as_json: bool) -> None:
     rates = Rates()
     async with open_session(connection) as session:
-        with Live(console=open_console(), auto_refresh=False, screen=not as_json) as live:
+        with nullcontext(show) if as_json else _pictures() as show_next:
             while True:
                 try:
                     answer = await session.ask("GET", "/status")
@@ -78,11 +81,22 @@ async def _watch(connection: Connection, *, as_json: bool) -> None:
                 if as_json:
                     click.echo(json.dumps(answer))
                 elif "error" in answer:
-                    live.update(Text(answer["error"]["message"], style="red"), refresh=True)
+                    show_next(Text(answer["error"]["message"], style="red"))
                 else:
                     rates.take(time.monotonic(), answer)
-                    live.update(render(answer, rates), refresh=True)
+                    show_next(render(answer, rates))
                 await asyncio.sleep(WATCH_EVERY_S)
+
+
+@contextmanager
+def _pictures() -> Iterator[Callable[[RenderableType], None]]:
+    """Take the terminal's whole screen for each picture; anywhere else print it below the last."""
+    console = open_console()
+    if not console.is_terminal:
+        yield console.print
+        return
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        yield partial(live.update, refresh=True)
 
 
 class Rates:
