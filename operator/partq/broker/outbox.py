@@ -50,12 +50,20 @@ class Outbox:
     broken: BrokenBatch | None = None
     """The last batch of a letter that did not decode."""
     is_in_doubt: bool = False
-    """Whether a move has no answer yet: the stored outbox may hold more than `letters`."""
+    """Whether the stored outbox may hold more than `letters`, or a failover may take some back.
+
+    So it is after a move without an answer, and when they were read; none is sent then.
+    """
     trouble: Trouble | None = None
     is_working: bool = False
     """A task moves and sends."""
     to_move: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when an offset is to be moved: it must not wait for the repeat of a failed step."""
+
+    def read(self, letters: Sequence[DeadLetter]) -> None:
+        """Take what the record holds, whether a replica has it or not."""
+        self.letters = list(letters)
+        self.is_in_doubt = bool(letters)
 
     @property
     def has_work(self) -> bool:

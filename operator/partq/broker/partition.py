@@ -8,7 +8,6 @@ from typing import NamedTuple
 from partq.broker.audit_trail import AuditTrail
 from partq.broker.buffers import Buffers
 from partq.broker.chain import AppendChain
-from partq.broker.outbox import Outbox
 from partq.broker.room import Room
 from partq.broker.subscription import Subscription
 from partq.broker.tail import Tail
@@ -127,11 +126,11 @@ class OwnedPartition:
                     epoch=record.epoch,
                     closed_attempt=record.attempt,
                     book=Delivery(record.cursor, record.acked, record.redeliveries),
-                    outbox=Outbox(list(record.outbox)),
                     audit=self.audit,
                     born=record.born,
                     writes=self.writes,
                 )
+                subscription.outbox.read(record.outbox)
                 # Also joins what was acknowledged above a cursor that was moved.
                 subscription.book.discard(
                     sorted((letter.offset, letter.offset + 1) for letter in record.outbox)

@@ -171,11 +171,10 @@ async def _move(broker: Broker, subscription: Subscription, wanted: int) -> int:
     subscription.outbox.doomed.clear()
     subscription.missing = ""
     subscription.outbox.aside.clear()
-    subscription.outbox.letters = moved.outbox
+    subscription.outbox.read(moved.outbox)
     if moved.outbox:
         # They count as done, as after a claim; the stored book is to say so, too.
         subscription.book.discard(sorted((each.offset, each.offset + 1) for each in moved.outbox))
         subscription.is_dirty = True
-    subscription.outbox.is_in_doubt = False
     subscription.epoch = moved.epoch
     return moved.cursor

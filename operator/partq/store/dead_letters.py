@@ -46,18 +46,21 @@ class Outboxes:
 
         From then on they count as done for the group, and hold the log. A message that is in it
         already keeps its number, and one that the stored book has done with stays out: an unknown
-        outcome is simply asked for again, without messages if none is left. `number` and `born`
-        as in `Partitions.flush`.
+        outcome is simply asked for again, without messages if none is left. Where Redis has
+        replicas, one of them has all that is returned: a number that was forgotten could be drawn
+        again, and its target would take another message for a repeat. `number` and `born` as in
+        `Partitions.flush`.
 
         Raises:
             FencedError: another broker has claimed the partition, or the log has lost such a
                 message; nothing is written.
             SupersededError: a later write of the group's book is stored; nothing is written.
             UnknownGroupError: the partition has no such group any more.
+            StoreUnavailableError: no answer, or no replica has it; stored or not.
         """
-        flat = [part for letter in letters for part in map(int, letter)]
+        rest = [number, born, *(part for letter in letters for part in map(int, letter))]
         answer = await self._run(
-            "add_dead_letters", partition, group, broker_epoch, number, born, *flat
+            "add_dead_letters", partition, group, broker_epoch, *rest, needs_replica=True
         )
         return decode_outbox(answer)
 
@@ -82,10 +85,19 @@ class Outboxes:
         await self._run("remove_dead_letter", partition, group, broker_epoch, letter, number, born)
 
     async def _run(
-        self, script: str, partition: PartitionId, group: str, broker_epoch: BrokerEpoch, *rest: int
+        self,
+        script: str,
+        partition: PartitionId,
+        group: str,
+        broker_epoch: BrokerEpoch,
+        *rest: int,
+        needs_replica: bool = False,
     ) -> bytes:
         keys = self._keys.of_cursor(partition, group)
         # Behind the flushes: a write that overtakes an earlier one makes that one write nothing.
-        answer = await self._store.run(script, keys, [broker_epoch, group, *rest], lane=Lane.APPEND)
+        args: list[str | int] = [broker_epoch, group, *rest]
+        answer = await self._store.run(
+            script, keys, args, lane=Lane.APPEND, needs_replica=needs_replica
+        )
         check_book_write(answer, partition, group, broker_epoch)
         return answer if isinstance(answer, bytes) else b""
