@@ -9,6 +9,7 @@ from partq.broker.frame_socket import FrameSocket
 from partq.core.model import Cause
 from partq.wire import frames
 from tests.broker.conftest import eventually, open_flow, open_producer
+from tests.broker.test_nack import follow
 
 COUNT = 600
 BATCH = 100
@@ -114,12 +115,21 @@ async def test_what_is_kept_outlasts_a_nack_of_what_is_below(running):
     ]  # fmt: skip
 
 
-async def test_what_is_kept_is_known_once(running):
-    """Out of turn, as in free order, the flow sends what has begun since."""
-    await running.assign("m", [0])
-    subscription = running.broker.owned[1, 0].groups["workers"]
-    subscription.kept = (5, 30)
-    assert [subscription.take_kept(*each) for each in ((5, 10), (7, 8))] == [True, False]
+async def test_what_comes_out_of_turn_comes_with_its_bytes(running):
+    """Twice 3 to 9 are redelivered; of the second time the client drops what it has begun."""
+    flow = await open_filled(running, credit=30)
+    held = flow.held
+    for begun in (10, 5):
+        assert await flow.nack(held, [(3, 4)], delay_ms=0, begun=begun, keeps=True) == ""
+        await flow.send(frames.Credit(7))
+        assert await again(flow, 10) == [(3, 10, True)]
+        held = flow.last
+    await follow(running, "workers", nack={"order": "Free", "delaySeconds": 0.0, "backoff": None})
+    assert await flow.nack(held, [(7, 8)], delay_ms=0, begun=10, keeps=True) == ""
+    await flow.send(frames.Credit(1))
+    assert await again(flow, 8) == [(7, 8, True)]
+    await flow.send(frames.Credit(20))
+    assert await again(flow, 30) == [(10, 20, False), (20, 30, False)]
 
 
 async def test_after_a_nack_without_keeping_all_bytes_come(halfway):

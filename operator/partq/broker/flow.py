@@ -386,5 +386,5 @@ class Flow:
             window.cause,
             window.skip,
             window.redeliveries,
-            len(entry.data) if subscription.take_kept(window.start, window.stop) else 0,
+            len(entry.data) if subscription.take_kept(window) else 0,
         )

@@ -13,6 +13,7 @@ from partq.broker.audit_trail import AuditTrail
 from partq.broker.outbox import Outbox
 from partq.core.delivery import Delivery
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
+from partq.core.windows import Window
 from partq.errors import FencedError, PartqError
 
 if TYPE_CHECKING:
@@ -193,13 +194,17 @@ class Subscription:
         """Return what the next try to write the book carries."""
         return Write(broker_epoch=self.broker_epoch, number=next(self.writes), born=self.born)
 
-    def take_kept(self, start: int, stop: int) -> bool:
-        """Say whether the flow's client has the batch of a window that is sent, in turn, now."""
-        kept_from, kept_upto = self.kept
-        if not kept_from <= start < kept_upto:
+    def take_kept(self, window: Window) -> bool:
+        """Say whether the flow's client has the batch of a window that is sent now.
+
+        The client drops with a window what it has kept of it, also if its bytes came along. What is
+        sent out of turn it has begun before, and has dropped.
+        """
+        if not window.is_in_turn:
             return False
-        self.kept = (stop, kept_upto)  # what has begun since is not kept
-        return True
+        start, stop = self.kept
+        self.kept = (max(start, window.stop), stop)
+        return start <= window.start < stop
 
     def note_counts(self, counts: int) -> None:
         """Note that the redelivery counts are stored as they were at `counts`."""

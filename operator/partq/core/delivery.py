@@ -188,7 +188,8 @@ class Delivery:
         begin, end, cause = self.waiting.take_again(stop, credit, self.position)
         self._begun.resend(begin, end)
         self.in_flight += end - begin
-        return Window(begin, end, [], cause, self._counts(begin, end), end - begin, end)
+        counts = self._counts(begin, end)
+        return Window(begin, end, [], cause, counts, end - begin, end, is_in_turn=False)
 
     def ack(self, upto: int, ranges: Iterable[tuple[int, int]], number: int) -> int:
         """Acknowledge all below `upto` (-1: none) and `ranges`; return how many were in flight.

@@ -19,6 +19,8 @@ class Window:
     """How many messages the window holds: what it costs in credit."""
     new_from: int = field(default=0, compare=False)
     """All below was sent before under the same token; `stop`, or more: all of the window."""
+    is_in_turn: bool = field(default=True, compare=False)
+    """Whether it begins at the book's position; else it was given back, and lies below."""
 
 
 @dataclass(frozen=True, slots=True)
