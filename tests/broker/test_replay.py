@@ -185,6 +185,7 @@ async def test_a_time_that_ends_while_they_are_set_aside_loses_none(
         row = answer["partitions"]["1.0"]
         offset, skipped = row["next"], skipped + row["skipped"]
     assert (skipped, await sent(), len(await kept())) == (3, [b"dead 3"], 3)
+    assert calls == 7, "three to skip, three to set one aside each, and one to send"
 
 
 async def test_an_offset_that_no_call_has_come_to_passes_nothing_over(running, target, sent):
@@ -195,3 +196,17 @@ async def test_an_offset_that_no_call_has_come_to_passes_nothing_over(running, t
     _, answer = await target.call("POST", path, token=ADMIN, json=body)
     assert answer["partitions"]["1.0"]["replayed"] == 4
     assert await sent() == [b"dead %d" % at for at in range(4)]
+
+
+async def test_an_offset_ahead_of_what_calls_have_come_to_passes_nothing_over(
+    running, target, sent
+):
+    """A caller that has begun cannot jump either: what it leaves out would be freed."""
+    await bury(running, target, 6)
+    path = f"/v1/queues/{TARGET}/dead-letters/replay"
+    body = {"partitions": ["1.0"], "max_messages": 1}
+    for offsets, next_at in (({}, 1), ({"1.0": 5}, 2)):
+        _, answer = await target.call("POST", path, token=ADMIN, json=body | {"offsets": offsets})
+        assert answer["partitions"]["1.0"]["next"] == next_at
+    assert await sent() == [b"dead 0", b"dead 1"]
+    assert (await target.broker.partitions.read(P)).trimmed == 2
