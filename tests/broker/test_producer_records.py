@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from partq.broker.chain import MAX_CALL_BATCHES
+from partq.broker.chain import MAX_CALL_BATCHES, MAX_PASSED_MS
 from partq.core.model import PartitionId
 from partq.store.keys import Keys
 from partq.store.log import AppendBatch
@@ -82,6 +82,17 @@ async def test_small_gaps_are_counted_whole(submit, clock):
         clock.ahead_s += 0.0105
         await submit("")
     assert await submit.passed_ms() - before >= 1050 - 1
+
+
+async def test_of_a_time_that_a_broker_stood_still_the_rest_is_never_counted(submit, clock):
+    """Neither at once nor with the calls that follow."""
+    await submit("p")
+    before, began = await submit.passed_ms(), clock()
+    clock.ahead_s += 2 * DAY_S
+    for _ in range(3):
+        await submit("")
+    moved_ms = (clock() - began - 2 * DAY_S) * 1000
+    assert await submit.passed_ms() - before <= MAX_PASSED_MS + moved_ms + 1000
 
 
 async def test_a_broker_that_stood_still_makes_no_record_idle(submit, clock):
