@@ -100,6 +100,18 @@ async def test_what_waits_for_its_record_cannot_be_acknowledged(scene, peers):
     assert await scene.source.ack(held, 4) == ""
 
 
+async def test_what_waits_for_its_record_cannot_be_released(scene, peers):
+    """Nobody has got it: its client's book is not the broker's."""
+    gate = peers.Gate(scene.running.broker.audits, "write")
+    await scene.producer.publish("d", "e")
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    await scene.source.release(scene.held, 4)
+    failed, _ = await scene.source.find(frames.Failed)
+    assert failed.code == "not_delivered"
+    gate.opened.set()
+    await scene.source.ended()
+
+
 async def test_a_broker_that_is_fenced_sends_nothing(scene, peers):
     """The record is under another broker's epoch: what was taken is never sent."""
     gate = peers.Gate(scene.running.broker.audits, "write")
