@@ -336,14 +336,16 @@ async def test_cursors_follow_the_groups(system, until):
         store.groups["audit"] = SimpleNamespace(spec={"start": "Latest"}, groups=())
         store.queue = SimpleNamespace(spec={}, groups=("audit", "workers"), resource_generation=2)
         await until(lambda: all("audit" in groups for groups in store.cursors.values()))
-        # A spec that cannot be read removes nothing.
-        store.groups["workers"] = SimpleNamespace(spec={"type": "Shared"}, groups=())
-        store.queue = SimpleNamespace(spec={}, groups=("audit", "workers"), resource_generation=3)
-        looks = store.looks
-        await until(lambda: store.looks > looks + 2)
-        assert all("workers" in groups for groups in store.cursors.values())
+        # A spec that cannot be read, or is not there, removes nothing.
+        names = ("audit", "workers")
+        for number, spec in ((3, SimpleNamespace(spec={"type": "Shared"}, groups=())), (4, None)):
+            store.groups["workers"] = spec
+            store.queue = SimpleNamespace(spec={}, groups=names, resource_generation=number)
+            looks = store.looks
+            await until(lambda looks=looks: store.looks > looks + 2)
+            assert all("workers" in groups for groups in store.cursors.values())
         del store.groups["workers"]
-        store.queue = SimpleNamespace(spec={}, groups=("audit",), resource_generation=4)
+        store.queue = SimpleNamespace(spec={}, groups=("audit",), resource_generation=5)
         await until(lambda: not any("workers" in groups for groups in store.cursors.values()))
 
 

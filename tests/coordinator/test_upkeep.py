@@ -110,6 +110,29 @@ async def test_a_group_that_is_gone_loses_its_cursors(layouts, partitions, make)
     assert await having(partitions, "first") == list(PARTITIONS)
 
 
+async def test_a_group_that_has_its_spec_still_is_looked_at_again(layouts, partitions, make):
+    """The queue does not name it any more; who removes it dies after the next step."""
+    await make("first", "second", second="u1")
+    upkeep = Upkeep(partitions, layouts)
+
+    async def look():
+        await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+        return await having(partitions, "second")
+
+    class ErasesLast:
+        def __getattr__(self, name):
+            return getattr(layouts, name)
+
+        async def erase_group(self, group):
+            assert await look() == list(PARTITIONS)
+            await layouts.erase_group(group)
+            raise CutShortError
+
+    with pytest.raises(CutShortError):
+        await make("first", "second", second="u2", store=ErasesLast())
+    assert await look() == []
+
+
 async def test_a_group_whose_making_was_cut_short_can_be_given_up(layouts, partitions, make):
     """Its resource is deleted while nobody is there; the queue has never named it."""
     await make("first")
