@@ -2,6 +2,8 @@
 
 import pytest
 
+from partq.core.dead_letters import producer_of, replayer_of
+from partq.core.model import BrokerEpoch, PartitionId
 from partq.core.numbering import series_name
 from partq.store.log import AppendBatch
 from partq.wire.batch import Codec, Message, digest, encode, encode_message, read_header
@@ -107,6 +109,36 @@ async def test_records_of_an_earlier_version_age_from_where_they_are(
     assert await store.read("HEXISTS", keys.producers(partition), "idle")
     await append(("r", 0, 1, b"x"), passed_ms=1)
     assert not await store.read("HEXISTS", keys.producers(partition), "idle")
+
+
+async def test_a_replay_is_forgotten_after_a_day_and_an_outbox_never(
+    append, store, keys, partition
+):
+    """A replay leaves one for each broker epoch that its dead letters were stored under."""
+    outbox = producer_of("0f3a9c1e", PartitionId(1, 0), "workers")
+    replays = [
+        replayer_of("0f3a9c1e", PartitionId(1, 0), BrokerEpoch(epoch)) for epoch in range(10)
+    ]
+    await append(*((name, 5, 1, b"x") for name in [outbox, *replays]))
+    await append(("p", 0, 1, b"x"), passed_ms=DAY_MS)
+    repeated = await append(*((name, 5, 1, b"x") for name in [outbox, *replays[1:]]))
+    assert {result.status for result in repeated.results} == {DUPLICATE}
+    await append(("q", 0, 1, b"x"), passed_ms=1)
+    left = await store.read("HKEYS", keys.producers(partition))
+    assert sorted(left) == sorted([outbox.encode(), b"p", b"q"])
+
+
+async def test_replays_are_not_pushed_out_by_number(append, store, keys, partition):
+    """A replay that is run again within a day would store its messages again."""
+    at_ms = (await append(("p", 0, 1, b"x"))).at_ms
+    replays = [replayer_of("0f3a9c1e", PartitionId(1, 0), BrokerEpoch(n)) for n in range(5000)]
+    others = [f"p-{n}" for n in range(MAX_PRODUCERS - len(replays))]
+    fields = [text for name in replays for text in (name, f"1 {at_ms - DAY_MS} 0:1:0")]
+    fields += [text for name in others for text in (name, f"1 {at_ms} 0:1:0")]
+    await store.read("HSET", keys.producers(partition), *fields)
+    await append_all(append, [f"new-{n}" for n in range(AT_ONCE)])
+    left = await store.read("HKEYS", keys.producers(partition))
+    assert sum(name.startswith(b"dlq:") for name in left) == len(replays)
 
 
 async def test_series_and_producers_do_not_push_each_other_out(append, store, keys, partition):

@@ -89,7 +89,8 @@ def replayer_of(uid: str, partition: PartitionId, broker_epoch: BrokerEpoch) -> 
     """Return the producer's name under which dead letters of a log are sent back.
 
     Their offsets are the numbers. With the broker epoch that they were appended under, none is
-    ever used twice, whatever the store forgot.
+    ever used twice, whatever the store forgot. By its end the store tells such a name from an
+    outbox's: it is forgotten a day after its last message was stored.
     """
     return f"{PRODUCER_PREFIX}{uid}#{partition}@{broker_epoch}/"
 

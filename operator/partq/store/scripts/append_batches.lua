@@ -29,8 +29,11 @@ local SLACK_MS = 120 * 1000
 local REMEMBERED = 5
 local SAMPLE = 16
 local HEADER_SIZE = 22
--- Outboxes of dead letters: one batch at a time, numbered with gaps, never forgotten by age.
+-- Outboxes of dead letters, and replays of them: one batch at a time, numbered with gaps, never
+-- pushed out by others. An outbox may repeat a letter however late: it is not forgotten by age either.
 local SPARSE = "dlq:"
+-- How the name of a replay ends: with the broker epoch that its dead letters were stored under.
+local REPLAY = "@%d+/$"
 -- Between producer and key in the name of a series.
 local SEPARATOR = "\31"
 
@@ -104,6 +107,10 @@ end
 
 local function is_sparse(name)
   return string.sub(name, 1, #SPARSE) == SPARSE
+end
+
+local function is_outbox(name)
+  return is_sparse(name) and not string.find(name, REPLAY)
 end
 
 local function verdict(letter, offset, due)
@@ -230,11 +237,11 @@ for name, age in pairs(changed) do
     local oldest, oldest_at
     for i = 1, #sample, 2 do
       local used_at = tonumber(string.match(sample[i + 1], "^%d+ (%d+)"))
-      if not known[sample[i]] and not is_sparse(sample[i]) then
+      if not known[sample[i]] and not is_outbox(sample[i]) then
         if passed - used_at > IDLE_MS then
           forget(place, sample[i], used_at)
           is_above = false
-        elseif not oldest or used_at < oldest_at then
+        elseif not is_sparse(sample[i]) and (not oldest or used_at < oldest_at) then
           oldest, oldest_at = sample[i], used_at
         end
       end
