@@ -7,7 +7,7 @@ import pytest
 from partq import Cause
 from partq.client.holding import Holding
 from partq.wire import frames
-from tests.client.member import WAIT_S, Member, assigned, deliver
+from tests.client.member import WAIT_S, Member, assigned, bound, deliver
 
 TOKEN = (5, 9)
 KEEP_ALL = 2**30
@@ -128,3 +128,23 @@ async def test_all_partitions_of_a_flow_keep_no_more_than_its_credit(peer, store
         assert (release.partition, release.start) == (1, 1)
         await flow.send(again(0, 2, payload, first=0))
         assert [(await member.next()).value for _ in range(2)] == [b"a", b"b"]
+
+
+async def test_what_comes_out_of_turn_without_its_bytes_is_given_back(peer, stored_batch):
+    """As from a broker that does not know that they were dropped: the connection goes on."""
+    payload = stored_batch(b"a", b"b", b"c")
+    member = Member(peer)
+    async with member.consumer:
+        flow = await bound(peer, stored_batch, b"a", b"b", b"c")
+        _, message = await member.next(), await member.next()
+        nacking = asyncio.create_task(member.consumer.nack(message))
+        await flow.send(frames.AckConfirmed((await flow.next(frames.Nack)).request))
+        async with asyncio.timeout(WAIT_S):
+            await nacking
+        await flow.send(again(1, 2, payload, first=0, delivery=0))
+        nack = await flow.next(frames.Nack)
+        assert (nack.ranges, nack.delay_ms, nack.reason) == ([(1, 2)], -1, "")
+        await flow.send(frames.AckConfirmed(nack.request))
+        await flow.send(again(1, 2, first=0, delivery=0), payload=payload)
+        assert {(await member.next()).value for _ in range(2)} == {b"b", b"c"}
+    assert member.errors == []

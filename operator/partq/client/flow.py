@@ -112,17 +112,21 @@ class Flow:
 
     def reject(self, window: Window, error: UndecodableError) -> None:
         """Give back what is left of a window, because it cannot be read; tell of it."""
-        holding, number = window.holding, window.delivery
-        (start, stop), count = window.pass_over()
-        self.taken(count, window.freed_bytes())
-        self.nack(holding, number, [(start, stop)], GROUP_DELAY_MS, UNDECODABLE)
+        start, stop = self._nack_rest(window, UNDECODABLE)
         self._membership.report(
             UndecodableError(
-                f"{holding}: cannot be read from offset {start} to {stop - 1} ({error.message}); "
-                "given back: what the broker cannot read either becomes a dead letter, the rest "
-                "is redelivered; other messages go on"
+                f"{window.holding}: cannot be read from offset {start} to {stop - 1} "
+                f"({error.message}); given back: what the broker cannot read either becomes "
+                "a dead letter, the rest is redelivered; other messages go on"
             )
         )
+
+    def _nack_rest(self, window: Window, reason: str) -> Range:
+        """Give back what is left of a window, and return from where to where that is."""
+        rest, count = window.pass_over()
+        self.taken(count, window.freed_bytes())
+        self.nack(window.holding, window.delivery, [rest], GROUP_DELAY_MS, reason)
+        return rest
 
     def leave(self) -> None:
         """Tell the broker that the process is ending; the partitions go on until revoked."""
@@ -258,8 +262,11 @@ class Flow:
         window = holding.accept(frame, payload)
         if window is None:
             self.taken(window_size(frame), size)
-        elif window.is_missing:
-            self._release(holding)  # it comes again, with its bytes
+        elif window.is_missing:  # it is redelivered with its bytes
+            if window.is_in_turn:
+                self._release(holding)
+            else:
+                self._nack_rest(window, "")
         else:
             self._ready.append(window)
             self._membership.wake()

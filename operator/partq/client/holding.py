@@ -13,7 +13,6 @@ from typing import NamedTuple, Protocol
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
-from partq.errors import InternalError
 from partq.wire import batch as wire
 from partq.wire.frames import Ack, Deliver, Nack, Range, Release, Rewound
 
@@ -101,14 +100,10 @@ class Holding:
         if self._kept:
             kept = self._take_kept(frame)  # also if it comes with its bytes: it came again
             payload = payload or kept
-        window = Window(self, frame, payload)
-        if frame.start < self._delivered_end:
-            if window.is_missing:
-                raise InternalError(
-                    f"{self}: offset {frame.start} came out of turn and empty; use a client of "
-                    "the broker's version"
-                )
-            self._out_of_turn.append(window)
+        window = Window(self, frame, payload, is_in_turn=frame.start >= self._delivered_end)
+        if not window.is_in_turn:
+            if not window.is_missing:
+                self._out_of_turn.append(window)
             for start, stop in Ranges(frame.skip).outside(frame.start, frame.stop):
                 self._again.add(start, stop)
             return window
@@ -249,10 +244,24 @@ class _Kept(NamedTuple):
 class Window:
     """One delivery: decoded when its first message is taken."""
 
-    __slots__ = ("_batch", "_end", "_frame", "_offsets", "_size", "_taken", "holding", "payload")
+    __slots__ = (
+        "_batch",
+        "_end",
+        "_frame",
+        "_offsets",
+        "_size",
+        "_taken",
+        "holding",
+        "is_in_turn",
+        "payload",
+    )
 
-    def __init__(self, holding: Holding, frame: Deliver, payload: bytes) -> None:
+    def __init__(
+        self, holding: Holding, frame: Deliver, payload: bytes, *, is_in_turn: bool
+    ) -> None:
         self.holding = holding
+        self.is_in_turn = is_in_turn
+        """Whether it follows what came before it; else it is of messages that were nacked."""
         self._frame = frame
         self.payload = payload
         """The stored batch, while messages of it are left to take."""
