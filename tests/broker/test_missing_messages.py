@@ -1,5 +1,7 @@
 """Messages that a group's record speaks of and the log does not hold stop nobody else."""
 
+import asyncio
+
 import pytest
 
 from partq.broker.gauges import render_metrics
@@ -8,6 +10,7 @@ from partq.coordinator.picture import read_picture
 from partq.core.explain import Waiting, WaitsFor
 from tests.broker.conftest import eventually, open_flow, open_producer, partition_id
 from tests.broker.queue_ttl import set_ttl
+from tests.broker.test_dead_letters import stop_at, subscription
 
 __all__ = ["set_ttl"]
 
@@ -196,3 +199,55 @@ async def test_a_dead_letter_in_a_hole_is_dropped_and_stops_nobody(
     await eventually(lambda: "; it is dropped" in caplog.text, "it is told")
     while (await scene.source.deliver())[1] != ["x"]:
         pass
+
+
+@pytest.fixture
+async def dead_in_a_hole(running, spoil, store):
+    """The log does not hold the first message, a dead letter that no stored book says is done."""
+    await running.assign("m", [0])
+    producer = await open_producer(running)
+    for value in ("gone", "x"):
+        await producer.publish(value)
+    await producer.close()
+    await spoil(outbox="11:0:1:3", outbox_lowest=0)
+    await store.read("XDEL", running.broker.keys.log(P), "0-1")
+
+
+async def test_a_dead_letter_in_a_hole_stops_nobody_wherever_its_broker_dies(
+    running, start_broker, dead_in_a_hole
+):
+    """The broker stands still before it stores its book, or before that in the step it waits in."""
+    stop_at(running.broker.partitions, "flush", is_done=False)
+    reached = [
+        stop_at(running.broker.flusher, "settle", is_done=False),
+        stop_at(running.broker.dead_letters._outboxes, "remove", is_done=True),
+    ]
+    await claim_again(running)
+    await eventually(lambda: any(each.is_set() for each in reached), "it is about to drop it")
+    second = await start_broker("orders-1")
+    await second.broker.ownership.claim(P, await second.broker.partitions.read(P))
+    flow = await open_flow(second)
+    assert await flow.take(1) == ["x"]
+    await eventually(lambda: not subscription(second).outbox.letters, "the second has dropped it")
+    assert (await second.state())["blocked"] == ""
+
+
+async def test_a_broker_that_lost_the_partition_takes_no_dead_letter_out(running, dead_in_a_hole):
+    """Its book was not stored: whoever claims it next reads the outbox and the book together."""
+    stop_at(running.broker.partitions, "flush", is_done=False)
+    settling = asyncio.Event()
+    settle = running.broker.flusher.settle
+
+    async def settle_and_tell(subscription):
+        settling.set()
+        await settle(subscription)
+
+    running.broker.flusher.settle = settle_and_tell
+    removed = stop_at(running.broker.dead_letters._outboxes, "remove", is_done=True)
+    await claim_again(running)
+    await eventually(settling.is_set, "it waits for the book")
+    working = running.broker.owned[P].groups["workers"].outbox
+    running.broker.ownership.drop_all()
+    await eventually(lambda: not working.is_working, "it has given up")
+    assert not removed.is_set()
+    assert len((await running.broker.partitions.read_cursor(P, "workers")).outbox) == 1

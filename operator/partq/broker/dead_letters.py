@@ -197,25 +197,32 @@ class DeadLetterOffice:
             subscription.missing = ""
             await self._give_up(subscription, letter)
             return
-        # Taken out only once the stored book says that the group has done with it.
-        await self._flusher.settle(subscription)
-        if await self._in_record(subscription, self._remove(subscription, letter)):
-            outbox.letters = [each for each in outbox.letters if each.number != letter.number]
-            self._end_trouble(subscription)
+        if await self._take_out(subscription, letter):
             self._metrics.dead_lettered(subscription.group, reason.word)
-            self._resume(subscription)
 
     async def _give_up(self, subscription: Subscription, letter: DeadLetter) -> None:
         """Drop a letter whose message is nowhere."""
-        if await self._in_record(subscription, self._remove(subscription, letter)):
-            outbox = subscription.outbox
-            outbox.letters = [each for each in outbox.letters if each.number != letter.number]
+        if await self._take_out(subscription, letter):
             _log.error(
                 "dead letter %d of %s, group %s: the log does not hold its message; it is dropped",
                 *(letter.offset, subscription.partition, subscription.group),
             )
             self._metrics.skipped(subscription.group, 1)
-            self._resume(subscription)
+
+    async def _take_out(self, subscription: Subscription, letter: DeadLetter) -> bool:
+        """Take a letter out; False: the partition or the group is not served here."""
+        # Only once the stored book says that the group has done with it: whoever claims the
+        # partition would else find its offset neither done nor in the outbox.
+        await self._flusher.settle(subscription)
+        if subscription.is_dropped:
+            return False
+        if not await self._in_record(subscription, self._remove(subscription, letter)):
+            return False
+        outbox = subscription.outbox
+        outbox.letters = [each for each in outbox.letters if each.number != letter.number]
+        self._end_trouble(subscription)
+        self._resume(subscription)
+        return True
 
     async def _send_and_move(self, subscription: Subscription, letter: DeadLetter) -> Reason:
         """Send a letter, and move what is doomed meanwhile: the target may take long to answer.
