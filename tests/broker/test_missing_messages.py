@@ -8,7 +8,9 @@ from partq.broker.gauges import render_metrics
 from partq.cli import explain
 from partq.coordinator.picture import read_picture
 from partq.core.explain import Waiting, WaitsFor
-from tests.broker.conftest import eventually, open_flow, open_producer, partition_id
+from partq.embedded.provision import provision
+from partq.wire import audit
+from tests.broker.conftest import UID, eventually, open_flow, open_producer, partition_id
 from tests.broker.queue_ttl import set_ttl
 from tests.broker.test_dead_letters import stop_at, subscription
 
@@ -28,6 +30,15 @@ def spoil(running, store):
         await store.run("write_fields", [key], [len(fields), *flat])
 
     return spoil
+
+
+@pytest.fixture
+async def audited(store, resources, running):
+    """The queue keeps an audit record from the next claim on."""
+    queue = resources.queues[0]
+    spec = queue.spec.model_copy(update={"audit": True})
+    await provision(store, queue.model_copy(update={"spec": spec}), resources, uid=UID)
+    await running.broker.refresh()
 
 
 @pytest.fixture
@@ -182,7 +193,7 @@ class Road:
 
 
 async def test_a_dead_letter_in_a_hole_is_dropped_and_stops_nobody(
-    running, scene, store, spoil, caplog
+    running, scene, store, spoil, audited, caplog
 ):
     running.broker.dead_letters.connect(Road())
     assert await scene.source.ack(scene.held, 3) == ""
@@ -199,6 +210,10 @@ async def test_a_dead_letter_in_a_hole_is_dropped_and_stops_nobody(
     await eventually(lambda: "; it is dropped" in caplog.text, "it is told")
     while (await scene.source.deliver())[1] != ["x"]:
         pass
+    groups = await running.broker.audits.read(P, 0, max_bytes=1 << 20)
+    records = [record for group in groups for record in audit.decode_group(P, group)]
+    (told,) = [record for record in records if record.kind == "dead_letter"]
+    assert (told.first, told.number, told.cause, told.flags) == (1, 11, "not_in_log", "lost")
 
 
 @pytest.fixture

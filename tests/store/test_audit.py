@@ -158,6 +158,23 @@ async def test_what_scripts_change_is_told(
     assert {each.broker_epoch for each in told} == {audited}
 
 
+async def test_a_letter_that_nobody_can_send_is_told_as_lost(
+    audits, log, store, keys, partition, audited
+):
+    await append(log, partition, audited)
+    outboxes = Outboxes(store, keys)
+    place = {"broker_epoch": audited}
+    letters = [(1, Reason.EXPIRED, 0)]
+    (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
+    for _ in range(2):
+        await outboxes.remove(
+            partition, GROUP, **write(), letter=letter.number, is_lost=True, **place
+        )
+    (_, told) = [each for each in await records_of(audits, partition) if each.kind == "dead_letter"]
+    assert (told.first, told.stop, told.number) == (1, 2, letter.number)
+    assert (told.cause, told.flags) == ("not_in_log", "lost")
+
+
 ONE, TWO, THREE = (audit.encode_record("ack", first=n, stop=n + 1) for n in range(3))
 
 

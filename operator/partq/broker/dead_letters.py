@@ -202,21 +202,30 @@ class DeadLetterOffice:
 
     async def _give_up(self, subscription: Subscription, letter: DeadLetter) -> None:
         """Drop a letter whose message is nowhere."""
-        if await self._take_out(subscription, letter):
+        if await self._take_out(subscription, letter, is_lost=True):
             _log.error(
                 "dead letter %d of %s, group %s: the log does not hold its message; it is dropped",
                 *(letter.offset, subscription.partition, subscription.group),
             )
             self._metrics.skipped(subscription.group, 1)
 
-    async def _take_out(self, subscription: Subscription, letter: DeadLetter) -> bool:
+    async def _take_out(
+        self, subscription: Subscription, letter: DeadLetter, *, is_lost: bool = False
+    ) -> bool:
         """Take a letter out; False: the partition or the group is not served here."""
         # Only once the stored book says that the group has done with it: whoever claims the
         # partition would else find its offset neither done nor in the outbox.
         await self._flusher.settle(subscription)
         if subscription.is_dropped:
             return False
-        if not await self._in_record(subscription, self._remove(subscription, letter)):
+        remove = self._outboxes.remove(
+            subscription.partition,
+            subscription.group,
+            **subscription.next_write(),
+            letter=letter.number,
+            is_lost=is_lost,
+        )
+        if not await self._in_record(subscription, remove):
             return False
         outbox = subscription.outbox
         outbox.letters = [each for each in outbox.letters if each.number != letter.number]
@@ -319,14 +328,6 @@ class DeadLetterOffice:
                 subscription.flow.unacked -= was_in_flight
         self._flusher.notice(subscription)
         self._resume(subscription)
-
-    async def _remove(self, subscription: Subscription, letter: DeadLetter) -> None:
-        await self._outboxes.remove(
-            subscription.partition,
-            subscription.group,
-            **subscription.next_write(),
-            letter=letter.number,
-        )
 
     async def _in_record(
         self, subscription: Subscription, change: Coroutine[Any, Any, None]

@@ -73,16 +73,18 @@ class Outboxes:
         number: int,
         born: int,
         letter: int,
+        is_lost: bool = False,
     ) -> None:
         """Take a message out by its own number, `letter`, once the target has stored it.
 
-        The group's book must be stored before, with the message as done. A repeat under the next
+        `is_lost`: or because the log does not hold it, so that nobody can ever send it. The group's book must be stored before, with the message as done. A repeat under the next
         `number` changes nothing.
 
         Raises:
             FencedError, SupersededError, UnknownGroupError: as in `add`.
         """
-        await self._run("remove_dead_letter", partition, group, broker_epoch, letter, number, born)
+        rest = (letter, number, born, int(is_lost))
+        await self._run("remove_dead_letter", partition, group, broker_epoch, *rest)
 
     async def _run(
         self,

@@ -1,4 +1,5 @@
--- Take a message out of a group's outbox: its target has stored it. A repeat changes nothing.
+-- Take a message out of a group's outbox: its target has stored it, or it is nowhere. A repeat
+-- changes nothing.
 --
 -- when full: passes
 -- with: audit
@@ -8,6 +9,7 @@
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  number of the message. What is stored of the group's acknowledgements covers it.
 -- ARGV[4]  number of this write under this epoch    ARGV[5]  when the group began
+-- ARGV[6]  1: the log does not hold the message, and nobody can send it; 0: its target has stored it
 -- returns  1; 0: the caller's broker epoch is over; -2: no such group; -3: a later write is stored
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "mark:" .. ARGV[2], "audit")
 if meta[1] ~= ARGV[1] then
@@ -36,7 +38,9 @@ redis.call("HSET", KEYS[2], "outbox", table.concat(kept, ","),
 redis.call("HSET", KEYS[1], "mark:" .. ARGV[2],
   string.format("%.0f", math.min(tonumber(cursor[1]), lowest or math.huge)))
 if meta[3] and removed then
+  local is_lost = ARGV[6] == "1"
   write_audit(KEYS[1], KEYS[3], meta[3], ARGV[1], {audit_line({kind = "dead_letter",
-    group = ARGV[2], first = removed, stop = removed + 1, number = ARGV[3], flags = "sent"})})
+    group = ARGV[2], first = removed, stop = removed + 1, number = ARGV[3],
+    cause = is_lost and "not_in_log" or "", flags = is_lost and "lost" or "sent"})})
 end
 return 1
