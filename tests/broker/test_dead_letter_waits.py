@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from partq.broker import dead_letters, targets
+from partq.core.dead_letters import Reason
 from partq.core.model import PartitionId
 from partq.embedded.provision import provision
 from partq.store.keys import Keys
@@ -47,6 +48,31 @@ async def two_die(running, is_tried, what):
 async def test_what_dies_while_the_target_is_away_is_moved_at_once(running, patience):
     """Until it is moved nothing is delivered, and the repeat of a failed send may be far off."""
     await two_die(running, lambda: subscription(running).outbox.trouble, "a send that has failed")
+
+
+async def test_a_move_that_is_refused_is_tried_again_at_a_pace(running, patience):
+    """While a commit or a reset is under way; the broker serves everybody else meanwhile."""
+    await running.assign("m", [0])
+    await publish(running, "poison", "too")
+    office, refused = running.broker.dead_letters, subscription(running)
+    tries = []
+    move = office._move
+
+    async def count(subscription):
+        tries.append(subscription)
+        if len(tries) == 100:
+            subscription.is_resetting = False  # else nothing else would ever run
+        await move(subscription)
+
+    office._move = count
+    refused.is_resetting = True
+    office.doom(refused, [0], Reason.MAX_REDELIVERIES)
+    await eventually(lambda: refused.outbox.trouble, "it is refused")
+    assert (len(tries), refused.is_resetting) == (1, True)
+    refused.is_resetting = False
+    office.doom(refused, [1], Reason.MAX_REDELIVERIES)
+    await eventually(lambda: len(refused.outbox.letters) == 2, "the next one wakes it")
+    assert len(tries) == 2
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ class DeadLetterOffice:
 
     def _work_on(self, subscription: Subscription) -> None:
         if subscription.outbox.doomed or subscription.outbox.aside:
-            subscription.outbox.to_move.set()
+            subscription.outbox.wake()
         if not subscription.outbox.is_working and not subscription.is_dropped:
             subscription.outbox.is_working = True
             name = f"dead letters {subscription.partition}/{subscription.group}"
@@ -161,14 +161,14 @@ class DeadLetterOffice:
         wait_s = FIRST_WAIT_S
         try:
             while outbox.has_work and not subscription.is_dropped:
-                outbox.to_move.clear()
+                to_move = outbox.to_move
                 try:
                     await self._step(subscription)
                 except PartqError as error:
                     self._note(subscription, error)
                     with suppress(TimeoutError):
                         async with asyncio.timeout(wait_s):
-                            await outbox.to_move.wait()
+                            await to_move.wait()
                     wait_s = min(2 * wait_s, LONGEST_WAIT_S)
                 else:
                     wait_s = FIRST_WAIT_S
@@ -182,7 +182,7 @@ class DeadLetterOffice:
             PartqError: the step is to be repeated.
         """
         outbox = subscription.outbox
-        if outbox.is_in_doubt or ((outbox.doomed or outbox.aside) and outbox.room):
+        if outbox.is_in_doubt or outbox.can_move:
             await self._move(subscription)
             return
         letter = outbox.letters[0]
@@ -243,17 +243,16 @@ class DeadLetterOffice:
         outbox = subscription.outbox
         sending = asyncio.create_task(self._send(subscription, letter))
         try:
-            while True:
+            while not sending.done():
+                if outbox.can_move and not subscription.is_dropped:
+                    await self._move(subscription)
+                    continue
                 doom = asyncio.create_task(outbox.to_move.wait())
                 try:
                     await asyncio.wait({sending, doom}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     doom.cancel()
-                if sending.done():
-                    return sending.result()
-                outbox.to_move.clear()
-                if outbox.room:
-                    await self._move(subscription)
+            return sending.result()
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)

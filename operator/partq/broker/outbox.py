@@ -58,7 +58,10 @@ class Outbox:
     is_working: bool = False
     """A task moves and sends."""
     to_move: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when an offset is to be moved: it must not wait for the repeat of a failed step."""
+    """Set when the next offset is to be moved: it must not wait for the repeat of a failed step.
+
+    Who takes it before a look at what is to be moved misses nothing after it: each is set once.
+    """
 
     def read(self, letters: Sequence[DeadLetter]) -> None:
         """Take what the record holds, whether a replica has it or not."""
@@ -69,6 +72,16 @@ class Outbox:
     def has_work(self) -> bool:
         """Whether something is to be moved, to be sent, or to be found out."""
         return bool(self.doomed or self.aside or self.letters or self.is_in_doubt)
+
+    @property
+    def can_move(self) -> bool:
+        """Whether something is to be moved, and there is room for it."""
+        return bool((self.doomed or self.aside) and self.room)
+
+    def wake(self) -> None:
+        """Say that another offset is to be moved."""
+        self.to_move.set()
+        self.to_move = asyncio.Event()
 
     @property
     def room(self) -> int:

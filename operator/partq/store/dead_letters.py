@@ -77,8 +77,9 @@ class Outboxes:
     ) -> None:
         """Take a message out by its own number, `letter`, once the target has stored it.
 
-        `is_lost`: or because the log does not hold it, so that nobody can ever send it. The group's book must be stored before, with the message as done. A repeat under the next
-        `number` changes nothing.
+        `is_lost`: or because the log does not hold it, so that nobody can ever send it. The group's
+        book must be stored before, with the message as done. A repeat under the next `number`
+        changes nothing.
 
         Raises:
             FencedError, SupersededError, UnknownGroupError: as in `add`.
