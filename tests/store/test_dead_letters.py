@@ -4,7 +4,7 @@ import pytest
 
 from partq.core.dead_letters import Reason, producer_of
 from partq.core.model import BrokerId, MemberId, Offset
-from partq.errors import FencedError, SupersededError, UnknownGroupError
+from partq.errors import FencedError, StoreUnavailableError, SupersededError, UnknownGroupError
 from partq.store.dead_letters import Outboxes
 from partq.store.log import AppendBatch
 from tests.store.record import BORN, GROUP, NOTHING, commit, write
@@ -53,6 +53,16 @@ async def test_a_repeat_keeps_the_numbers_and_new_ones_are_higher(add, partition
     assert second[:2] == first
     assert second[2].number > first[1].number
     assert (await partitions.read_cursor(partition, GROUP)).outbox == second
+
+
+async def test_a_reason_that_the_script_does_not_know_is_refused(
+    outboxes, partitions, partition, broker_epoch, ten_messages
+):
+    with pytest.raises(StoreUnavailableError, match="reason 9, expected one of 1 to 3"):
+        await outboxes.add(
+            partition, GROUP, **write(), broker_epoch=broker_epoch, letters=[(4, 9, 0)]
+        )
+    assert (await partitions.read_cursor(partition, GROUP)).outbox == []
 
 
 async def test_the_outbox_holds_the_log_until_it_is_empty(

@@ -43,6 +43,9 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local number = math.max(tonumber(cursor[2] or "0") + 1, now_ms)
 local lowest = tonumber(cursor[3] or "") or math.huge
 for i = 5, #ARGV, 3 do
+  if not REASONS[ARGV[i + 1]] then
+    return redis.error_reply("ERR reason " .. ARGV[i + 1] .. ", expected one of 1 to 3")
+  end
   if tonumber(ARGV[i]) >= tonumber(meta[2]) then
     return 0
   end
@@ -56,7 +59,7 @@ for i = 5, #ARGV, 3 do
         ARGV[i + 2]))
     if meta[4] then
       table.insert(records, audit_line({kind = "dead_letter", group = ARGV[2], first = ARGV[i],
-        stop = tonumber(ARGV[i]) + 1, cause = REASONS[ARGV[i + 1]] or ARGV[i + 1],
+        stop = tonumber(ARGV[i]) + 1, cause = REASONS[ARGV[i + 1]],
         number = number}))
     end
     number = number + 1
