@@ -27,13 +27,12 @@ def test_packages(path):
     assert (SOURCE / path / "__init__.py").is_file()
 
 
-def test_every_script_that_writes_a_partition_is_in_the_table():
-    writing = {
-        path.stem
-        for path in SCRIPTS.glob("*.lua")
-        if re.search(r"^-- KEYS\[1\]\s+meta\b", path.read_text(encoding="utf-8"), re.MULTILINE)
-    }
-    assert not [name for name in writing if name not in TEXT]
+def test_every_script_is_in_the_table_of_records():
+    (table,) = re.findall(r"^\| key .*\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    named = {name.removesuffix(".lua") for name in re.findall(r"`(\w+(?:\.lua)?)`", table)}
+    scripts = {path.stem for path in SCRIPTS.glob("*.lua")}
+    assert scripts
+    assert scripts - named == set()
 
 
 def test_every_guarantee_has_a_row():
