@@ -284,6 +284,25 @@ def lost_at_an_earlier_owner(run: Partition) -> Planted:
     return Planted(run, "lost", line.fields["first"], line.fields["stop"])
 
 
+def lost_as_a_dead_letter(run: Partition) -> Planted:
+    group = unfinished(run)
+    group.dead_letter()
+    _, line = lines(run, "dead_letter", flags="sent")[-1]
+    line.fields |= {"flags": "lost", "cause": "not_in_log"}
+    group.ack_all()
+    group.finish()
+    return Planted(run, "lost", line.fields["first"], line.fields["stop"])
+
+
+def lost_when_a_claim_moved_the_cursor(run: Partition) -> Planted:
+    group, start = run.groups["workers"], run.end
+    run.publish()
+    run.write(Line("trim", fields={"first": 0, "stop": run.end}))
+    group.epoch = run.draw()
+    group.write("reset", first=run.end, stop=run.end, number=start, cause="not_in_log")
+    return Planted(run, "lost", start, run.end)
+
+
 def archive_gap(run: Partition) -> Planted:
     del run.messages[:3]
     gap = Gap("messages", run.name, 0, 3)
@@ -343,6 +362,8 @@ PLANTS = [
     ack_of_a_repeat_of_other_token,
     lost_when_freed,
     lost_at_an_earlier_owner,
+    lost_as_a_dead_letter,
+    lost_when_a_claim_moved_the_cursor,
     archive_gap,
     archive_behind,
     archive_begins_late,

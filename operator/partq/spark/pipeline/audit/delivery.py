@@ -44,12 +44,14 @@ def reached(lines: DataFrame) -> DataFrame:
 def check_loss(stretches: DataFrame, groups: DataFrame) -> DataFrame:
     """Return published offsets that nobody is done with, and that will not be delivered any more.
 
+    And those of dead letters whose message the log did not hold: nobody has it.
+
     Args:
         stretches: as `stretches_of` returns them.
         groups: as `reached` returns them.
     """
     open_ones = (
-        stretches.where("publish > 0 and not is_done")
+        stretches.where("publish > 0 and (not is_done or dropped > 0)")
         .join(f.broadcast(groups), list(LINE))
         .where("not is_over")
     )
@@ -57,15 +59,19 @@ def check_loss(stretches: DataFrame, groups: DataFrame) -> DataFrame:
     left_behind = f.expr(
         "deliver = 1 and nack = 0 and deliver_epoch < last_epoch and stop <= last_reached"
     )
-    freed = f.col("trim") > 0
-    lost = open_ones.where(skipped | left_behind | freed).withColumns(
-        {"freed": freed, "skipped": skipped}
+    freed, dropped = f.col("trim") > 0, f.col("dropped") > 0
+    lost = open_ones.where(skipped | left_behind | freed | dropped).withColumns(
+        {"freed": freed, "skipped": skipped, "was_dropped": dropped}
     )
     return finding(
-        islands(lost, (*LINE, "freed", "skipped")),
+        islands(lost, (*LINE, "freed", "skipped", "was_dropped")),
         LOSS,
         "lost",
         f.when(
+            f.col("was_dropped"),
+            _offsets("offsets %s to %s were dead letters that the log did not hold any more"),
+        )
+        .when(
             f.col("freed"),
             _offsets("offsets %s to %s were freed before the group was done with them"),
         )

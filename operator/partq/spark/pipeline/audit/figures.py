@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
 from partq.spark.pipeline.audit.checks import Evidence
+from partq.spark.pipeline.audit.stretches import LATER
 from partq.spark.pipeline.audit.verdict import Totals
 
 MAX_FINDINGS = 200
@@ -132,7 +133,7 @@ def _pace(lines: DataFrame, totals: Totals) -> Pace:
     place = f.floor((f.col("at_ms") - totals.from_ms) / bucket_ms).cast("int")
     rows = (
         lines.where("kind in ('publish', 'deliver', 'ack', 'dead_letter', 'expired')")
-        .where("flags != 'sent' and not is_stray")
+        .where(~f.col("flags").isin(*LATER) & ~f.col("is_stray"))
         .groupBy(place.alias("place"), "kind", "group")
         .agg(f.sum(f.col("stop") - f.col("first")).alias("messages"))
         .collect()

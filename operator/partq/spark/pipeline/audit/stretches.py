@@ -11,12 +11,17 @@ from partq.spark.pipeline.audit.record import LINE, PART
 from partq.spark.pipeline.audit.sweep import cover, islands
 
 NO_CAUSE = ("", "none")
+LOST = "lost"
+"""Flag of a dead letter whose message the log did not hold."""
+LATER = ("sent", LOST)
+"""Flags of a dead letter's second record: what became of it."""
 
 _COUNTS = (
     "deliver",
     "ack",
     "nack",
     "dead_letter",
+    "dropped",
     "expired",
     "before",
     "passed",
@@ -30,8 +35,9 @@ def stretches_of(lines: DataFrame) -> DataFrame:
 
     Returns:
         `LINE`, `first`, `stop`; a count of each of: `deliver`, `ack`, `nack`, `dead_letter`,
-        `expired`, `before` (done when the record began), `passed` (the cursor was moved over
-        it), `trim` (freed), `publish`; of the deliveries the sums of line (`deliver_at`),
+        `dropped` (a dead letter that nobody could send), `expired`, `before` (done when the record
+        began), `passed` (the cursor was moved over it), `trim` (freed), `publish`; of the
+        deliveries the sums of line (`deliver_at`),
         `deliver_epoch`, `deliver_high`, `deliver_caused`; of the acks `ack_at`, `ack_epoch`,
         `ack_known`. `is_done`.
     """
@@ -50,9 +56,16 @@ def _spans(lines: DataFrame) -> DataFrame:
     own = lines.where(group != "").where(~f.col("is_stray"))
     of = (
         f.when(kind.isin("deliver", "ack", "nack", "release", "expired"), kind)
+        .when((kind == "dead_letter") & (f.col("flags") == LOST), "dropped")
         .when((kind == "dead_letter") & (f.col("flags") != "sent"), kind)
         .when(kind == "begin", "before")
-        .when((kind == "reset") & (f.col("number") < f.col("first")), "passed")
+        .when(
+            (kind == "reset")
+            & (f.col("number") < f.col("first"))
+            # A claim did not choose: what it passed over is lost.
+            & (f.col("cause") != "not_in_log"),
+            "passed",
+        )
     )
     first = f.when(of == "passed", f.col("number")).otherwise(f.col("first"))
     stop = (

@@ -4,6 +4,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from partq.spark.pipeline.audit.checks import Evidence
+from partq.spark.pipeline.audit.stretches import LATER
 from partq.spark.pipeline.audit.verdict import Duplicates, Found, Handoffs, Totals, Verdict
 
 MAX_GROUPS = 1_000
@@ -31,7 +32,7 @@ def _totals(evidence: Evidence) -> Totals:
     length = f.col("stop") - f.col("first")
 
     def sum_of(*kinds: str) -> Column:
-        is_one = f.col("kind").isin(*kinds) & (f.col("flags") != "sent")
+        is_one = f.col("kind").isin(*kinds) & ~f.col("flags").isin(*LATER)
         return f.coalesce(f.sum(f.when(is_one, length)), f.lit(0))
 
     row = evidence.lines.agg(
