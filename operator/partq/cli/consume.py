@@ -6,10 +6,12 @@ import json
 import logging
 import sys
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
 import click
 
+from partq.cli.asking import open_session
 from partq.cli.connection import (
     Connect,
     Connection,
@@ -18,6 +20,7 @@ from partq.cli.connection import (
     known_group,
     wait_option,
 )
+from partq.cli.idle import IdleError, Idleness
 from partq.client.consumer import Consumer
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause
@@ -37,8 +40,10 @@ with --json everything, one JSON object per line.
 
 A message that does not decode is a warning with its partition and offset; the others go on.
 
-Exit status 1 when --idle ends it before --count messages came. With --idle alone it is 0 although
-none came: then there is nothing left, which is what was waited for.
+The idle time begins with the last message, and whenever a partition is assigned. While messages are
+left that no connected member holds, or while this member holds nothing, it goes on for --wait at
+most; then the exit status is 1. It is also 1 when --idle ends it before --count messages came. With
+--idle alone it is 0 although none came: then nothing is left for this member.
 """
 
 
@@ -57,7 +62,7 @@ none came: then there is nothing left, which is what was waited for.
     "--idle",
     "idle_s",
     type=click.FloatRange(min=0.1),
-    help="End when no message came for so many seconds.",
+    help="End when nothing is left, and no message came for so many seconds.",
 )
 @click.option("--no-ack", is_flag=True, help="Acknowledge nothing: the messages are redelivered.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON line for each message.")
@@ -105,24 +110,36 @@ async def _consume(
     """Return how many messages came before none came for `idle_s`; None: it ended otherwise."""
     came = 0
     was_idle = False
-    async with Consumer(
-        connection.url,
-        queue=connection.queue,
-        group=group,
-        token=connection.token,
-        namespace=connection.namespace,
-        ca_file=connection.ca_file,
-        member=member,
-        connect_timeout_s=wait_s,
-        on_error=_warn,
-    ) as consumer:
+    async with AsyncExitStack() as stack:
+        idleness = None
+        if idle_s is not None:
+            session = await stack.enter_async_context(open_session(connection))
+            idleness = Idleness(session, group, idle_s=idle_s, wait_s=wait_s)
+        consumer = await stack.enter_async_context(
+            Consumer(
+                connection.url,
+                queue=connection.queue,
+                group=group,
+                token=connection.token,
+                namespace=connection.namespace,
+                ca_file=connection.ca_file,
+                member=member,
+                connect_timeout_s=wait_s,
+                on_error=_warn,
+                on_assigned=None if idleness is None else idleness.begin,
+            )
+        )
+        taken = _take(consumer, count)
+        if idleness is not None:
+            idleness.begin()
+            taken = idleness.bound(taken, consumer)
         try:
-            async for deliveries, done in _until_idle(_take(consumer, count), idle_s):
+            async for deliveries, done in taken:
                 _print(deliveries, as_json=as_json)
                 came += len(deliveries)
                 if is_acking:
                     consumer.ack_nowait(done)
-        except _IdleError:
+        except IdleError:
             was_idle = True
         try:
             await consumer.flush()
@@ -159,22 +176,6 @@ async def _take(consumer: Consumer, count: int | None) -> AsyncIterator[Taken]:
             return
         count -= 1
         yield [delivery], delivery
-
-
-class _IdleError(Exception):
-    """No message came for as long as one is waited for."""
-
-
-async def _until_idle(taken: AsyncIterator[Taken], idle_s: float | None) -> AsyncIterator[Taken]:
-    while True:
-        try:
-            async with asyncio.timeout(idle_s):
-                each = await anext(taken)
-        except StopAsyncIteration:
-            return
-        except TimeoutError:
-            raise _IdleError from None
-        yield each
 
 
 def _print(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
