@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from partq import Message, Producer
+from partq import Consumer, Message, Producer
 from partq.cli.commands import cli
 from partq.cli.groups import row
 from partq.cli.reset import place, remark
@@ -118,11 +118,32 @@ async def reset_moves_what_it_has_shown(queue):
     assert cursors(status["groups"]["workers"]) == ends
     assert set(cursors(status["groups"]["audit"]).values()) == {0}, "the other group's stay"
 
+    await a_dry_run_shows_the_plan_beside_a_member(queue, args)
     back = ("reset", "--group", "workers", "--to-offset", "1", "--partition", "0", "--yes")
     assert (await queue.asked(*back))["partitions"]["1.0"]["to"] == 1
     with_time = ("--to-time", "2001-01-01T00:00:00+00:00", "--yes")
     again = await queue.asked("reset", "--group", "workers", *with_time)
     assert {row["to"] for row in again["partitions"].values()} == {0}
+
+
+async def a_dry_run_shows_the_plan_beside_a_member(queue, args):
+    """What it needs besides is said, and is no failure: nothing was to be moved."""
+    at = {"queue": "orders", "group": "workers", "token": queue.broker.tokens.consume}
+    assigned = asyncio.Queue()
+    async with Consumer(
+        queue.broker.url, **at, member="m", on_assigned=assigned.put_nowait
+    ) as member:
+        taking = asyncio.create_task(anext(member))
+        async with asyncio.timeout(60):
+            for _ in range(4):
+                await assigned.get()
+        shown = await queue.asked(*args, "--dry-run")
+        assert not shown["is_done"]
+        assert {row["member"] for row in shown["partitions"].values()} == {"m"}
+        assert "m is connected" in await queue.partq(*args, "--dry-run")
+        refused = await queue.partq(*args, "--yes", status=1)
+        assert "member m is connected: nothing was moved; stop it, or give --force" in refused
+        taking.cancel()
 
 
 @pytest.mark.parametrize(

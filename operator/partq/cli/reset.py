@@ -72,11 +72,17 @@ def reset(
     planned = asyncio.run(_ask(connection, group, {**body, "is_dry_run": True}))
     if not as_json:
         show(group, planned, is_time=to_time is not None)
-    _check(planned, is_forced=force)
     if dry_run:
         if as_json:
             click.echo(json.dumps({"group": group, "is_done": False, "partitions": planned}))
+        _check_errors(planned)
+        if (bound := _bound(planned)) and not force:
+            click.echo(f"partq: {_connected(bound)}: the move itself needs --force", err=True)
         return
+    _check_errors(planned)
+    if (bound := _bound(planned)) and not force:
+        stop = "stop it" if len(bound) == 1 else "stop them"
+        raise ConflictError(f"{_connected(bound)}: nothing was moved; {stop}, or give --force")
     # Asked outside the event loop, where Ctrl-C ends the question.
     if not yes and not _may(f"move {_moving(planned)} cursors of {group}?", as_json=as_json):
         return
@@ -133,19 +139,24 @@ def _tell(group: str, done: Mapping[str, Any], *, as_json: bool) -> None:
         click.echo(f"group {group}: {len(done)} cursors are in place")
 
 
-def _check(planned: Mapping[str, Any], *, is_forced: bool) -> None:
+def _check_errors(planned: Mapping[str, Any]) -> None:
     """Refuse as a whole what would be done by half."""
     for name, row in planned.items():
         if "error" in row:
             raise UnavailableError(
                 f"partition {name}: {row['error']['message']}; nothing was moved"
             )
-    bound = sorted({row["member"] for row in planned.values() if row["is_bound"]})
-    if bound and not is_forced:
-        raise ConflictError(
-            f"{len(bound)} members are connected, such as {bound[0]}: nothing was moved; stop "
-            "them, or give --force"
-        )
+
+
+def _bound(planned: Mapping[str, Any]) -> list[str]:
+    """Return the connected members."""
+    return sorted({row["member"] for row in planned.values() if row.get("is_bound")})
+
+
+def _connected(bound: Sequence[str]) -> str:
+    if len(bound) == 1:
+        return f"member {bound[0]} is connected"
+    return f"{len(bound)} members are connected, such as {bound[0]}"
 
 
 def _moving(planned: Mapping[str, Any]) -> int:
