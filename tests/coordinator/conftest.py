@@ -12,10 +12,14 @@ from partq.coordinator.loopback import LoopbackRuntime
 from partq.coordinator.ports import (
     StorePorts,
 )
+from partq.coordinator.provision import provision
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, PartitionId
 from partq.core.records import Journal
 from partq.errors import UnknownQueueError
+from partq.store.keys import Keys
+from partq.store.layouts import Layouts
+from partq.store.partitions import Partitions
 from tests.coordinator.fake_brokers import GROUP, FakeBrokers, Record
 from tests.coordinator.timing import Clock, eventually
 
@@ -273,3 +277,42 @@ def system() -> System:
 @pytest.fixture
 def until():
     return eventually
+
+
+# ---- records in a real Redis ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def keys(key_prefix):
+    return Keys(key_prefix, "ns", "orders", "0f3a9c1e")
+
+
+@pytest.fixture
+def layouts(store, keys):
+    return Layouts(store, keys)
+
+
+@pytest.fixture
+def partitions(store, keys):
+    return Partitions(store, keys)
+
+
+@pytest.fixture
+def make(layouts, partitions):
+    """Bring the queue's records in line with these groups."""
+
+    async def make(*groups, cursors=partitions, repairs=False, store=layouts, spec=None, **uids):
+        uids = {group: {"uid": uid} for group, uid in uids.items()}
+        await provision(
+            store,
+            cursors,
+            name="ns/orders",
+            uid="0f3a9c1e",
+            partition_count=4,
+            spec=spec or {},
+            groups={group: {"start": "Earliest", **uids.get(group, {})} for group in groups},
+            keeps_others=False,
+            repairs=repairs,
+        )
+
+    return make

@@ -4,57 +4,10 @@ import asyncio
 
 import pytest
 
-from partq.coordinator.provision import provision
 from partq.coordinator.upkeep import Upkeep
-from partq.core.layout import Layout
 from partq.errors import ConflictError
-from partq.store.keys import Keys
-from partq.store.layouts import Layouts
-from partq.store.partitions import Partitions
+from tests.coordinator.provisioned import PARTITIONS, CutShortError, births_of
 from tests.store.record import born, write
-
-PARTITIONS = Layout.first(4).partitions()
-EARLIEST = {"start": "Earliest"}
-
-
-@pytest.fixture
-def keys(key_prefix):
-    return Keys(key_prefix, "ns", "orders", "0f3a9c1e")
-
-
-@pytest.fixture
-def layouts(store, keys):
-    return Layouts(store, keys)
-
-
-@pytest.fixture
-def partitions(store, keys):
-    return Partitions(store, keys)
-
-
-@pytest.fixture
-def make(layouts, partitions):
-    """Bring the queue's records in line with these groups."""
-
-    async def make(*groups, cursors=partitions, repairs=False, store=layouts, **uids):
-        uids = {group: {"uid": uid} for group, uid in uids.items()}
-        await provision(
-            store,
-            cursors,
-            name="ns/orders",
-            uid="0f3a9c1e",
-            partition_count=4,
-            spec={},
-            groups={group: {**EARLIEST, **uids.get(group, {})} for group in groups},
-            keeps_others=False,
-            repairs=repairs,
-        )
-
-    return make
-
-
-class CutShortError(Exception):
-    """The process dies."""
 
 
 async def die():
@@ -173,10 +126,6 @@ async def test_a_group_made_again_begins_anew(partitions, make):
     assert "second" in (await partitions.read(first)).groups
     await make("first", "second")
     assert (await partitions.read_cursor(first, "second")).redeliveries == {}
-
-
-async def births_of(partitions, group):
-    return await partitions.births((partition, group) for partition in PARTITIONS)
 
 
 async def test_a_group_that_was_made_again_unseen_is_looked_at_again(layouts, partitions, make):
@@ -336,74 +285,3 @@ async def test_a_group_that_an_earlier_version_made_gets_its_uid_and_stays(
     await make("first", first="u1")
     assert await births_of(partitions, "first") == before
     assert (await layouts.read_group_config("first")).spec["uid"] == "u1"
-
-
-WRITES = ("write_config", "write_group_config", "erase_group", "remove_group", "add_group")
-
-
-class DiesAt:
-    """A store's part whose process dies at one of its writes, before it or after it."""
-
-    def __init__(self, target, steps):
-        self._target, self._steps = target, steps
-
-    def __getattr__(self, name):
-        call = getattr(self._target, name)
-        if name not in WRITES:
-            return call
-
-        async def step(*args, **kwargs):
-            if next(self._steps) is None:
-                raise CutShortError
-            return await call(*args, **kwargs)
-
-        return step
-
-
-async def test_a_replacement_that_is_cut_short_anywhere_is_carried_out(layouts, partitions, make):
-    """Whichever write is the last one of the process, nothing of the older group is left."""
-    for number in range(100):
-        old, new = f"old{number}", f"new{number}"
-        await make("first", "second", second=old)
-        before = await births_of(partitions, "second")
-        steps = iter([*range(number), None])
-        try:
-            await make(
-                "first",
-                "second",
-                second=new,
-                store=DiesAt(layouts, steps),
-                cursors=DiesAt(partitions, steps),
-            )
-        except (CutShortError, RuntimeError):
-            await make("first", "second", second=new)
-        else:
-            break
-        after = await births_of(partitions, "second")
-        assert len(after) == len(PARTITIONS)
-        assert all(after[each] > before[each] for each in before), f"died at write {number}"
-        assert (await layouts.read_group_config("second")).spec["uid"] == new
-        assert set((await layouts.read_config()).groups) == {"first", "second"}
-    assert number > 10
-
-
-async def test_a_group_whose_removal_is_cut_short_anywhere_leaves_nothing_to_the_next(
-    layouts, partitions, make
-):
-    """Whichever write is the last one of the process, another resource has another group."""
-    for number in range(100):
-        await make("first", "second", second=f"old{number}")
-        before = await births_of(partitions, "second")
-        steps = iter([*range(number), None])
-        try:
-            await make("first", store=DiesAt(layouts, steps), cursors=DiesAt(partitions, steps))
-        except (CutShortError, RuntimeError):
-            await make("first", "second", second=f"new{number}")
-        else:
-            break
-        after = await births_of(partitions, "second")
-        assert len(after) == len(PARTITIONS)
-        assert all(after[each] > before[each] for each in before), f"died at write {number}"
-        assert (await layouts.read_group_config("second")).spec["uid"] == f"new{number}"
-        assert set((await layouts.read_config()).groups) == {"first", "second"}
-    assert number > 1

@@ -41,14 +41,16 @@ class FakeStore:
     async def write_config(self, spec, *, resource_generation):
         self.writes.append("write_config")
         self.config = _config(spec, resource_generation)
+        return True
 
     async def read_group_config(self, group):
         return self.groups.get(group)
 
-    async def write_group_config(self, group, spec, *, resource_generation):
+    async def write_group_config(self, group, spec, *, resource_generation, born):
         self.groups[group] = _config(spec, resource_generation)
+        return True
 
-    async def erase_group(self, group):
+    async def erase_group(self, group, *, born):
         self.groups.pop(group, None)
 
     async def create(self, partition):
@@ -78,4 +80,4 @@ class FakeStore:
 
 def _config(spec, generation):
     groups = tuple(spec.get("groups", ()))
-    return SimpleNamespace(spec=spec, resource_generation=generation, groups=groups)
+    return SimpleNamespace(spec=spec, resource_generation=generation, groups=groups, born=1)

@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+import pytest
+
 from partq.core.model import MemberId
+from partq.errors import ConflictError
 from partq.store.erase import erase_queue
 from partq.store.layouts import Layouts
 from partq.store.members import Members
@@ -55,10 +58,39 @@ async def test_a_group_goes_without_its_neighbours(store, keys, partition):
     layouts, members = Layouts(store, keys), Members(store, keys)
     await layouts.write_group_config("workers-2", {}, resource_generation=1)
 
-    await layouts.erase_group("workers")
+    await layouts.erase_group("workers", born=(await layouts.read_group_config("workers")).born)
     assert await layouts.read_group_config("workers") is None
     assert (await members.read("workers")).members == {}
     assert await layouts.read_group_config("workers-2") is not None
+
+
+async def test_a_late_erasure_takes_nothing_of_a_group_that_was_made_again(store, keys, partition):
+    """Nor does a repeat of one that has erased."""
+    await make_queue(store, keys, [partition])
+    layouts, members = Layouts(store, keys), Members(store, keys)
+    before = (await layouts.read_group_config("workers")).born
+    for _ in range(2):
+        await layouts.erase_group("workers", born=before)
+    await layouts.write_group_config("workers", {}, resource_generation=1)
+    await members.list_member("workers", MemberId("m"), "10.0.0.1")
+    for born in (before, 0):
+        with pytest.raises(ConflictError, match="group workers of queue ns/orders: not erased"):
+            await layouts.erase_group("workers", born=born)
+    assert (await layouts.read_group_config("workers")).born > before
+    assert list((await members.read("workers")).members) == ["m"]
+
+
+async def test_a_group_that_an_earlier_version_made_is_erased(store, keys):
+    """Its spec does not say when it was made: that counts as 0, until it is written again."""
+    layouts, key = Layouts(store, keys), keys.group_config("workers")
+    await store.run("write_fields", [key], [2, "resource_generation", "1", "json", "{}"])
+    assert (await layouts.read_group_config("workers")).born == 0
+    await layouts.erase_group("workers", born=0)
+    assert await layouts.read_group_config("workers") is None
+    await store.run("write_fields", [key], [2, "resource_generation", "1", "json", "{}"])
+    assert await layouts.write_group_config("workers", {"a": 1}, resource_generation=2, born=0)
+    with pytest.raises(ConflictError):
+        await layouts.erase_group("workers", born=0)
 
 
 async def test_a_life_that_is_given_up_makes_room_for_the_next(store, keys):

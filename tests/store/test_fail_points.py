@@ -187,6 +187,11 @@ class Stores:
         await self.layouts.register("0f3a9c1e")
         await self.layouts.release("0f3a9c1e", keeps_data=False)
 
+    async def erase_group(self):
+        """What is erased is the group whose spec was read."""
+        found = await self.layouts.read_group_config(GROUP)
+        await groups.erase(self.store, self.keys, GROUP, born=found.born if found else 0)
+
     async def state(self):
         """All that is stored; times of day, and how often an event is there, left out."""
         found = {}
@@ -204,6 +209,8 @@ class Stores:
                 flat = _timeless(await self.store.read("HGETALL", key))
                 found[name] = dict(zip(flat[::2], flat[1::2], strict=True))
                 found[name].pop(b"flushed", None)  # the number of a write: each try has its own
+                if name.endswith(":config"):
+                    found[name].pop(b"born", None)  # a time in µs
         return found
 
 
@@ -225,6 +232,7 @@ class Case:
 
 CASES = {
     "add_event": Case(lambda to: to.events.add("bound", epoch=1)),
+    "erase_group": Case(lambda to: to.erase_group()),
     "fence_groups": Case(lambda to: to.partitions.fence_groups(P)),
     "add_group": Case(lambda to: to.partitions.add_group(P, "second", start="Latest")),
     "add_dead_letters": Case(lambda to: to.add_dead_letter()),
@@ -273,7 +281,7 @@ CASES = {
     "switch_audit": Case(lambda to: to.switch_audit(is_on=False)),
     "trim_audit": Case(lambda to: to.audits.trim(P, 3, broker_epoch=EPOCH)),
     "trim_log": Case(lambda to: to.log.trim(P, broker_epoch=EPOCH)),
-    "unlink_keys": Case(lambda to: groups.erase(to.store, to.keys, GROUP)),
+    "unlink_keys": Case(lambda to: to.store.run("unlink_keys", to.keys.of_group(GROUP))),
     "write_config": Case(lambda to: to.layouts.write_config({}, resource_generation=1)),
     "write_fields": Case(
         lambda to: to.handoffs.record(

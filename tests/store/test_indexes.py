@@ -115,7 +115,6 @@ async def test_the_first_life_is_the_current_one(store, keys):
 async def test_an_older_spec_does_not_replace_a_later_one(store, keys):
     layouts = Layouts(store, keys)
     assert await layouts.read_config() is None
-    assert await layouts.write_config({"groups": ["g"]}, resource_generation=2)
     assert await layouts.write_config({"groups": ["g", "h"]}, resource_generation=2)
     assert not await layouts.write_config({"groups": []}, resource_generation=1)
     found = await layouts.read_config()
@@ -127,6 +126,39 @@ async def test_an_older_spec_does_not_replace_a_later_one(store, keys):
     assert await layouts.read_group_config(GROUP) is None
     await layouts.write_group_config(GROUP, {"type": "Exclusive"}, resource_generation=1)
     assert (await layouts.read_group_config(GROUP)).spec == {"type": "Exclusive"}
+
+
+async def test_of_two_that_have_seen_the_same_spec_one_writes(store, keys):
+    """Whose call comes second changes nothing; the same call may come twice."""
+    layouts = Layouts(store, keys)
+    await layouts.write_config({"groups": []}, resource_generation=1)
+    for _ in range(2):
+        assert await layouts.write_config({"groups": ["g"]}, resource_generation=2)
+    assert not await layouts.write_config({"groups": ["h"]}, resource_generation=2)
+    assert (await layouts.read_config()).groups == ("g",)
+
+
+async def test_a_late_spec_does_not_replace_that_of_a_group_made_again(store, keys):
+    layouts, uid = Layouts(store, keys), iter("abc")
+
+    async def make(born):
+        spec = {"uid": next(uid)}
+        assert await layouts.write_group_config(GROUP, spec, resource_generation=1, born=born)
+        return await layouts.read_group_config(GROUP)
+
+    before = await make(0)
+    await layouts.erase_group(GROUP, born=before.born)
+    late = {"resource_generation": 2, "born": before.born}
+    assert not await layouts.write_group_config(GROUP, {"uid": "late"}, **late)
+    assert await layouts.read_group_config(GROUP) is None
+    after = await make(0)
+    assert after.born > before.born
+    assert not await layouts.write_group_config(GROUP, {"uid": "late"}, **late)
+    assert (await layouts.read_group_config(GROUP)).spec == {"uid": "b"}
+    late["born"] = after.born
+    assert await layouts.write_group_config(GROUP, {"uid": "b", "a": 1}, **late)
+    found = await layouts.read_group_config(GROUP)
+    assert (found.born, found.resource_generation) == (after.born, 2)
 
 
 # ---- assignments, members, handoffs, rebalances -------------------------------------------------
@@ -256,7 +288,8 @@ async def test_the_moves_of_each_partition_are_kept_and_those_that_wait(store, k
 async def test_nothing_of_a_group_comes_back_that_was_taken_off_the_record(store, keys, group):
     await Members(store, keys).list_member(group, "m", "10.0.0.1")
     await Assignments(store, keys).write(group, {P0: Assigned("m", 1, "Ready")})
-    await Layouts(store, keys).erase_group(group)
+    layouts = Layouts(store, keys)
+    await layouts.erase_group(group, born=(await layouts.read_group_config(group)).born)
     late = [
         Assignments(store, keys).write(group, {P0: Assigned("m", 1, "Ready")}),
         Members(store, keys).list_member(group, "m", "10.0.0.1"),

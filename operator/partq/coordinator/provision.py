@@ -21,6 +21,10 @@ class VersionedConfig(StoredConfig, Protocol):
     def resource_generation(self) -> int:
         """Grows with each change."""
 
+    @property
+    def born(self) -> int:
+        """Tells it from one of the same name that was erased."""
+
 
 class Layouts(Protocol):
     """What Redis holds for the queue as a whole, with what writes it."""
@@ -35,18 +39,18 @@ class Layouts(Protocol):
         """Return the queue's effective spec."""
 
     async def write_config(self, spec: Mapping[str, Any], *, resource_generation: int) -> bool:
-        """Write the queue's effective spec."""
+        """Write the queue's effective spec; False: somebody else has written it meanwhile."""
 
     async def read_group_config(self, group: str) -> VersionedConfig | None:
         """Return a group's effective spec."""
 
     async def write_group_config(
-        self, group: str, spec: Mapping[str, Any], *, resource_generation: int
+        self, group: str, spec: Mapping[str, Any], *, resource_generation: int, born: int
     ) -> bool:
-        """Write a group's effective spec."""
+        """Write a group's effective spec; False: somebody else has written it meanwhile."""
 
-    async def erase_group(self, group: str) -> None:
-        """Take a group off the record."""
+    async def erase_group(self, group: str, *, born: int) -> None:
+        """Take a group off the record, unless it was made again meanwhile."""
 
 
 class OtherLifeError(SettingsError):
@@ -95,7 +99,7 @@ async def provision(
 
     Raises:
         OtherLifeError: another life of the queue's name is the current one.
-        ConflictError: the queue's groups were changed meanwhile; a repeat does the rest.
+        ConflictError: the queue or its groups were changed meanwhile; a repeat does the rest.
         PartitionsFixedError: the stored layout has another number of partitions.
         StoreUnavailableError: half of it may be done; a repeat does the rest.
     """
@@ -131,7 +135,7 @@ async def provision(
     if replaced and known is not None:
         known = await _without(layouts, known, replaced)
     for group in replaced:
-        await layouts.erase_group(group)
+        await layouts.erase_group(group, born=_born(stored[group]))
         stored[group] = None
     new = [group for group in groups if known is None or group not in known.groups]
     # A group without a spec is new. Cursors that it has all the same are those of one that had its
@@ -156,21 +160,29 @@ async def provision(
     for group, group_spec in groups.items():
         before = stored[group]
         if before is None or before.spec != group_spec:
-            number = _next_generation(before)
-            await layouts.write_group_config(group, group_spec, resource_generation=number)
+            number, born = _next_generation(before), _born(before)
+            if not await layouts.write_group_config(
+                group, group_spec, resource_generation=number, born=born
+            ):
+                raise _conflict(group)
     if new:
         starts = {group: group_start(groups[group]) for group in new}
         await _add_groups(layouts, partitions, ids, starts, known)
     # The groups become known last: brokers serve a group when all its cursors are there.
     if not keeps_others:
         # While the queue still names them, or their cursors tell: who dies here begins again.
-        for group in left_out:
-            await layouts.erase_group(group)
+        unwanted = await asyncio.gather(*map(layouts.read_group_config, left_out))
+        # Who removes a group and makes it again changes the queue's config: then the specs that
+        # were just read may be those of the later one.
+        if left_out and _generation(await layouts.read_config()) != _generation(known):
+            raise _conflict(*left_out)
+        for group, found_spec in zip(left_out, unwanted, strict=True):
+            await layouts.erase_group(group, born=_born(found_spec))
     names = {*groups, *(left_out if keeps_others else ())}
     full = {**spec, "groups": sorted(names)}
     # Of a group that was never named, too: at a new generation coordinators fence late additions.
     if known is None or known.spec != full or (left_out and not keeps_others):
-        await layouts.write_config(full, resource_generation=_next_generation(known))
+        await _write_queue(layouts, full, known)
     return left_out
 
 
@@ -201,10 +213,31 @@ async def _add_groups(
         except ConflictError:
             continue  # a coordinator has looked after the groups meanwhile
         return
-    raise ConflictError(
-        f"groups {', '.join(starts)}: not made yet, as the queue's groups were changed meanwhile; "
+    raise _conflict(*starts)
+
+
+async def _write_queue(
+    layouts: Layouts, spec: Mapping[str, Any], known: VersionedConfig | None
+) -> None:
+    """Write the queue's config over the one that is known.
+
+    Raises:
+        ConflictError: somebody else has done so meanwhile.
+    """
+    if not await layouts.write_config(spec, resource_generation=_next_generation(known)):
+        raise _conflict(*spec["groups"])
+
+
+def _conflict(*groups: str) -> ConflictError:
+    names = ", ".join(groups) or "none"
+    return ConflictError(
+        f"groups {names}: not as wanted yet, as the queue or its groups were changed meanwhile; "
         "repeat it"
     )
+
+
+def _born(stored: VersionedConfig | None) -> int:
+    return 0 if stored is None else stored.born
 
 
 def _generation(stored: VersionedConfig | None) -> int:
@@ -220,12 +253,19 @@ def _is_another(stored: VersionedConfig | None, spec: Mapping[str, Any]) -> bool
 async def _without(
     layouts: Layouts, known: VersionedConfig, groups: Collection[str]
 ) -> VersionedConfig:
-    """Take groups out of the queue's config, and return it as it is then."""
+    """Take groups out of the queue's config, and return it as it is then.
+
+    Raises:
+        ConflictError: somebody else has changed it meanwhile.
+    """
     named = [group for group in known.groups if group not in groups]
     if len(named) < len(known.groups):
-        spec, number = {**known.spec, "groups": named}, _next_generation(known)
-        await layouts.write_config(spec, resource_generation=number)
-    return await layouts.read_config() or known
+        await _write_queue(layouts, {**known.spec, "groups": named}, known)
+        now = await layouts.read_config()
+        if now is None or now.resource_generation != _next_generation(known):
+            raise _conflict(*groups)
+        return now
+    return known
 
 
 def _next_generation(stored: VersionedConfig | None) -> int:

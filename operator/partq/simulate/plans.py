@@ -43,7 +43,7 @@ class Plans:
         answer: Any,
     ) -> None:
         """Take a script's answer."""
-        if script == "unlink_keys":
+        if script == "erase_group" and answer:
             for key in keys:
                 self._last_attempts.pop(key, None)
         elif script == "draw_attempt" and answer:

@@ -7,7 +7,7 @@ writes, nothing of a removed group comes back.
 
 from collections.abc import Sequence
 
-from partq.errors import UnknownGroupError
+from partq.errors import ConflictError, UnknownGroupError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 
@@ -40,6 +40,16 @@ async def run(
     return found
 
 
-async def erase(store: Store, keys: Keys, group: str) -> None:
-    """Take a group off the record, in one step; its cursors belong to the partitions."""
-    await store.run("unlink_keys", keys.of_group(group))
+async def erase(store: Store, keys: Keys, group: str, *, born: int) -> None:
+    """Take a group off the record, in one step; its cursors belong to the partitions.
+
+    `born` is that of its spec. A repeat changes nothing.
+
+    Raises:
+        ConflictError: another group has the name by now; nothing is erased.
+    """
+    if await store.run("erase_group", keys.of_group(group), [born]) == 0:
+        raise ConflictError(
+            f"group {group} of queue {keys.namespace}/{keys.queue}: not erased, as it was made "
+            f"again since its spec of {born} was read; look whether it is still unwanted"
+        )

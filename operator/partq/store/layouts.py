@@ -37,6 +37,9 @@ class StoredConfig:
     versions: Mapping[str, bytes] = field(default_factory=dict)
     """Of a queue: which spec each of its groups has. Says whether it is another one than before; a
     group whose spec an earlier version of partq wrote last may lack, or have an old one."""
+    born: int = 0
+    """When it was made, in µs of Redis's time: one that is erased and made again has another; 0: an
+    earlier version of partq made it."""
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -104,8 +107,11 @@ class Layouts:
         return current.decode() if current else None
 
     async def write_config(self, spec: Mapping[str, Any], *, resource_generation: int) -> bool:
-        """Write the queue's effective spec; False: one of a later generation is there."""
-        return await self._write(self._keys.config(), spec, resource_generation)
+        """Write the queue's effective spec, under a generation above the one it was made from.
+
+        False: another one of that generation, or of a later one, is there. A repeat is True.
+        """
+        return await self._write(self._keys.config(), spec, resource_generation, None)
 
     async def read_config(self) -> StoredConfig | None:
         """Return the queue's effective spec; None: never written."""
@@ -119,17 +125,25 @@ class Layouts:
             if name.startswith(_VERSION)
         }
         number, spec = int(fields[b"resource_generation"]), json.loads(fields[b"json"])
-        return StoredConfig(number, spec, versions)
+        return StoredConfig(number, spec, versions, int(fields.get(b"born", 0)))
 
     async def write_group_config(
-        self, group: str, spec: Mapping[str, Any], *, resource_generation: int
+        self,
+        group: str,
+        spec: Mapping[str, Any],
+        *,
+        resource_generation: int,
+        born: int | None = None,
     ) -> bool:
-        """Write a group's effective spec; False: one of a later generation is there.
+        """Write a group's effective spec, as `write_config` does.
+
+        `born` is that of the spec it was made from, 0 where there was none: False, too, where the
+        stored one has another. None: whatever it has.
 
         Who dies before the queue's hash has its version is found by the next full read.
         """
         key = self._keys.group_config(group)
-        is_written = await self._write(key, spec, resource_generation)
+        is_written = await self._write(key, spec, resource_generation, born)
         if is_written:
             text = json.dumps([resource_generation, spec]).encode()
             version = hashlib.blake2b(text, digest_size=8).hexdigest()
@@ -167,21 +181,29 @@ class Layouts:
         self._seen = seen
         return {group: config for group, (_, config) in seen.items()}
 
-    async def erase_group(self, group: str) -> None:
-        """Take a group off the record, with all that is noted for it as a whole."""
-        await groups.erase(self._store, self._keys, group)
+    async def erase_group(self, group: str, *, born: int) -> None:
+        """Take a group off the record, with all that is noted for it as a whole.
+
+        `born` is that of its spec; 0 where it has none.
+
+        Raises:
+            ConflictError: another group has the name by now; nothing is erased.
+        """
+        await groups.erase(self._store, self._keys, group, born=born)
         fields = (0, _version_field(group))
         await self._store.run("write_fields", [self._keys.config()], fields)
 
-    async def _write(self, key: str, spec: Mapping[str, Any], resource_generation: int) -> bool:
-        args = (resource_generation, json.dumps(spec))
+    async def _write(
+        self, key: str, spec: Mapping[str, Any], resource_generation: int, born: int | None
+    ) -> bool:
+        args = (resource_generation, json.dumps(spec), "" if born is None else born)
         return bool(await self._store.run("write_config", [key], args))
 
     async def _read(self, key: str) -> StoredConfig | None:
-        found = await self._store.read("HMGET", key, "resource_generation", "json")
+        found = await self._store.read("HMGET", key, "resource_generation", "json", "born")
         if found[0] is None:
             return None
-        return StoredConfig(int(found[0]), json.loads(found[1]))
+        return StoredConfig(int(found[0]), json.loads(found[1]), born=int(found[2] or 0))
 
 
 def _version_field(group: str) -> str:

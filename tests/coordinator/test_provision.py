@@ -1,0 +1,149 @@
+"""Operators that die or stand still while they make a queue, and those that follow them."""
+
+import asyncio
+
+import pytest
+
+from partq.errors import ConflictError
+from tests.coordinator.provisioned import PARTITIONS, CutShortError, births_of
+
+WRITES = ("write_config", "write_group_config", "erase_group", "remove_group", "add_group")
+
+
+class DiesAt:
+    """A store's part whose process dies at one of its writes, before it or after it."""
+
+    def __init__(self, target, steps):
+        self._target, self._steps = target, steps
+
+    def __getattr__(self, name):
+        call = getattr(self._target, name)
+        if name not in WRITES:
+            return call
+
+        async def step(*args, **kwargs):
+            if next(self._steps) is None:
+                raise CutShortError
+            return await call(*args, **kwargs)
+
+        return step
+
+
+async def test_a_replacement_that_is_cut_short_anywhere_is_carried_out(layouts, partitions, make):
+    """Whichever write is the last one of the process, nothing of the older group is left."""
+    for number in range(100):
+        old, new = f"old{number}", f"new{number}"
+        await make("first", "second", second=old)
+        before = await births_of(partitions, "second")
+        steps = iter([*range(number), None])
+        try:
+            await make(
+                "first",
+                "second",
+                second=new,
+                store=DiesAt(layouts, steps),
+                cursors=DiesAt(partitions, steps),
+            )
+        except (CutShortError, RuntimeError):
+            await make("first", "second", second=new)
+        else:
+            break
+        after = await births_of(partitions, "second")
+        assert len(after) == len(PARTITIONS)
+        assert all(after[each] > before[each] for each in before), f"died at write {number}"
+        assert (await layouts.read_group_config("second")).spec["uid"] == new
+        assert set((await layouts.read_config()).groups) == {"first", "second"}
+    assert number > 10
+
+
+async def test_a_group_whose_removal_is_cut_short_anywhere_leaves_nothing_to_the_next(
+    layouts, partitions, make
+):
+    """Whichever write is the last one of the process, another resource has another group."""
+    for number in range(100):
+        await make("first", "second", second=f"old{number}")
+        before = await births_of(partitions, "second")
+        steps = iter([*range(number), None])
+        try:
+            await make("first", store=DiesAt(layouts, steps), cursors=DiesAt(partitions, steps))
+        except (CutShortError, RuntimeError):
+            await make("first", "second", second=f"new{number}")
+        else:
+            break
+        after = await births_of(partitions, "second")
+        assert len(after) == len(PARTITIONS)
+        assert all(after[each] > before[each] for each in before), f"died at write {number}"
+        assert (await layouts.read_group_config("second")).spec["uid"] == f"new{number}"
+        assert set((await layouts.read_config()).groups) == {"first", "second"}
+    assert number > 1
+
+
+class LateAt:
+    """Layouts of a process that stands still before one of its writes."""
+
+    def __init__(self, layouts, name):
+        self._layouts, self._name = layouts, name
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+
+    def __getattr__(self, name):
+        call = getattr(self._layouts, name)
+        if name != self._name:
+            return call
+
+        async def late(*args, **kwargs):
+            self.reached.set()
+            await self.go_on.wait()
+            return await call(*args, **kwargs)
+
+        return late
+
+
+@pytest.mark.parametrize("write", ["erase_group", "write_config"])
+@pytest.mark.parametrize("again", [{}, {"second": "u3"}])
+async def test_a_late_write_takes_nothing_of_a_group_that_was_made_again(
+    layouts, partitions, make, write, again
+):
+    """Of an operator that has lost the lead while it removed the group, with or without uids."""
+    await make("first", "second", **(again and {"second": "u2"}))
+    late = LateAt(layouts, write)
+    removal = asyncio.create_task(make("first", store=late))
+    await late.reached.wait()
+    await make("first")
+    await make("first", "second", **again)
+    config, births = await layouts.read_config(), await births_of(partitions, "second")
+    spec = await layouts.read_group_config("second")
+    late.go_on.set()
+    with pytest.raises(ConflictError, match=r"changed meanwhile|not erased"):
+        await removal
+    assert await layouts.read_group_config("second") == spec is not None
+    assert await layouts.read_config() == config
+    assert await births_of(partitions, "second") == births
+
+
+async def test_a_late_spec_does_not_replace_that_of_another_resource(layouts, partitions, make):
+    """The late one is of a change of the group that had the name."""
+    await make("first", second="u1")
+    await make("first", "second", second="u1")
+    late = LateAt(layouts, "write_group_config")
+    change = asyncio.create_task(make("first", "second", first="f1", second="u1", store=late))
+    await late.reached.wait()
+    await make("second", second="u1")
+    await make("first", "second", first="f2", second="u1")
+    late.go_on.set()
+    with pytest.raises(ConflictError):
+        await change
+    assert (await layouts.read_group_config("first")).spec["uid"] == "f2"
+
+
+async def test_a_late_config_does_not_replace_the_settings_of_the_next_leader(layouts, make):
+    await make("first")
+    late = LateAt(layouts, "write_config")
+    change = asyncio.create_task(make("first", store=late, spec={"messageTTLSeconds": 60}))
+    await late.reached.wait()
+    await make("first", "second", spec={"messageTTLSeconds": 600})
+    config = await layouts.read_config()
+    late.go_on.set()
+    with pytest.raises(ConflictError):
+        await change
+    assert await layouts.read_config() == config
+    assert config.spec["messageTTLSeconds"] == 600
