@@ -16,7 +16,7 @@ from partq.store.keys import Keys
 from partq.store.log import Log
 from partq.wire import batch, frames
 from tests.broker import test_dead_letters
-from tests.broker.conftest import CONSUME, UID, eventually, key_of, open_flow, open_producer
+from tests.broker.conftest import ADMIN, CONSUME, UID, eventually, key_of, open_flow, open_producer
 from tests.broker.test_dead_letters import TARGET, TARGET_UID, P, subscription
 
 start_target, target = test_dead_letters.start_target, test_dead_letters.target
@@ -197,6 +197,12 @@ async def test_without_a_dead_letter_queue_it_waits_and_the_others_go_on(
     await publish(running, "b", producer="q")
     assert (await consume(running, "b"))[0] == ["b"]
     await eventually(lambda: subscription(running).outbox.parked, "it is told of")
+    # A reset lets go of none of them, so a publish without room is told of another way.
+    path, body = "/v1/queues/orders/groups/workers/reset", {"to": "latest", "is_forced": True}
+    assert (await running.call("POST", path, token=ADMIN, json=body))[0] == 200
+    told = running.broker.room._holders.tell()
+    assert "group workers (4 messages, 3 of them dead letters; in partition 1.0 from 0 on)" in told
+    assert "until the dead-letter queue takes them: create it" in told
     state = await running.state()
     assert (state["dead_letters"], state["blocked"], state["cursor"]) == (3, "", 4)
     assert "the Redis of orders has none of this name" in state["parked"]

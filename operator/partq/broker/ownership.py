@@ -76,7 +76,15 @@ class Ownership:
     def unacknowledged(self) -> list[Unacknowledged]:
         """Return what each group still needs of each log that is owned here."""
         return [
-            Unacknowledged(group, owned.id, subscription.mark, owned.tail.end)
+            Unacknowledged(
+                group,
+                owned.id,
+                subscription.mark,
+                owned.tail.end,
+                len(subscription.outbox.letters)
+                if subscription.mark < subscription.book.cursor
+                else 0,
+            )
             for owned in self.owned.values()
             for group, subscription in owned.groups.items()
         ]

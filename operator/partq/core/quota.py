@@ -92,6 +92,8 @@ class Unacknowledged(NamedTuple):
     partition: PartitionId
     mark: int
     end: int
+    dead_letters: int = 0
+    """How many wait to be stored, where the first of them is at `mark`; 0: acks are missing."""
 
 
 def tell_holders(found: Iterable[Unacknowledged]) -> str:
@@ -109,12 +111,16 @@ def tell_holders(found: Iterable[Unacknowledged]) -> str:
             "(messageTTLSeconds) frees it: add a group, set one, or drop what is there"
         )
     counts: dict[str, int] = {}
+    letters: dict[str, int] = {}
     oldest: dict[str, Unacknowledged] = {}
+    is_unacknowledged = False
     for those in by_partition.values():
         mark = min(each.mark for each in those)
         for each in those:
             if each.mark == mark < each.end:
                 counts[each.group] = counts.get(each.group, 0) + each.end - mark
+                letters[each.group] = letters.get(each.group, 0) + each.dead_letters
+                is_unacknowledged = is_unacknowledged or not each.dead_letters
                 most = oldest.get(each.group, each)
                 oldest[each.group] = max(most, each, key=lambda one: one.end - one.mark)
     if not counts:
@@ -124,13 +130,26 @@ def tell_holders(found: Iterable[Unacknowledged]) -> str:
         )
     groups = sorted(counts, key=lambda group: (-counts[group], group))
     named = ", ".join(
-        f"group {group} ({counts[group]} messages; in partition {oldest[group].partition} from "
-        f"{oldest[group].mark} on)"
+        f"group {group} ({counts[group]} messages"
+        + (f", {letters[group]} of them dead letters" if letters[group] else "")
+        + f"; in partition {oldest[group].partition} from {oldest[group].mark} on)"
         for group in groups[:MAX_TOLD]
     )
     more = f" and {len(groups) - MAX_TOLD} more" if len(groups) > MAX_TOLD else ""
-    return (
-        f"the oldest messages of this broker are held by {named}{more}, until they are "
-        "acknowledged: have them consumed, move the group over them with `partq reset`, or, on "
-        "Kubernetes, delete a ConsumerGroup that nobody needs"
+    held = f"the oldest messages of this broker are held by {named}{more}, until "
+    if not is_unacknowledged:
+        return (
+            f"{held}the dead-letter queue takes them: create it or give it room (`partq reset` "
+            "leaves them, `partq status` says why they wait), or, on Kubernetes, delete a "
+            "ConsumerGroup that nobody needs, with its dead letters"
+        )
+    told = (
+        f"{held}they are acknowledged: have them consumed, move the group over them with `partq "
+        "reset`, or, on Kubernetes, delete a ConsumerGroup that nobody needs"
     )
+    if any(letters.values()):
+        told += (
+            "; dead letters wait until their queue takes them, `partq reset` leaves them: create "
+            "it or give it room; `partq status` says why they wait"
+        )
+    return told
