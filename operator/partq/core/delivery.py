@@ -371,8 +371,7 @@ class Delivery:
         return count - self.waiting.count(start, stop) if self.waiting else count
 
     def _counts(self, start: int, stop: int) -> list[tuple[int, int]]:
-        counts = self._redeliveries
-        return sorted((offset, counts[offset]) for offset in within(counts, start, stop))
+        return sorted((o, self._redeliveries[o]) for o in within(self._redeliveries, start, stop))
 
     def _check(self, ranges: Sequence[tuple[int, int]], what: str) -> None:
         for start, stop in ranges:
