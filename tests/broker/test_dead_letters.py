@@ -329,6 +329,19 @@ async def test_a_queue_with_a_group_is_neither_replayed_nor_dropped(running):
         path = f"/v1/queues/orders/dead-letters/{call}"
         _, answer = await running.call("POST", path, json={"partitions": ["1.0"]})
         assert answer["partitions"]["1.0"]["error"]["code"] == "conflict"
+        message = answer["partitions"]["1.0"]["error"]["message"]
+        assert "on Kubernetes delete the ConsumerGroup; no command removes" in message
+        assert "partq reset" not in message, "a group at the end consumes it, too"
+    reset = "/v1/queues/orders/groups/workers/reset"
+    await running.call("POST", reset, json={"to": "latest"})
+    _, answer = await running.call("POST", path, json={"partitions": ["1.0"]})
+    assert answer["partitions"]["1.0"]["error"]["code"] == "conflict"
+    layouts = running.broker.layouts
+    known = await layouts.read_config()
+    await layouts.write_config({**known.spec, "groups": []}, resource_generation=2)
+    await running.broker.refresh()
+    _, answer = await running.call("POST", path, json={"partitions": ["1.0"]})
+    assert "error" not in answer["partitions"]["1.0"], "a group that is gone is in no way"
 
 
 def nack_of(header, offset, *, delay_ms=-1):

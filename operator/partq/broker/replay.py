@@ -103,7 +103,8 @@ def _check_groups(broker: Broker, partition: PartitionId) -> None:
     if groups:
         raise ConflictError(
             f"queue {broker.settings.queue}: group {min(groups)} consumes it, and would get what "
-            "is replayed or dropped here, too; move its cursors with `partq reset`, or remove it"
+            "is replayed or dropped here, too; where its cursors are makes no difference; on "
+            "Kubernetes delete the ConsumerGroup; no command removes a group of `partq dev up`"
         )
 
 
