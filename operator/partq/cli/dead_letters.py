@@ -177,7 +177,7 @@ def _check(rows: Mapping[str, Mapping[str, Any]], *kinds: str) -> None:
 
 def _show(answer: Mapping[str, Any]) -> None:
     table = Table()
-    columns = ("partition", "offset", "key", "reason", "from", "redeliveries", "value")
+    columns = ("partition", "offset", "key", "reason", "from", "failures", "value")
     add_columns(table, columns)
     table.columns[columns.index("reason")].no_wrap = True
     for row in answer["messages"]:

@@ -54,7 +54,7 @@ class DeadLetter(NamedTuple):
     offset: int
     reason: int
     redeliveries: int
-    """How often it was delivered again through a fault of its own."""
+    """How often a delivery of it failed through a fault of its own; the last one led here."""
 
 
 class Origin(NamedTuple):
