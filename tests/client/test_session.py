@@ -12,6 +12,7 @@ from partq.errors import (
     InternalError,
     PartqError,
     QuotaExceededError,
+    SettingsError,
     UnauthorizedError,
     UnavailableError,
 )
@@ -40,6 +41,27 @@ async def serve():
 
 def session_to(url):
     return Session(url, queue="orders", token="t", namespace=None)
+
+
+@pytest.mark.parametrize("port", ["99999", "x"])
+def test_a_port_that_is_none_is_refused_at_once(port):
+    with pytest.raises(SettingsError, match="expected a port from 1 to 65535"):
+        session_to(f"http://127.0.0.1:{port}")
+
+
+async def test_what_speaks_no_http_is_said_so():
+    async def answer_as_redis(reader, writer):
+        await reader.readline()
+        writer.write(b"-NOAUTH Authentication required.\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer_as_redis, "127.0.0.1", 0) as server:
+        host, port = server.sockets[0].getsockname()
+        async with session_to(f"http://{host}:{port}") as session:
+            with pytest.raises(UnavailableError) as caught:
+                await session.ask("GET", "/status")
+    said = f"no broker answers: http://{host}:{port}: what answers there speaks no HTTP; "
+    assert caught.value.message == said + "expected the port of a broker"
 
 
 async def test_a_frozen_broker_is_asked_last_once_it_is_known(peer, serve, monkeypatch):

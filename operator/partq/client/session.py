@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 
@@ -335,6 +335,8 @@ def why(url: str, error: BaseException) -> str:
         return explain(error) or f"cannot connect: {reason}"
     if isinstance(error, aiohttp.ServerDisconnectedError) and url.startswith("http://"):
         return "closed without an answer; a broker with TLS has a URL that begins with https://"
+    if type(error) is aiohttp.ClientResponseError:  # its text is that of a parser
+        return "what answers there speaks no HTTP; expected the port of a broker"
     return str(error) or type(error).__name__
 
 
@@ -372,6 +374,12 @@ def _split(url: str) -> tuple[str, ...]:
                 f"url {part!r}: expected scheme, host and port alone, such as "
                 "http://127.0.0.1:7411; the client adds the path"
             )
+        try:
+            urlsplit(part).port  # noqa: B018  reading it checks it
+        except ValueError as error:
+            raise SettingsError(
+                f"url {part!r}: {error}; expected a port from 1 to 65535"
+            ) from error
     return urls
 
 
