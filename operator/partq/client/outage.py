@@ -34,7 +34,7 @@ class Outage:
         is_early = is_unlisted and for_s < UNLISTED_S
         if code not in self._told and not is_early:
             self._told.add(code)
-            log.warning("%s: %s; trying again until it is over", self._url, error.message)
+            log.warning("%s: %s; it is tried until one succeeds", self._url, error.message)
         return for_s
 
     def end(self) -> None:

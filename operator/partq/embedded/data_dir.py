@@ -103,6 +103,8 @@ class DataDir:
         Raises:
             SettingsError: another runtime holds it, or it cannot be written.
         """
+        if self.path.exists() and not self.path.is_dir():
+            raise SettingsError(f"data directory {self.path}: is no directory; name another path")
         try:
             for directory in (self.path, self.path / "queues", self.redis, self.path / "logs"):
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)

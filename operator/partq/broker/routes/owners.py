@@ -48,11 +48,12 @@ def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
         partitions = [PartitionId.parse(name) for name in names]
     except ValueError as error:
         raise BadRequestError(str(error)) from error
+    known = list(layout.partitions())
     for partition in partitions:
         if partition not in layout:
             raise UnknownPartitionError(
-                f"partition {partition}: not in the layout of {broker.settings.queue}; read "
-                "/layout again"
+                f"partition {partition}: not in the layout of {broker.settings.queue}, which has "
+                f"{known[0]} to {known[-1]}"
             )
     if len(set(partitions)) < len(partitions):
         raise BadRequestError("partitions: one is named twice; name each once")
