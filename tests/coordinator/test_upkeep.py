@@ -76,9 +76,9 @@ async def test_a_group_that_has_its_spec_still_is_looked_at_again(layouts, parti
         def __getattr__(self, name):
             return getattr(layouts, name)
 
-        async def erase_group(self, group):
+        async def erase_group(self, group, **which):
             assert await look() == list(PARTITIONS)
-            await layouts.erase_group(group)
+            await layouts.erase_group(group, **which)
             raise CutShortError
 
     with pytest.raises(CutShortError):
