@@ -145,3 +145,9 @@ def test_wrong_resources_name_the_file(tmp_path):
 
 def test_version():
     assert run("--version").stdout.startswith("cli, version ")
+
+
+def test_a_url_without_a_group_says_what_lists_them():
+    done = run("consume", *URL, "--queue", "orders", "--token", "t")
+    assert done.exit_code == 2
+    assert "`partq groups` lists the queue's; name one" in done.stderr

@@ -181,5 +181,7 @@ def known_group(connection: Connection, group: str | None) -> str:
         return group
     if len(connection.groups) == 1:
         return connection.groups[0]
-    known = f"; the queue has {', '.join(connection.groups)}" if connection.groups else ""
-    raise SettingsError(f"--group is not given, and there is not just one{known}; name one")
+    if not connection.groups:
+        raise SettingsError("--group is not given; `partq groups` lists the queue's; name one")
+    known = ", ".join(connection.groups)
+    raise SettingsError(f"--group is not given, and the queue has {known}; name one")
