@@ -1,7 +1,12 @@
 """A broker's clocks, which a test moves ahead."""
 
+from typing import TypeVar
+
+from partq.broker.broker import Broker
 from partq.broker.clock import boot_time
 from partq.core.clock_watch import ClockWatch
+
+Watch = TypeVar("Watch", bound=ClockWatch)
 
 
 class MovableClock:
@@ -26,3 +31,10 @@ class AheadWatch(ClockWatch):
     def estimate_ms(self, now: float) -> float | None:
         store_ms = super().estimate_ms(now)
         return None if store_ms is None else store_ms + self.ahead_ms
+
+
+def put_watch(broker: Broker, watch: Watch) -> Watch:
+    """Have the broker know the clock of its only Redis by this."""
+    (node,) = broker.store.nodes()
+    broker.expiry.clocks._watches[node.name] = watch
+    return watch

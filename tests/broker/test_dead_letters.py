@@ -41,7 +41,7 @@ from tests.broker.conftest import (
     open_flow,
     open_producer,
 )
-from tests.broker.moved_clocks import AheadWatch
+from tests.broker.moved_clocks import AheadWatch, put_watch
 
 P = PartitionId(1, 0)
 TARGET = "orders-workers-dlq"
@@ -230,7 +230,7 @@ async def test_a_batch_whose_own_time_is_over_becomes_dead_letters(
     changed = queue.model_copy(update={"spec": spec})
     await provision(store, changed, replace(resources, queues=(changed,)), uid=UID)
     await running.broker.refresh()
-    watch = running.broker.expiry._watch = AheadWatch()
+    watch = put_watch(running.broker, AheadWatch())
     short = [f"short {number}" for number in range(8)]
     producer = await open_producer(running)
     await producer.publish("a")

@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from partq.broker.gauges import render_metrics
+from partq.core.clock_watch import ClockWatch
 from partq.core.model import PartitionId
 from partq.resources import parse_resources
 from partq.wire import frames
 from tests.broker.conftest import eventually, open_flow, open_producer
+from tests.broker.group_rules import without_rules
+from tests.broker.moved_clocks import put_watch
 from tests.broker.queue_ttl import set_ttl
 
 __all__ = ["set_ttl"]
@@ -82,26 +85,22 @@ async def test_an_expiry_is_stored_for_a_group_that_nobody_consumes(running, set
 
 
 @pytest.mark.parametrize("yaml", [YAML + DEAD_LETTERS])
-async def test_nothing_expires_for_a_group_whose_rules_are_not_known(running, set_ttl):
+async def test_nothing_expires_for_a_group_whose_rules_are_not_known(running):
     """The queue still names it: its settings are gone, or are not stored yet."""
     broker = running.broker
     subscription = broker.owned[P].groups["workers"]
-    await broker.layouts.erase_group("workers")
-    await broker.refresh()
-    assert broker.config.groups == {"workers"}
     broker.expiry._config = lambda: replace(broker.config, message_ttl_s=0.001)
     producer = await open_producer(running)
-    await producer.publish("a", "b")
+    async with without_rules(broker):
+        await producer.publish("a", "b")
 
-    async def is_over():
+        async def is_over():
+            await broker.expiry.expire()
+            return broker.owned[P].expired == 2
+
+        await eventually(is_over, "both are over")
         await broker.expiry.expire()
-        return broker.owned[P].expired == 2
-
-    await eventually(is_over, "both are over")
-    await broker.expiry.expire()
-    assert (subscription.book.cursor, subscription.outbox.letters) == (0, [])
-    await set_ttl(1.0)
-    await broker.expiry.expire()
+        assert (subscription.book.cursor, subscription.outbox.letters) == (0, [])
     await eventually(lambda: len(subscription.outbox.letters) == 2, "they become dead letters")
     await producer.close()
 
@@ -109,9 +108,9 @@ async def test_nothing_expires_for_a_group_whose_rules_are_not_known(running, se
 async def test_nothing_expires_after_a_jump_of_the_clock_until_it_is_confirmed(running, set_ttl):
     await set_ttl(1.0)
     expiry = running.broker.expiry
-    expiry._watch.observe(0, 0.0, wall_s=0.0)
+    put_watch(running.broker, ClockWatch()).observe(0, 0.0, wall_s=0.0)
     await expiry.expire()
-    assert expiry.is_suspended
+    assert running.broker.expiry.clocks.is_suspended
     producer = await open_producer(running)
     await producer.publish("a")
     await expiry.expire()
@@ -126,11 +125,11 @@ async def test_nothing_expires_after_a_jump_of_the_clock_until_it_is_confirmed(r
 async def test_nothing_expires_by_a_clock_that_is_far_from_the_broker_s(running, set_ttl, caplog):
     """Both may have been started when Redis's machine had a wrong clock: nobody saw it jump."""
     expiry = running.broker.expiry
-    expiry._wall_clock = lambda: time.time() - 86_400
+    running.broker.expiry.clocks._wall_clock = lambda: time.time() - 86_400
     producer = await open_producer(running)
     await producer.publish("young")
     await set_ttl(0.001)
-    await eventually(lambda: expiry.is_suspended, "suspended")
+    await eventually(lambda: running.broker.expiry.clocks.is_suspended, "suspended")
     await expiry.expire()
     assert running.broker.owned[P].expired == 0
     assert "differs from that of this machine by 86400 s" in caplog.text

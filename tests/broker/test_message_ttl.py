@@ -4,6 +4,7 @@ import pytest
 
 from partq import Message, Producer
 from partq.broker.gauges import render_metrics
+from partq.core.clock_watch import ClockWatch
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.embedded.provision import provision
 from partq.errors import BadRequestError, StoreUnavailableError
@@ -19,7 +20,8 @@ from tests.broker.conftest import (
     open_flow,
     open_producer,
 )
-from tests.broker.moved_clocks import AheadWatch
+from tests.broker.group_rules import without_rules
+from tests.broker.moved_clocks import AheadWatch, put_watch
 from tests.broker.queue_ttl import set_ttl
 
 __all__ = ["set_ttl"]
@@ -64,8 +66,7 @@ def lease_ttl_s():
 @pytest.fixture
 def watch(running):
     """Redis's clock as the broker knows it."""
-    running.broker.expiry._watch = AheadWatch()
-    return running.broker.expiry._watch
+    return put_watch(running.broker, AheadWatch())
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ async def test_it_is_forwarded_and_outlives_its_broker(running, post, start_brok
     assert (await post(["b"]))[0] == 201
     await other.admin("/yield", {"partitions": ["1.0"]})
     await running.admin("/claim", {"partitions": ["1.0"]})
-    watch = running.broker.expiry._watch = AheadWatch()
+    watch = put_watch(running.broker, AheadWatch())
     watch.ahead_ms = LATER_MS
     await running.assign("m", [0])
     flow = await open_flow(running)
@@ -206,34 +207,29 @@ async def test_a_group_that_comes_later_gets_none_that_is_over(running, store, w
     await producer.close()
 
 
-async def test_what_is_over_waits_until_the_rules_of_its_group_are_known(
-    running, store, resources, watch
-):
+async def test_what_is_over_waits_until_the_rules_of_its_group_are_known(running, watch):
     """The group may want it as a dead letter."""
     await running.assign("m", [0])
     flow = await open_flow(running)
     await flow.expect(frames.Assigned)
-    await running.broker.layouts.erase_group("workers")
-    await running.broker.refresh()
-    assert running.broker.config.groups == {"workers"}
     watch.ahead_ms = LATER_MS
     producer = await open_producer(running)
-    await producer.publish("short", ttl_ms=SHORT_S * 1000)
-    await producer.publish("long")
-    assert await flow.gets_nothing()
-    assert book_of(running).cursor == 0
-    await provision(store, resources.queues[0], resources, uid=UID)
+    async with without_rules(running.broker):
+        await producer.publish("short", ttl_ms=SHORT_S * 1000)
+        await producer.publish("long")
+        assert await flow.gets_nothing()
+        assert book_of(running).cursor == 0
     assert await flow.take(1) == ["long"]
     await producer.close()
 
 
 async def test_nothing_is_judged_after_a_jump_of_the_clock(running):
     expiry = running.broker.expiry
-    expiry._watch.observe(0, 0.0, wall_s=0.0)
+    put_watch(running.broker, ClockWatch()).observe(0, 0.0, wall_s=0.0)
     producer = await open_producer(running)
     await producer.publish("short", ttl_ms=1)
     await expiry.expire()
-    assert expiry.is_suspended
+    assert running.broker.expiry.clocks.is_suspended
     await running.assign("m", [0])
     flow = await open_flow(running)
     assert await flow.take(1) == ["short"]
@@ -258,16 +254,16 @@ async def test_it_is_over_by_redis_time_alone(running, store):
 
 
 async def test_deliveries_wait_until_the_time_of_redis_is_known(running, peers):
-    expiry, errors = running.broker.expiry, [StoreUnavailableError("no answer")]
-    observe = expiry._observe
+    clocks, errors = running.broker.expiry.clocks, [StoreUnavailableError("no answer")]
+    observe = clocks.observe
 
     async def fail_once():
         if errors:
             raise errors.pop()
         return await observe()
 
-    expiry._observe = fail_once
-    gate = peers.Gate(expiry, "_observe")
+    clocks.observe = fail_once
+    gate = peers.Gate(clocks, "observe")
     await running.assign("m", [0])
     flow = await open_flow(running)
     await flow.expect(frames.Assigned)

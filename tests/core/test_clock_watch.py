@@ -59,6 +59,29 @@ def test_the_first_look_is_compared_with_the_wall_clock(wall_s, jump_s):
     assert watch.is_suspended(5.0) == bool(jump_s)
 
 
+@pytest.mark.parametrize(
+    ("ahead_ms", "jump_s"), [(0, 0.0), (60_000, 0.0), (60_001, 60.001), (-61_000, -61.0)]
+)
+def test_a_clock_that_takes_over_from_another_one_must_not_differ(ahead_ms, jump_s):
+    before, watch = ClockWatch(), ClockWatch()
+    before.observe(1_000_000, 5.0, wall_s=1_000)
+    watch.observe(1_002_000 + ahead_ms, 7.0, wall_s=1_002 + ahead_ms / 1000)
+    assert watch.follow(before, 8.0) == pytest.approx(jump_s)
+    assert watch.is_suspended(8.0) == bool(jump_s)
+    watch.confirm()
+    assert not watch.is_suspended(8.0)
+
+
+def test_a_suspension_goes_over_to_the_clock_that_takes_over():
+    """Both have jumped, and one's own machine with them: the new one was seen by nobody before."""
+    before, watch = ClockWatch(), ClockWatch()
+    before.observe(0, 0.0, wall_s=0)
+    before.observe(10**9, 1.0, wall_s=0)
+    watch.observe(10**9 + 1000, 2.0, wall_s=10**6 + 1)
+    assert watch.follow(before, 2.0) == 0.0
+    assert watch.is_suspended(2.0)
+
+
 @pytest.mark.parametrize(("stored_ms", "ahead"), [(0, 0), (160_000, 0), (160_001, 60_001)])
 def test_a_partition_is_ahead_by_more_than_a_clock_is_set_right_by(stored_ms, ahead):
     assert ahead_ms(stored_ms, 100_000) == ahead

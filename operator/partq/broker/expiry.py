@@ -9,8 +9,8 @@ from partq.broker.config import QueueConfig, dead_letters_of
 from partq.broker.dead_letters import MOVES_AT_ONCE, DeadLetterOffice
 from partq.broker.flusher import Flusher
 from partq.broker.partition import OwnedPartition
+from partq.broker.store_clocks import StoreClocks
 from partq.broker.subscription import Subscription
-from partq.core.clock_watch import SUSPENDED_S, ClockWatch
 from partq.core.dead_letters import Reason
 from partq.core.delivery import Delivery
 from partq.core.model import PartitionId
@@ -51,29 +51,25 @@ class Expiry:
         metrics: BrokerMetrics,
     ) -> None:
         self._owned = owned
-        self._store = store
         self._log = log
+        self.clocks = StoreClocks(
+            store,
+            log,
+            owned=owned.keys,
+            clock=clock,
+            wall_clock=wall_clock,
+            metrics=metrics,
+        )
         self._config = config
         self._clock = clock
-        self._wall_clock = wall_clock
         self._office = office
         self._flusher = flusher
         self._spawn = spawn
         self._metrics = metrics
-        self._watch = ClockWatch()
         self._waiting: dict[Subscription, None] = {}
         """Told when Redis's time is known."""
         self._without_rules: dict[Subscription, None] = {}
         """Told by the next look, which comes after the settings were read again."""
-
-    @property
-    def is_suspended(self) -> bool:
-        """Whether nothing expires: Redis's clock has jumped, or is far from the broker's."""
-        return self._watch.is_suspended(self._clock())
-
-    def confirm(self) -> None:
-        """Trust Redis's clock as it is, after a jump."""
-        self._watch.confirm()
 
     async def expire(self) -> None:
         """Look at every partition whose turn it is.
@@ -84,16 +80,20 @@ class Expiry:
         waiting, self._without_rules = self._without_rules, {}
         _notice(waiting)
         ttl_s = self._config().message_ttl_s
-        if ttl_s is None and self._watch.estimate_ms(self._clock()) is None:
+        if ttl_s is None and not self.clocks.is_known:
             return  # no message has shown a time to live here so far
-        now_ms, now = await self._observe()
-        if ttl_s is None or self.is_suspended:
+        await self.clocks.observe()
+        if ttl_s is None:
             return
-        oldest_ms = now_ms - int(ttl_s * 1000)
         gap_s = min(ttl_s / SHARE, LONGEST_GAP_S)
         for owned in list(self._owned.values()):
+            now, watch = self._clock(), self.clocks.find(owned.id)
+            now_ms = None if watch is None or watch.is_suspended(now) else watch.estimate_ms(now)
+            if now_ms is None:
+                continue
             if now >= owned.look_at and owned.expired < owned.tail.end:
                 # The time was judged before: a jump from here on changes nothing.
+                oldest_ms = int(now_ms - ttl_s * 1000)
                 owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
                 owned.look_at = now + gap_s
             for subscription in list(owned.groups.values()):
@@ -111,13 +111,14 @@ class Expiry:
         notice then.
         """
         book, stop = subscription.book, entry.first + entry.count
-        now_ms = self._watch.estimate_ms(self._clock())
-        if now_ms is None:
+        now, watch = self._clock(), self.clocks.find(subscription.partition)
+        now_ms = None if watch is None else watch.estimate_ms(now)
+        if watch is None or now_ms is None:
             if not self._waiting:
                 self._spawn(self._learn_time(), "expiry: time of Redis")
             self._waiting[subscription] = None
             return True
-        if self.is_suspended or not is_over(entry.at_ms, entry.ttl_ms, now_ms):
+        if watch.is_suspended(now) or not is_over(entry.at_ms, entry.ttl_ms, now_ms):
             return False
         if not self._has_rules(subscription):
             self._without_rules[subscription] = None
@@ -126,33 +127,20 @@ class Expiry:
         return book.acked.end_of_run(book.position) < stop
 
     async def _learn_time(self) -> None:
-        while self._watch.estimate_ms(self._clock()) is None:
+        while self._waiting:
             try:
-                await self._observe()
+                await self.clocks.observe()
             except PartqError as error:
                 _log.warning("time of Redis: %s; asking again", error)
+            waiting, self._waiting = self._waiting, {}
+            for subscription in waiting:
+                if self.clocks.find(subscription.partition) is None and not (
+                    subscription.is_dropped
+                ):
+                    self._waiting[subscription] = None
+            _notice(waiting.keys() - self._waiting.keys())
+            if self._waiting:
                 await asyncio.sleep(RETRY_GAP_S)
-        waiting, self._waiting = self._waiting, {}
-        _notice(waiting)
-
-    async def _observe(self) -> tuple[int, float]:
-        """Return Redis's time in ms, and the broker's in seconds.
-
-        Redis's is the older one by the way of the answer: nothing expires too early for it.
-        """
-        seconds, micros = await self._store.read("TIME")
-        now_ms, now = int(seconds) * 1000 + int(micros) // 1000, self._clock()
-        is_first = self._watch.estimate_ms(now) is None
-        if jump_s := self._watch.observe(now_ms, now, wall_s=self._wall_clock()):
-            _log.warning(
-                "the clock of Redis %s %.0f s: no message expires for %.0f s, unless it is "
-                "confirmed",
-                "differs from that of this machine by" if is_first else "has jumped by",
-                jump_s,
-                SUSPENDED_S,
-            )
-        self._metrics.observe_expiry(is_suspended=self.is_suspended)
-        return now_ms, now
 
     def _has_rules(self, subscription: Subscription) -> bool:
         """Whether it is known if the group wants what expires as dead letters.

@@ -49,6 +49,19 @@ class ClockWatch:
         self._suspended_until = now + SUSPENDED_S
         return jump_s
 
+    def follow(self, other: "ClockWatch", now: float) -> float:
+        """Go on with what was judged by another store's clock; both were observed before.
+
+        Return by how many seconds this clock is ahead of that, or 0 if it is not far: more than a
+        clock may be set right by counts as a jump. A suspension goes over with what was judged.
+        """
+        self._suspended_until = max(self._suspended_until, other._suspended_until)
+        ahead_s = ((self.estimate_ms(now) or 0.0) - (other.estimate_ms(now) or 0.0)) / 1000
+        if abs(ahead_s) <= MAX_JUMP_S:
+            return 0.0
+        self._suspended_until = now + SUSPENDED_S
+        return ahead_s
+
     def estimate_ms(self, now: float) -> float | None:
         """Return the store's time, by what has passed since it was last observed; None: never."""
         if self._last is None:

@@ -170,6 +170,28 @@ class Store:
             raise errors[0]
         return [None if isinstance(answer, BaseException) else answer for answer in answers]
 
+    def server_of(self, key: str) -> str | None:
+        """Return the name of the server that has a key; None: of a cluster, nobody at present."""
+        try:
+            return self._node(key).name
+        except StoreUnavailableError:
+            return None
+
+    async def read_clocks(self) -> dict[str, int]:
+        """Return the time of each server that holds keys, in unix ms, by its name.
+
+        Of a cluster, a node that is silent is left out, as long as another one answers. Errors as
+        in `run`.
+        """
+        nodes = self.nodes() or [self._node(None)]
+        asks = (partial(node.read, ["TIME"]) for node in nodes)
+        answers = await self._each(asks, only_reachable=True)
+        return {
+            node.name: int(answer[0]) * 1000 + int(answer[1]) // 1000
+            for node, answer in zip(nodes, answers, strict=True)
+            if answer is not None
+        }
+
     async def info(self) -> StoreInfo:
         """Ask the servers what they are; of several, the worst counts. Errors as in `run`."""
         if self._cluster is not None:

@@ -131,6 +131,10 @@ class Log:
         self._store = store
         self._keys = keys
 
+    def server_of(self, partition: PartitionId) -> str | None:
+        """Return the name of the server that has a partition; None: nobody has it now."""
+        return self._store.server_of(self._keys.log(partition))
+
     async def append(
         self,
         partition: PartitionId,
@@ -287,11 +291,7 @@ class Log:
         """
         answer = await self._store.run(
             "trim_log",
-            [
-                self._keys.meta(partition),
-                self._keys.log(partition),
-                self._keys.audit(partition),
-            ],
+            [key(partition) for key in (self._keys.meta, self._keys.log, self._keys.audit)],
             [broker_epoch, MAX_PIN_MS, expired],
             lane=Lane.BULK,
         )

@@ -1,0 +1,22 @@
+"""The stored settings of the group `workers`, which a test takes away and puts back."""
+
+from contextlib import asynccontextmanager
+
+from tests.broker.conftest import eventually
+
+
+@asynccontextmanager
+async def without_rules(broker):
+    """Have the queue name a group whose settings are not stored."""
+    key = broker.keys.group_config("workers")
+    await broker.store.read("RENAME", key, f"{key}:away")
+
+    async def are_gone():
+        await broker.refresh()
+        return "workers" not in broker.config.dead_letters
+
+    await eventually(are_gone, "they are read again")
+    assert broker.config.groups == {"workers"}
+    yield
+    await broker.store.read("RENAME", f"{key}:away", key)
+    await broker.refresh()
