@@ -157,7 +157,7 @@ async def test_a_handler_in_a_thread_leaves_the_event_loop_alone(peer, stored_ba
         running.cancel()
         await asyncio.wait([running])
     assert [value for value, _ in order] == [b"a", b"b"]
-    assert {name.rpartition("_")[0] for _, name in order} == {"partq-run"}
+    assert {name for _, name in order} == {"partq-run"}
 
 
 async def test_what_a_handler_in_a_thread_raises_ends_the_run(peer, member, stored_batch):
