@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
+from urllib.parse import urlsplit
 
 from partq.core.numbering import check_producer_id
 from partq.errors import BadRequestError, SettingsError
@@ -111,3 +112,34 @@ def check_token(token: str | None) -> None:
             "token: got characters that cannot be printed, such as the line end of the file that "
             "it was read from; strip it"
         )
+
+
+def broker_urls(url: str) -> tuple[str, ...]:
+    """Return the URLs of brokers in a text that has commas between them.
+
+    Raises:
+        SettingsError: it has none, or one of them is no scheme, host and port alone.
+    """
+    if not isinstance(url, str):
+        raise SettingsError(
+            f"url: got {type(url).__name__}, expected text; several URLs have commas between them"
+        )
+    urls = tuple(part.strip().rstrip("/") for part in url.split(",") if part.strip())
+    if not urls or not all(part.startswith(("http://", "https://")) for part in urls):
+        raise SettingsError(
+            f"url {url!r}: expected one or more broker URLs, comma between them, "
+            "such as http://127.0.0.1:7411"
+        )
+    for part in urls:
+        if "/" in part.partition("://")[2] or "?" in part or "#" in part:
+            raise SettingsError(
+                f"url {part!r}: expected scheme, host and port alone, such as "
+                "http://127.0.0.1:7411; the client adds the path"
+            )
+        try:
+            urlsplit(part).port  # noqa: B018  reading it checks it
+        except ValueError as error:
+            raise SettingsError(
+                f"url {part!r}: {error}; expected a port from 1 to 65535"
+            ) from error
+    return urls

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import aiohttp
 
-from partq.client.arguments import check_texts, check_token
+from partq.client.arguments import broker_urls, check_texts, check_token
 from partq.client.layout import QueueView
 from partq.client.liveness import Backoff
 from partq.core.model import PartitionId
@@ -92,7 +92,7 @@ class Session:
         namespace: str | None,
         ca_file: str | Path | None = None,
     ) -> None:
-        self.seeds = _split(url)
+        self.seeds = broker_urls(url)
         check_texts({"queue": queue, "namespace": namespace}, needed=("queue",))
         check_token(token)
         if not isinstance(ca_file, str | Path | None):
@@ -355,32 +355,6 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
                 f"{response.url}: the answer is too long, expected at most {MAX_BODY_BYTES} bytes"
             )
     return bytes(body)
-
-
-def _split(url: str) -> tuple[str, ...]:
-    if not isinstance(url, str):
-        raise SettingsError(
-            f"url: got {type(url).__name__}, expected text; several URLs have commas between them"
-        )
-    urls = tuple(part.strip().rstrip("/") for part in url.split(",") if part.strip())
-    if not urls or not all(part.startswith(("http://", "https://")) for part in urls):
-        raise SettingsError(
-            f"url {url!r}: expected one or more broker URLs, comma between them, "
-            "such as http://127.0.0.1:7411"
-        )
-    for part in urls:
-        if "/" in part.partition("://")[2] or "?" in part or "#" in part:
-            raise SettingsError(
-                f"url {part!r}: expected scheme, host and port alone, such as "
-                "http://127.0.0.1:7411; the client adds the path"
-            )
-        try:
-            urlsplit(part).port  # noqa: B018  reading it checks it
-        except ValueError as error:
-            raise SettingsError(
-                f"url {part!r}: {error}; expected a port from 1 to 65535"
-            ) from error
-    return urls
 
 
 def _error_of(status: int, body: bytes, where: str) -> PartqError:
