@@ -134,7 +134,7 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a letter is taken out before the book is stored",
-        text(DeadLetterOffice, "_step", ("await self._flusher.settle(subscription)", "pass")),
+        text(DeadLetterOffice, "_take_out", ("await self._flusher.settle(subscription)", "pass")),
         frozenset({"letters"}),
         frozenset({"bad", "nack", "late"}),
         LETTERS,
