@@ -8,6 +8,7 @@ from partq.core.model import Cause
 from partq.errors import StoreUnavailableError
 from partq.wire import frames
 from tests.broker.conftest import Gate, eventually, open_flow, open_producer, partition_id
+from tests.broker.group_rules import without_rules
 
 DAY_MS = 86_400_000
 
@@ -61,6 +62,18 @@ async def test_a_nack_steps_back_and_says_so(scene):
     assert await source.ack(again, upto=2) == ""
     assert (await scene.running.state())["in_flight"] == 0
     assert await redeliveries(scene.running) == {}
+
+
+async def test_a_nack_before_the_rules_are_read_waits_for_a_second(scene):
+    """The default of a minute would hold the partition up although the group asks for less."""
+    broker = scene.running.broker
+    waiting = broker.owned[partition_id(0)].groups["workers"].book.waiting
+    async with without_rules(broker):
+        before = broker.clock()
+        assert await scene.source.nack(scene.held, [(1, 2)]) == ""
+        after = broker.clock()
+        assert before + 1 <= waiting.next_due <= after + 1  # the clock of both is the broker's
+    assert (await scene.source.deliver())[1] == ["b", "c"]
 
 
 async def test_no_more_comes_again_than_was_in_flight(running):

@@ -50,9 +50,14 @@ class QueueConfig:
     """The queue is being deleted: nothing of it is served any more."""
 
 
+_UNKNOWN = Redelivery(nack_delay_s=1.0)
+"""Of a group whose rules are not read yet, which takes about as long: the default of a minute would
+hold its partition up for as long although the group asks for less."""
+
+
 def redelivery_of(config: QueueConfig | None, group: str) -> Redelivery:
-    """Return the rules of a group; one that is being made, or goes, has the defaults."""
-    return (config and config.redelivery.get(group)) or Redelivery()
+    """Return the rules of a group; one that is being made, or goes, has those for the unknown."""
+    return (config and config.redelivery.get(group)) or _UNKNOWN
 
 
 def dead_letters_of(config: QueueConfig | None, group: str) -> DeadLetterRules:
