@@ -318,6 +318,8 @@ async def test_a_reset_finds_out_what_a_move_without_an_answer_has_done(running,
 
     async def lose_the_answer(*args, **kwargs):
         asked.append(held.epoch)
+        if held.epoch != asked[0]:
+            return await add(*args, **kwargs)
         if len(asked) == 1:
             await add(*args, **kwargs)
         raise StoreUnavailableError("no answer")
@@ -329,7 +331,7 @@ async def test_a_reset_finds_out_what_a_move_without_an_answer_has_done(running,
     await reset(running, to="earliest")
     await eventually(lambda: office.target.sent, "the letter is known, and sent")
     await eventually(lambda: not held.outbox.is_working, "it is taken out")
-    assert held.epoch not in asked, "nothing is in doubt any more"
+    assert asked.count(held.epoch) == 1, "a replica has it before it is sent"
     assert (await record(running)).outbox == []
 
 
