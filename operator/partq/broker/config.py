@@ -51,12 +51,12 @@ class QueueConfig:
 
 
 _UNKNOWN = Redelivery(nack_delay_s=1.0)
-"""Of a group whose rules are not read yet, which takes about as long: the default of a minute would
-hold its partition up for as long although the group asks for less."""
+"""Of a group whose spec is not stored, or not read yet. The default delay of a minute would hold
+its partition up, although the group may ask for less."""
 
 
 def redelivery_of(config: QueueConfig | None, group: str) -> Redelivery:
-    """Return the rules of a group; one that is being made, or goes, has those for the unknown."""
+    """Return the rules of a group; without a stored spec a nack waits for a second."""
     return (config and config.redelivery.get(group)) or _UNKNOWN
 
 

@@ -222,7 +222,7 @@ class Subscription:
         if flow is None:
             return
         self.to_hurry.set()
-        # A forced commit has stored its counts already.
+        # What waits for its audit record was never sent: it is not counted as delivered.
         unsent = flow.held.unsent(self.partition)
         flow.forget(self, cause)
         self.kept = (0, 0)
