@@ -1,6 +1,7 @@
 """The table of commands and what users see when something is wrong."""
 
 import importlib
+import logging
 import subprocess
 import sys
 
@@ -151,3 +152,11 @@ def test_a_url_without_a_group_says_what_lists_them():
     done = run("consume", *URL, "--queue", "orders", "--token", "t")
     assert done.exit_code == 2
     assert "`partq groups` lists the queue's; name one" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("publish", "x"), ("consume", "--group", "g")], ids=" ".join)
+def test_what_a_command_tells_by_itself_is_logged_again_after_it(arguments):
+    done = run(*arguments, "--wait", "0", *URL, "--queue", "q", "--token", "t")
+    assert done.exit_code == 1
+    loggers = [logging.getLogger(name) for name in ("partq.client", "partq.client.failures")]
+    assert [(log.level, log.filters) for log in loggers] == [(logging.NOTSET, [])] * 2

@@ -21,6 +21,7 @@ from partq.cli.connection import (
     wait_option,
 )
 from partq.cli.idle import IdleError, Idleness
+from partq.cli.logs import left_out
 from partq.client.consumer import Consumer
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause
@@ -79,7 +80,6 @@ def consume(
 ) -> None:
     """Print and acknowledge until told to end."""
     connection = connect("consume")
-    logging.getLogger("partq.client").addFilter(_is_untold)
     work = _consume(
         connection,
         group=known_group(connection, group),
@@ -90,7 +90,8 @@ def consume(
         is_acking=not no_ack,
         as_json=as_json,
     )
-    came = asyncio.run(work)
+    with left_out("partq.client", _is_told):
+        came = asyncio.run(work)
     if came is not None and count is not None and came < count:
         click.echo(f"partq: {came} of {count} messages came, then none for {idle_s:g} s", err=True)
         raise click.exceptions.Exit(1)
@@ -154,9 +155,9 @@ def _warn(error: PartqError) -> None:
     click.echo(f"partq: WARNING: {error.message}", err=True)
 
 
-def _is_untold(record: logging.LogRecord) -> bool:
-    """Say whether the client logs something else than what `_warn` tells."""
-    return not any(isinstance(each, UndecodableError) for each in record.args or ())
+def _is_told(record: logging.LogRecord) -> bool:
+    """Say whether the client logs what `_warn` tells."""
+    return any(isinstance(each, UndecodableError) for each in record.args or ())
 
 
 Taken = tuple[Sequence[Delivery], Delivery | Batch]

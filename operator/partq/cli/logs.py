@@ -1,6 +1,8 @@
 """How processes write their logs: one line per event to standard error."""
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 def configure_logging(level: str) -> None:
@@ -12,3 +14,18 @@ def configure_logging(level: str) -> None:
     )
     # One line per request would drown the state changes.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+@contextmanager
+def left_out(logger: str, is_told: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
+    """Keep out of the log what the command tells by itself: the records for which `is_told`."""
+
+    def is_untold(record: logging.LogRecord) -> bool:
+        return not is_told(record)
+
+    log = logging.getLogger(logger)
+    log.addFilter(is_untold)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_untold)

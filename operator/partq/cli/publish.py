@@ -4,7 +4,6 @@ import asyncio
 import base64
 import binascii
 import json
-import logging
 import os
 import sys
 from collections import deque
@@ -25,6 +24,7 @@ from partq.cli.connection import (
     wait_option,
 )
 from partq.cli.lines import Line, open_lines
+from partq.cli.logs import left_out
 from partq.client.producer import CODECS, Producer
 from partq.client.receipts import Position
 from partq.errors import BadRequestError, PartqError
@@ -111,8 +111,6 @@ def publish(
     if input_file is not None and (values or key is not None):
         raise click.UsageError("--input goes with neither VALUES nor --key: its lines name both")
     connection = connect("produce")
-    # The command tells of failures itself.
-    logging.getLogger("partq.client.failures").setLevel(logging.CRITICAL)
     messages: AsyncIterator[Outgoing]
     size_bytes: int | None = None
     if values:
@@ -123,19 +121,19 @@ def publish(
         size_bytes = path.stat().st_size if path else None
         messages = _records(path) if input_file is not None else _lines(key)
     outcome = Outcome()
+    work = _publish(
+        connection,
+        messages,
+        outcome,
+        as_json,
+        wait_s=wait_s,
+        timeout_s=timeout_s,
+        compression=compression,
+        size_bytes=size_bytes,
+    )
     try:
-        asyncio.run(
-            _publish(
-                connection,
-                messages,
-                outcome,
-                as_json,
-                wait_s=wait_s,
-                timeout_s=timeout_s,
-                compression=compression,
-                size_bytes=size_bytes,
-            )
-        )
+        with left_out("partq.client.failures", lambda _: True):
+            asyncio.run(work)
     finally:
         if not as_json:
             failed = f", {outcome.failed_count} failed" if outcome.failed_count else ""
