@@ -203,15 +203,6 @@ async def test_a_standby_leaves_at_once(peer):
     assert member.told == []
 
 
-@pytest.fixture
-def _ctrl_c_is_pythons():
-    """Spark's session leaves a handler of its own behind in this process."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("_ctrl_c_is_pythons")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_sigterm_and_ctrl_c_mean_leave(peer, stored_batch, number):
     before = signal.getsignal(number)
