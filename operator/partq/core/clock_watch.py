@@ -5,26 +5,26 @@ has nothing to compare with but the observer's wall clock, which serves for noth
 """
 
 MAX_JUMP_S = 60.0
-"""A clock may be set right by so much; what is more might expire messages that are young."""
+"""A clock may be set right by as much; a larger jump might expire messages that are young."""
 SUSPENDED_S = 3600.0
-"""For so long nothing expires after a jump, unless somebody confirms the clock."""
+"""Nothing expires for so long after a jump, unless somebody confirms the clock."""
 
 
 def ahead_ms(stored_ms: int, store_ms: int) -> int:
-    """Return by how much the last message of a partition is from the store's future; 0: not.
+    """Return by how many ms the time of a partition's last message is ahead of the store's clock.
 
-    As much as a clock may be set right by is none. Times of stored messages never fall: until the
-    store's clock is there, nothing of the partition ages.
+    0: by no more than a clock may be set right by, `MAX_JUMP_S`. Times of stored messages never
+    fall: until the store's clock is there, nothing of the partition ages.
     """
     ahead = stored_ms - store_ms
     return ahead if ahead > MAX_JUMP_S * 1000 else 0
 
 
 class ClockWatch:
-    """Compares what passed on the store's clock with what passed on one's own.
+    """Compares the time that has passed on the store's clock with that on the observer's own.
 
-    The first time it is compared with the observer's wall clock: both machines may have been
-    started with a wrong clock, and then nobody has seen a jump.
+    The first look compares the store's clock with the observer's wall clock: the store may have
+    been started with a wrong clock, and then nobody has seen a jump.
     """
 
     __slots__ = ("_last", "_suspended_until")

@@ -27,7 +27,7 @@ class Reason(IntEnum):
     """Why a message was moved."""
 
     MAX_REDELIVERIES = 1
-    """It was delivered again as often as the group allows, and not acknowledged."""
+    """It was redelivered as often as the group allows, and the last delivery failed, too."""
     EXPIRED = 2
     """It outlived its time to live."""
     UNDECODABLE = 3

@@ -42,7 +42,7 @@ class Outboxes:
         born: int,
         letters: Iterable[tuple[int, Reason, int]],
     ) -> list[DeadLetter]:
-        """Put messages (offset, reason, redeliveries) into the outbox, and return what is in it.
+        """Put messages (offset, reason, failed deliveries) into the outbox, and return all in it.
 
         From then on they count as done for the group, and hold the log. A message that is in it
         already keeps its number, and one that the stored book has done with stays out: an unknown

@@ -7,8 +7,8 @@
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
 -- ARGV[3]  number of this write under this epoch    ARGV[4]  when the group began
--- ARGV[5...]  of each message: offset, reason (number), how often it was delivered again; the
---             reason 3 is stored as 1, for brokers that do not know it
+-- ARGV[5...]  of each message: offset, reason (number), how often its delivery failed through a
+--             fault of its own; the reason 3 is stored as 1, for brokers that do not know it
 -- returns  the outbox afterwards, "<number>:<offset>:<reason>:<count>,..." by rising numbers; an
 --          offset that was in it already keeps its number, and one that the stored book has done
 --          with is left out, so a repeat changes nothing
