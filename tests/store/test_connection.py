@@ -51,6 +51,14 @@ async def wait_until_reachable(store):
                 await asyncio.sleep(0.01)
 
 
+def give_up_after(store, timeout_s):
+    """Set the time that an answer may take: short only while the server is known to be silent."""
+    (node,) = store.nodes()
+    node._timeout_s = timeout_s
+    for pump in node._pumps.values():
+        pump.timeout_s = timeout_s
+
+
 # ---- opening ------------------------------------------------------------------------------------
 
 
@@ -222,9 +230,10 @@ async def test_closing_fails_the_calls_without_an_answer(redis_server, key_prefi
 
 
 async def test_no_answer_in_time(own_server, key_prefix):
-    store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=0.2)
+    store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=60.0)
     await store.run("write_fields", ["k"], [1, "f", "v"])
     os.kill(own_server.pid, signal.SIGSTOP)
+    give_up_after(store, 0.2)
     with pytest.raises(StoreUnavailableError) as caught:
         await store.run("write_fields", ["k"], [1, "f", "v"])
     assert not caught.value.is_outcome_known
@@ -232,6 +241,7 @@ async def test_no_answer_in_time(own_server, key_prefix):
         await store.run("write_fields", ["k"], [1, "f", "v"])
     assert caught.value.is_outcome_known  # it was never sent: no connection
     os.kill(own_server.pid, signal.SIGCONT)
+    give_up_after(store, 60.0)
     await wait_until_reachable(store)
     assert store.run_epoch == 0
     await store.close()
@@ -239,9 +249,10 @@ async def test_no_answer_in_time(own_server, key_prefix):
 
 async def test_what_was_not_sent_when_a_call_was_given_up_is_never_sent(own_server, key_prefix):
     """A connection that is closed gracefully goes on sending: the call is carried out later."""
-    store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=0.5)
+    store = await Store.open(own_server.url, prefix=key_prefix, timeout_s=60.0)
     await store.run("write_fields", ["k"], [1, "f", "v"])
     os.kill(own_server.pid, signal.SIGSTOP)
+    give_up_after(store, 0.5)
     larger_than_the_buffers = b"x" * 100_000_000
     with pytest.raises(StoreUnavailableError) as caught:
         await store.run("write_fields", ["k"], [1, "late", larger_than_the_buffers])
