@@ -1,10 +1,11 @@
 """Makes and updates a queue's records in the store, before its brokers serve it."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from partq.coordinator.chunks import in_chunks
+from partq.coordinator.cursors import read_births, remove_cursors
 from partq.coordinator.ports import Partitions, StoredConfig, StoredLayout
 from partq.coordinator.rules import Start, group_start
 from partq.core.model import PartitionId
@@ -114,24 +115,11 @@ async def provision(
         raise PartitionsFixedError(name, got=partition_count, expected=layout.partition_count)
     ids = layout.partitions()
     known = await layouts.read_config()
-    stored = dict(
-        zip(
-            groups,
-            await asyncio.gather(*map(layouts.read_group_config, groups)),
-            strict=True,
-        )
-    )
+    stored = await _read_specs(layouts, groups)
     if known is None:
         await in_chunks(map(partitions.create, ids))
-    # A resource with another uid is another group: the stored one is removed first, as if each
-    # had been seen alone, and by the same steps. One that is named, and has no spec, is another
-    # group too: its removal was cut short, and its cursors may still be there.
-    named = groups.keys() & (known.groups if known is not None else ())
-    replaced = {
-        group
-        for group, spec in groups.items()
-        if (stored[group] is None and group in named) or _is_another(stored[group], spec)
-    }
+    # The stored group is removed first, as if each had been seen alone, and by the same steps.
+    replaced = _find_replaced(groups, stored, known)
     if replaced and known is not None:
         known = await _without(layouts, known, replaced)
     for group in replaced:
@@ -143,47 +131,87 @@ async def provision(
     unspecified = {group for group in new if stored[group] is None}
     looks = repairs or replaced or (unspecified and known is not None)
     records = await partitions.read_many(ids) if looks else {}
-    births = await partitions.births(
-        (partition, group)
-        for partition, record in records.items()
-        for group in unspecified.intersection(record.groups)
-    )
-    await in_chunks(
-        partitions.remove_group(partition, group, born=births.get((partition, group), 0))
-        for partition, record in records.items()
-        for group in unspecified.intersection(record.groups)
-    )
+    births = await read_births(partitions, records, unspecified)
+    await remove_cursors(partitions, records, unspecified, births)
     found = {group for record in records.values() for group in record.groups} if repairs else set()
     left_out = tuple(sorted((found | set(known.groups if known else ())) - groups.keys()))
     # Specs come first: by them a coordinator tells the cursors of a group that is being made from
     # those of one that is gone.
-    for group, group_spec in groups.items():
-        before = stored[group]
-        if before is None or before.spec != group_spec:
-            number, born = _next_generation(before), _born(before)
-            if not await layouts.write_group_config(
-                group, group_spec, resource_generation=number, born=born
-            ):
-                raise _conflict(group)
+    await _write_specs(layouts, groups, stored)
     if new:
         starts = {group: group_start(groups[group]) for group in new}
         await _add_groups(layouts, partitions, ids, starts, known)
     # The groups become known last: brokers serve a group when all its cursors are there.
-    if not keeps_others:
+    if left_out and not keeps_others:
         # While the queue still names them, or their cursors tell: who dies here begins again.
-        unwanted = await asyncio.gather(*map(layouts.read_group_config, left_out))
-        # Who removes a group and makes it again changes the queue's config: then the specs that
-        # were just read may be those of the later one.
-        if left_out and _generation(await layouts.read_config()) != _generation(known):
-            raise _conflict(*left_out)
-        for group, found_spec in zip(left_out, unwanted, strict=True):
-            await layouts.erase_group(group, born=_born(found_spec))
+        await _erase_groups(layouts, left_out, known)
     names = {*groups, *(left_out if keeps_others else ())}
     full = {**spec, "groups": sorted(names)}
     # Of a group that was never named, too: at a new generation coordinators fence late additions.
     if known is None or known.spec != full or (left_out and not keeps_others):
         await _write_queue(layouts, full, known)
     return left_out
+
+
+async def _read_specs(layouts: Layouts, groups: Iterable[str]) -> dict[str, VersionedConfig | None]:
+    """Return the stored spec of each group; None: it has none."""
+    names = tuple(groups)
+    specs = await asyncio.gather(*map(layouts.read_group_config, names))
+    return dict(zip(names, specs, strict=True))
+
+
+def _find_replaced(
+    groups: Mapping[str, Mapping[str, Any]],
+    stored: Mapping[str, VersionedConfig | None],
+    known: VersionedConfig | None,
+) -> set[str]:
+    """Return the groups whose name another group has in the store.
+
+    That is one of a resource with another uid. One that the queue names, and that has no spec, is
+    another group too: its removal was cut short, and its cursors may still be there.
+    """
+    named = groups.keys() & (known.groups if known is not None else ())
+    return {
+        group
+        for group, spec in groups.items()
+        if (stored[group] is None and group in named) or _is_another(stored[group], spec)
+    }
+
+
+async def _write_specs(
+    layouts: Layouts,
+    groups: Mapping[str, Mapping[str, Any]],
+    stored: Mapping[str, VersionedConfig | None],
+) -> None:
+    """Write the specs that differ from those that are stored.
+
+    Raises:
+        ConflictError: somebody else has written one meanwhile.
+    """
+    for group, spec in groups.items():
+        before = stored[group]
+        if before is not None and before.spec == spec:
+            continue
+        number, born = _next_generation(before), _born(before)
+        if not await layouts.write_group_config(group, spec, resource_generation=number, born=born):
+            raise _conflict(group)
+
+
+async def _erase_groups(
+    layouts: Layouts, groups: Sequence[str], known: VersionedConfig | None
+) -> None:
+    """Take groups off the record, unless the queue's config is another one than is `known`.
+
+    Raises:
+        ConflictError: it is, or one was made again meanwhile.
+    """
+    specs = await _read_specs(layouts, groups)
+    # Who removes a group and makes it again changes the queue's config: then the specs that were
+    # just read may be those of the later one.
+    if _generation(await layouts.read_config()) != _generation(known):
+        raise _conflict(*groups)
+    for group, spec in specs.items():
+        await layouts.erase_group(group, born=_born(spec))
 
 
 async def _add_groups(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from partq.coordinator.chunks import in_chunks
+from partq.coordinator.cursors import read_births, remove_cursors
 from partq.coordinator.ports import Layouts, Partitions
 from partq.coordinator.rules import Start
 from partq.core.model import PartitionId
@@ -59,19 +60,11 @@ class Upkeep:
         )
         others = {group for record in records.values() for group in record.groups} - starts.keys()
         # Before the specs are read: one that is made again from here on began later.
-        births = await store.births(
-            (partition, group)
-            for partition, record in records.items()
-            for group in others.intersection(record.groups)
-        )
+        births = await read_births(store, records, others)
         # A group that is being made has its spec stored before its first cursor, and its name
         # after the last: `starts` may not know it yet. One that is gone has no spec any more.
         specs = await asyncio.gather(*map(self._layouts.read_group_config, others))
         gone = {group for group, spec in zip(others, specs, strict=True) if spec is None}
-        await in_chunks(
-            store.remove_group(partition, group, born=births.get((partition, group), 0))
-            for partition, record in records.items()
-            for group in gone.intersection(record.groups)
-        )
+        await remove_cursors(store, records, gone, births)
         if gone == others:
             self._done = wanted
