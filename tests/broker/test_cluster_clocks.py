@@ -121,3 +121,23 @@ async def test_a_confirmed_clock_is_that_of_its_own_partitions_alone(running, la
     await running.assign("m", [index])
     flow = await open_flow(running)
     assert await flow.take(1) == ["fresh"]
+
+
+async def test_a_partition_is_ahead_by_the_clock_of_its_own_node(running, late):
+    """One of the late master's, by an hour; by another node's clock it lies in the past."""
+    producer = await open_producer(running)
+    for partition in running.broker.owned:
+        await producer.publish("fresh", partition=partition.index)
+    await producer.close()
+    store, one = running.broker.store, running.broker.owned[min(late)]
+    one.stored_at_ms += int(HOUR_S * 1000)
+    meta = running.broker.keys.meta(one.id)
+    await store.run("write_fields", [meta], [1, "at_ms", one.stored_at_ms])
+    _, status = await running.call("GET", "/v1/queues/orders/status")
+    ahead = {name: row["clock_ahead_ms"] for name, row in status["partitions"].items()}
+    assert [name for name, ahead_ms in ahead.items() if ahead_ms] == [str(one.id)]
+    assert HOUR_S - 60 < ahead[str(one.id)] / 1000 <= HOUR_S
+    await running.broker.room.refresh()
+    lines = render_metrics(running.broker).decode().splitlines()
+    (line,) = [each for each in lines if each.startswith("partq_partition_clock_ahead_seconds{")]
+    assert f'partition="{one.id}"' in line

@@ -1,6 +1,9 @@
 """The metrics of a broker, with its gauges as of now."""
 
+from collections.abc import Mapping
+
 from partq.broker.broker import Broker
+from partq.broker.partition import OwnedPartition
 from partq.core.clock_watch import ahead_ms
 from partq.core.lag import lag_of
 
@@ -45,7 +48,13 @@ def render_metrics(broker: Broker) -> bytes:
             ahead_ms={
                 str(owned.id): ahead_by
                 for owned in broker.owned.values()
-                if (ahead_by := ahead_ms(owned.stored_at_ms, info.time_ms))
+                if (ahead_by := _ahead_ms(broker, owned, info.clocks_ms))
             },
         )
     return broker.metrics.render()
+
+
+def _ahead_ms(broker: Broker, owned: OwnedPartition, clocks_ms: Mapping[str, int]) -> int:
+    """Return by how much a partition is ahead of its server's clock; 0: not, or nobody knows."""
+    now_ms = clocks_ms.get(broker.log.server_of(owned.id) or "", owned.stored_at_ms)
+    return ahead_ms(owned.stored_at_ms, now_ms)

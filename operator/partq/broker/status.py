@@ -59,8 +59,7 @@ async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
     """
     partitions = broker.config.layout.partitions()
     records = await broker.partitions.read_many(partitions)
-    # A node of a cluster that is silent has no records here.
-    now_ms, _ = await broker.log.read_times(min(records), []) if records else (0, [])
+    clocks_ms = await broker.store.read_clocks()
     served = broker.claims.served()
     unavailable = [str(p) for p in partitions if p not in served or p not in records]
     groups = sorted(broker.config.groups)
@@ -96,7 +95,11 @@ async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
                 "first": record.trimmed,
                 "end": record.next,
                 "bytes": record.bytes,
-                "clock_ahead_ms": ahead_ms(record.at_ms, now_ms),
+                "clock_ahead_ms": ahead_ms(
+                    record.at_ms,
+                    # A node of a cluster that is silent has no clock here.
+                    clocks_ms.get(broker.log.server_of(partition) or "", record.at_ms),
+                ),
             }
             for partition, record in sorted(records.items())
         },

@@ -52,8 +52,8 @@ class StoreInfo:
     """`always`, `everysec`, `no`; empty when the server does not let us ask."""
     aof_bytes: int
     """Of the append-only file; 0: it keeps none. While it is rewritten, a second one grows."""
-    time_ms: int
-    """Its clock as it answered, in unix ms."""
+    clocks_ms: Mapping[str, int]
+    """The clock of each server as it answered, in unix ms, by the server's name."""
     is_cluster: bool = False
     """Whether the server is a node of a Redis Cluster."""
 
@@ -153,7 +153,7 @@ class Node:
             appendonly=info.get("aof_enabled") == "1",
             appendfsync=found[1].decode() if len(found) > 1 else "",
             aof_bytes=int(info.get("aof_current_size", "0")),
-            time_ms=int(info.get("server_time_usec", "0")) // 1000,
+            clocks_ms={self.name: int(info.get("server_time_usec", "0")) // 1000},
             is_cluster=info.get("cluster_enabled") == "1",
         )
 
@@ -235,7 +235,7 @@ def worst(infos: Sequence[StoreInfo]) -> StoreInfo:
         appendonly=all(info.appendonly for info in infos),
         appendfsync=min((info.appendfsync for info in infos), key=syncs.index),
         aof_bytes=max(info.aof_bytes for info in infos),
-        time_ms=max(info.time_ms for info in infos),
+        clocks_ms={name: at_ms for info in infos for name, at_ms in info.clocks_ms.items()},
         is_cluster=infos[0].is_cluster,
     )
 
