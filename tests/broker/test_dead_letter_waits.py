@@ -10,6 +10,7 @@ from partq.core.model import PartitionId
 from partq.embedded.provision import provision
 from partq.store.keys import Keys
 from partq.store.leases import Leases
+from partq.wire import frames
 from tests.broker.conftest import eventually, open_flow
 from tests.broker.test_dead_letters import (
     TARGET,
@@ -17,10 +18,12 @@ from tests.broker.test_dead_letters import (
     fail,
     publish,
     resources,
+    start_target,
     subscription,
+    target,
 )
 
-__all__ = ["resources"]
+__all__ = ["resources", "start_target", "target"]
 
 
 @pytest.fixture
@@ -105,3 +108,40 @@ async def test_what_dies_while_a_letter_is_on_its_way_is_moved_at_once(running, 
     """A call that nobody answers takes many seconds: what is doomed meanwhile does not wait."""
     await two_die(running, lambda: silent_target, "a call that is not answered")
     assert len(silent_target) == 1
+
+
+async def test_a_dead_letter_is_taken_out_though_acks_never_cease(running, target):
+    """A flush is always under way: the one that says that the message is done with is enough."""
+    await running.assign("m", [0])
+    await publish(running, "poison", *["good"] * 50)
+    partitions, to = running.broker.partitions, running.broker.dead_letters.target
+    left = list(range(1, 51))
+    is_open = asyncio.Event()
+
+    def ack_next():
+        held = subscription(running)
+        if left and held.outbox.letters:
+            first = left.pop(0)
+            token = (*held.partition, held.broker_epoch, held.epoch, held.book.number)
+            frame = frames.Ack(first, *token, -1, [(first, first + 1)])
+            running.broker.outcomes.ack(held.flow, frame, lambda error: None)
+
+    async def send(*args, send=to.send):
+        await is_open.wait()
+        is_new = await send(*args)
+        ack_next()
+        return is_new
+
+    async def flush(*args, flush=partitions.flush, **kwargs):
+        ack_next()
+        await flush(*args, **kwargs)
+
+    to.send = send
+    await fail(running)
+    await fail(running)
+    flow = await open_flow(running)
+    assert await flow.take(50) == ["good"] * 50
+    partitions.flush = flush
+    is_open.set()
+    await eventually(lambda: not subscription(running).outbox.letters, "it is taken out")
+    assert left, "not before the acks have ended"

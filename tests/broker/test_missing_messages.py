@@ -10,7 +10,7 @@ from partq.coordinator.picture import read_picture
 from partq.core.explain import Waiting, WaitsFor
 from partq.embedded.provision import provision
 from partq.wire import audit
-from tests.broker.conftest import UID, eventually, open_flow, open_producer, partition_id
+from tests.broker.conftest import UID, Gate, eventually, open_flow, open_producer, partition_id
 from tests.broker.queue_ttl import set_ttl
 from tests.broker.test_dead_letters import stop_at, subscription
 
@@ -234,7 +234,7 @@ async def test_a_dead_letter_in_a_hole_stops_nobody_wherever_its_broker_dies(
     """The broker stands still before it stores its book, or before that in the step it waits in."""
     stop_at(running.broker.partitions, "flush", is_done=False)
     reached = [
-        stop_at(running.broker.flusher, "settle", is_done=False),
+        stop_at(running.broker.flusher, "store", is_done=False),
         stop_at(running.broker.dead_letters._outboxes, "remove", is_done=True),
     ]
     await claim_again(running)
@@ -252,21 +252,22 @@ async def test_a_dead_letter_in_a_hole_stops_nobody_wherever_its_broker_dies(
 
 
 async def test_a_broker_that_lost_the_partition_takes_no_dead_letter_out(running, dead_in_a_hole):
-    """Its book was not stored: whoever claims it next reads the outbox and the book together."""
-    stop_at(running.broker.partitions, "flush", is_done=False)
-    settling = asyncio.Event()
-    settle = running.broker.flusher.settle
+    """Its book is stored too late: whoever claims it next reads the outbox and book together."""
+    flush = Gate(running.broker.partitions, "flush")
+    storing = asyncio.Event()
+    store = running.broker.flusher.store
 
-    async def settle_and_tell(subscription):
-        settling.set()
-        await settle(subscription)
+    def store_and_tell(subscription):
+        storing.set()
+        return store(subscription)
 
-    running.broker.flusher.settle = settle_and_tell
+    running.broker.flusher.store = store_and_tell
     removed = stop_at(running.broker.dead_letters._outboxes, "remove", is_done=True)
     await claim_again(running)
-    await eventually(settling.is_set, "it waits for the book")
+    await eventually(storing.is_set, "it waits for the book")
     working = running.broker.owned[P].groups["workers"].outbox
     running.broker.ownership.drop_all()
+    flush.opened.set()
     await eventually(lambda: not working.is_working, "it has given up")
     assert not removed.is_set()
     assert len((await running.broker.partitions.read_cursor(P, "workers")).outbox) == 1

@@ -212,12 +212,19 @@ class DeadLetterOffice:
     async def _take_out(
         self, subscription: Subscription, letter: DeadLetter, *, is_lost: bool = False
     ) -> bool:
-        """Take a letter out; False: the partition or the group is not served here."""
+        """Take a letter out; False: the partition or the group is not served here.
+
+        Raises:
+            PartqError: it is to be repeated.
+        """
         # Only once the stored book says that the group has done with it: whoever claims the
-        # partition would else find its offset neither done nor in the outbox.
-        await self._flusher.settle(subscription)
+        # partition would else find its offset neither done nor in the outbox. Of a busy group the
+        # book is never stored as a whole.
+        error = await self._flusher.store(subscription)
         if subscription.is_dropped:
             return False
+        if error is not None:
+            raise error
         remove = self._outboxes.remove(
             subscription.partition,
             subscription.group,

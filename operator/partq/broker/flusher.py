@@ -72,6 +72,26 @@ class Flusher:
             subscription.flushed.clear()
             await subscription.flushed.wait()
 
+    def store(
+        self, subscription: Subscription, *, has_changed: bool = False
+    ) -> asyncio.Future[PartqError | None]:
+        """Return what ends once the book is stored as it is now: None, or why it never will be.
+
+        Acks that come meanwhile are not waited for. `has_changed`: nobody was given notice of what
+        has changed.
+        """
+        stored: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
+
+        def answer(error: PartqError | None) -> None:
+            if not stored.done():  # whoever waited may have gone
+                stored.set_result(error)
+
+        if has_changed or subscription.is_dirty or subscription.is_flushing:
+            self.notice(subscription, answer)
+        else:
+            answer(None)
+        return stored
+
     async def run(self) -> None:
         """Flush until cancelled."""
         try:

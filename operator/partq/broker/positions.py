@@ -10,7 +10,6 @@ from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
     ConflictError,
-    PartqError,
     UnavailableError,
     UnknownGroupError,
 )
@@ -107,7 +106,7 @@ async def advance(
             book.discard([(began_at, position.offset)])
             subscription.missing = ""  # what was may lie below; what does not is missed again
         cursor = book.cursor
-        stored = _stored(broker, subscription, is_moved=is_moved)
+        stored = broker.flusher.store(subscription, has_changed=is_moved)
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
             error = await stored
@@ -120,23 +119,6 @@ async def advance(
     if error is not None:
         raise error
     return {"cursor": cursor, "is_moved": is_moved}
-
-
-def _stored(
-    broker: Broker, subscription: Subscription, *, is_moved: bool
-) -> asyncio.Future[PartqError | None]:
-    """Return what ends once the book is stored as it is: None, or why it never will be."""
-    stored: asyncio.Future[PartqError | None] = asyncio.get_running_loop().create_future()
-
-    def answer(error: PartqError | None) -> None:
-        if not stored.done():  # whoever waited may have gone
-            stored.set_result(error)
-
-    if is_moved or subscription.is_dirty or subscription.is_flushing:
-        broker.flusher.notice(subscription, answer)
-    else:
-        answer(None)
-    return stored
 
 
 def _check_unbound(subscription: Subscription) -> None:
