@@ -45,7 +45,7 @@ class AuditWatch:
         """
         self._kept |= {each.id for each in self._owned.values() if each.audit.is_on}
         self._kept &= self._owned.keys()
-        records = await self._partitions.read_many(self._kept) if self._kept else {}
+        records = await self._partitions.read_many(self._kept, only_reachable=True)
         states = {partition: record.audit for partition, record in records.items()}
         self._metrics.observe_audit(
             {str(each): (state.stored_bytes, state.next - state.first)

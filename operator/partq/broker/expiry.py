@@ -15,7 +15,7 @@ from partq.core.dead_letters import Reason
 from partq.core.delivery import Delivery
 from partq.core.model import PartitionId
 from partq.core.time_to_live import is_over
-from partq.errors import PartqError
+from partq.errors import PartqError, StoreUnavailableError
 from partq.metrics import BrokerMetrics
 from partq.store.connection import Store
 from partq.store.log import Entry, Log
@@ -75,7 +75,8 @@ class Expiry:
         """Look at every partition whose turn it is.
 
         Raises:
-            StoreUnavailableError: no answer; what is left is looked at another time.
+            StoreUnavailableError: no answer, or of a Redis Cluster a node is silent, and its
+                partitions are looked at another time.
         """
         waiting, self._without_rules = self._without_rules, {}
         _notice(waiting)
@@ -86,7 +87,10 @@ class Expiry:
         if ttl_s is None:
             return
         gap_s = min(ttl_s / SHARE, LONGEST_GAP_S)
+        silence: dict[str | None, StoreUnavailableError] = {}
         for owned in list(self._owned.values()):
+            if (server := self._log.server_of(owned.id)) in silence:
+                continue
             now, watch = self._clock(), self.clocks.find(owned.id)
             now_ms = None if watch is None or watch.is_suspended(now) else watch.estimate_ms(now)
             if now_ms is None:
@@ -94,7 +98,11 @@ class Expiry:
             if now >= owned.look_at and owned.expired < owned.tail.end:
                 # The time was judged before: a jump from here on changes nothing.
                 oldest_ms = int(now_ms - ttl_s * 1000)
-                owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
+                try:
+                    owned.expired = await self._log.find_time(owned.id, oldest_ms + 1)
+                except StoreUnavailableError as error:
+                    silence[server] = error
+                    continue
                 owned.look_at = now + gap_s
             for subscription in list(owned.groups.values()):
                 if (
@@ -102,6 +110,8 @@ class Expiry:
                     and (flow := subscription.flow) is not None
                 ):
                     flow.notice(subscription)
+        for failure in silence.values():
+            raise failure
 
     def must_wait(self, subscription: Subscription, entry: Entry) -> bool:
         """End the waiting messages of a batch whose own time is over, before it is delivered.

@@ -5,7 +5,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from partq.broker.config import read_config
-from partq.errors import ConflictError, FencedError, PartqError, UnknownGroupError
+from partq.broker.partition import OwnedPartition
+from partq.errors import (
+    ConflictError,
+    FencedError,
+    PartqError,
+    StoreUnavailableError,
+    UnknownGroupError,
+)
 
 if TYPE_CHECKING:
     from partq.broker.broker import Broker
@@ -21,7 +28,8 @@ async def refresh(broker: "Broker") -> None:
 
     Raises:
         UnknownQueueError: nobody has created the queue.
-        StoreUnavailableError: no answer; what was known stays.
+        StoreUnavailableError: no answer, or of a Redis Cluster a node is silent; what was known
+            stays, and the rest is done.
     """
     config = await read_config(broker.layouts)
     broker.learn(config, await broker.leases.peer_token(broker.drawn_token))
@@ -35,23 +43,39 @@ async def refresh(broker: "Broker") -> None:
             broker.ownership.lose_subscription(
                 owned.groups[group], UnknownGroupError(f"group {group}: removed; create it again")
             )
-    await _verify(broker, config.generation)
-    for owned in list(broker.owned.values()):
-        for group in config.groups - owned.groups.keys():
-            try:
-                record = await broker.partitions.read_cursor(owned.id, group)
-            except UnknownGroupError:
-                continue  # its cursor is being made: the next refresh finds it
-            if broker.owned.get(owned.id) is owned:
-                owned.add_groups({group: record})
-        broker.dead_letters.watch(owned)
+    silence: StoreUnavailableError | None = None
+    try:
+        await _verify(broker, config.generation)
+    except StoreUnavailableError as error:
+        silence = error  # what is written for a group that was made again is refused all the same
     for owned in list(broker.owned.values()):
         try:
+            await _add_groups(broker, owned, config.groups)
+            broker.dead_letters.watch(owned)
             await owned.audit.switch(is_on=config.audit)
         except FencedError as error:
             broker.ownership.lose(owned, error)
+        except StoreUnavailableError as error:
+            silence = error
         except ConflictError as error:
             _log.warning("%s", error)  # the next refresh tries again
+    if silence is not None:
+        raise silence
+
+
+async def _add_groups(broker: "Broker", owned: OwnedPartition, groups: frozenset[str]) -> None:
+    """Start the books of groups that are not here yet.
+
+    Raises:
+        StoreUnavailableError: no answer.
+    """
+    for group in groups - owned.groups.keys():
+        try:
+            record = await broker.partitions.read_cursor(owned.id, group)
+        except UnknownGroupError:
+            continue  # its cursor is being made: the next refresh finds it
+        if broker.owned.get(owned.id) is owned:
+            owned.add_groups({group: record})
 
 
 async def _verify(broker: "Broker", generation: int) -> None:
@@ -81,17 +105,29 @@ async def _verify(broker: "Broker", generation: int) -> None:
 async def refresh_forever(broker: "Broker") -> None:
     """Look each second, until cancelled."""
     was_overfull = False
+
+    async def look_at_room() -> None:
+        nonlocal was_overfull
+        await broker.room.refresh()
+        if was_overfull and not broker.room.is_store_overfull:
+            for flow in broker.binder.flows:
+                flow.notice_all()
+        was_overfull = broker.room.is_store_overfull
+
+    looks = (
+        broker.refresh,
+        look_at_room,
+        broker.expiry.expire,
+        broker.trimmer.trim,
+        broker.audit_watch.look,
+    )
     while True:
-        try:
-            await broker.refresh()
-            await broker.room.refresh()
-            if was_overfull and not broker.room.is_store_overfull:
-                for flow in broker.binder.flows:
-                    flow.notice_all()
-            was_overfull = broker.room.is_store_overfull
-            await broker.expiry.expire()
-            await broker.trimmer.trim()
-            await broker.audit_watch.look()
-        except PartqError as error:
-            _log.warning("queue not refreshed: %s", error)
+        for look in looks:
+            # None of them waits for another one's part of Redis.
+            try:
+                await look()
+            except PartqError as error:
+                _log.warning("queue not refreshed: %s", error)
+                if not broker.is_ready:
+                    break
         await asyncio.sleep(REFRESH_GAP_S)

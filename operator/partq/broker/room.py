@@ -47,6 +47,8 @@ class Room:
         self._allowance = Allowance()
         self._seen: int | None = None
         """Number of the last sum that was taken."""
+        self._sizes: dict[PartitionId, int] = {}
+        """How many bytes each partition had that was added up last."""
         self.sharers: Collection[BrokerId] = (broker,)
         """Who shares what is left of the quota."""
         self.info: StoreInfo | None = None
@@ -110,7 +112,7 @@ class Room:
 
     async def refresh(self) -> None:
         """Read the sum of the queue and the memory of Redis; to be called each second."""
-        self.info = await self._store.info()
+        self.info = await self._store.info(only_reachable=True)
         config = self._config()
         if config is None or config.is_deleted:
             return
@@ -121,12 +123,25 @@ class Room:
         self.sharers = brokers = {*self._living(), self._broker}
         used = await self._leases.read_usage()
         if self._broker == min(brokers):
-            records = await self._partitions.read_many(config.layout.partitions())
-            total = sum(record.bytes for record in records.values())
-            used = (used[0] + 1 if used else 1, total)
+            used = (used[0] + 1 if used else 1, await self._add_up(config.layout.partitions()))
             await self._leases.write_usage(*used)
         if used is None or used[0] == self._seen:
             return  # what was granted stands until there is news
         self._seen = used[0]
         self._allowance.observe(max_bytes=limit, used_bytes=used[1], brokers=len(brokers))
         self._metrics.observe_quota(limit, used[1])
+
+    async def _add_up(self, partitions: Sequence[PartitionId]) -> int:
+        """Return how many bytes partitions hold.
+
+        What lies on a silent node of a Redis Cluster has stayed as it was known last.
+
+        Raises:
+            StoreUnavailableError: no answer, or of a silent one nothing is known.
+        """
+        records = await self._partitions.read_many(partitions, only_reachable=True)
+        unknown = [each for each in partitions if each not in records and each not in self._sizes]
+        records |= await self._partitions.read_many(unknown)
+        sizes = {partition: record.bytes for partition, record in records.items()}
+        self._sizes = {each: sizes.get(each, self._sizes.get(each, 0)) for each in partitions}
+        return sum(self._sizes.values())

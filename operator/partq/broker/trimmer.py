@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from partq.broker.partition import OwnedPartition
 from partq.core.model import PartitionId
-from partq.errors import ConflictError, PartqError
+from partq.errors import ConflictError, PartqError, StoreUnavailableError
 from partq.store.log import Log
 
 
@@ -39,9 +39,13 @@ class Trimmer:
         alone when nothing has moved since a call that freed nothing.
 
         Raises:
-            StoreUnavailableError: no answer; what is left is trimmed another time.
+            StoreUnavailableError: no answer, or of a Redis Cluster a node is silent, and its logs
+                are trimmed another time.
         """
+        silence: dict[str | None, StoreUnavailableError] = {}
         for owned in list(self._owned.values()):
+            if (server := self._log.server_of(owned.id)) in silence:
+                continue
             # Without a group only the time to live frees anything.
             marks = tuple(s.mark for s in owned.groups.values()) or (owned.expired,)
             last = self._trimmed.get(owned.id)
@@ -55,6 +59,8 @@ class Trimmer:
                 )
             except ConflictError as error:
                 self._on_lost(owned, error)
+            except StoreUnavailableError as error:
+                silence[server] = error
             else:
                 # What holds more than these groups goes without a word: pins, a removed group.
                 is_done = (
@@ -63,3 +69,5 @@ class Trimmer:
                     and found.held >= min(marks)
                 )
                 self._trimmed[owned.id] = Trimmed(marks, found.first, is_done)
+        for failure in silence.values():
+            raise failure

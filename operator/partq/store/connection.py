@@ -192,14 +192,19 @@ class Store:
             if answer is not None
         }
 
-    async def info(self) -> StoreInfo:
-        """Ask the servers what they are; of several, the worst counts. Errors as in `run`."""
+    async def info(self, *, only_reachable: bool = False) -> StoreInfo:
+        """Ask the servers what they are; of several, the worst counts. Errors as in `run`.
+
+        `only_reachable`: a node of a cluster that is silent is left out, as long as another one
+        answers.
+        """
         if self._cluster is not None:
             await self._cluster.look()
         nodes = self.nodes()
         if not nodes:
             raise not_sent("no node of the Redis Cluster serves a slot")
-        return worst(await asyncio.gather(*(node.info() for node in nodes)))
+        infos = await self._each((node.info for node in nodes), only_reachable)
+        return worst([info for info in infos if info is not None])
 
     async def look(self) -> None:
         """Make sure that slots which have gone over to other nodes are told of; errors as `run`."""
