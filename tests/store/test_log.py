@@ -138,6 +138,25 @@ async def test_reading_within_begins_with_the_entry_that_holds_the_offset(
     assert await within(start, 1000) == found
 
 
+@pytest.mark.parametrize(
+    ("max_bytes", "found"),
+    [
+        pytest.param(10, [0], id="what is behind the hole does not fit"),
+        pytest.param(30, [0, 11], id="it fits, with the bytes that are gone"),
+        pytest.param(40, [0, 11, 12], id="all fits"),
+    ],
+)
+async def test_reading_within_ends_where_the_log_has_a_hole(
+    store, log, partition, fill, within, max_bytes, found
+):
+    """As a backup that was put back may leave it: Redis must not look there for ever."""
+    await fill(1, 10, 1, 1)
+    await store.read("XDEL", log._keys.log(partition), "1-1")
+    for stop in range(2, 13):
+        assert await within(0, max_bytes, stop=stop) == [first for first in found if first < stop]
+    assert await within(0, max_bytes) == found
+
+
 async def test_reading_within_never_goes_beyond_the_bytes(fill, within):
     """However the sizes change: small ones first, then large ones, and back."""
     sizes = [10, 10, 2000, 10, 500, 500, 10, 3000, 10]

@@ -34,7 +34,8 @@ while low < high do
   local id = string.format("%.0f-1", middle)
   local entry = redis.call("XREVRANGE", KEYS[2], id, "-", "COUNT", 1)[1]
   if tonumber(entry[2][8]) + #entry[2][10] <= goal then
-    fitting, low = entry, stop_of(entry)
+    -- Where the log has a hole the entry ends below `middle`, and nothing begins up to there.
+    fitting, low = entry, math.max(middle + 1, stop_of(entry))
     step = step and math.max(2 * step, tonumber(entry[2][2]))
   else
     high, step = tonumber(string.match(entry[1], "^%d+")), nil
