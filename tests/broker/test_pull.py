@@ -86,6 +86,31 @@ async def test_an_answer_that_is_not_named_comes_again(member, producer):
     assert [m["value"] for m in await member.messages()] == ["c"]
 
 
+async def test_a_pull_that_never_names_an_answer_goes_on(member, producer):
+    """A line of curl that is run again and again: nothing is in hand that could be lost."""
+    assert await member.messages(wait_ms=0, last_answer=None) == []
+    await producer.publish("a", "b", "c")
+    first = await member.messages(max_messages=2, last_answer=None)
+    assert [m["value"] for m in first] == ["a", "b"]
+    status, _ = await member.ack({**token_of(first[0]), "upto": 1})
+    assert status == 200
+    assert await member.messages(last_answer=None) == first, "b is still in hand"
+    status, _ = await member.ack({**token_of(first[1]), "upto": 2})
+    assert status == 200
+    assert [m["value"] for m in await member.messages(last_answer=None)] == ["c"]
+
+
+async def test_a_late_copy_of_a_pull_takes_nothing_away(member, producer):
+    """What it was answered, and nobody got, is answered again."""
+    old = (await member.pull(wait_ms=0))[1]["answer"]
+    await member.messages(wait_ms=0)
+    newest = member.last_answer
+    await producer.publish("a")
+    late = await member.messages(last_answer=old)
+    assert [m["value"] for m in late] == ["a"]
+    assert await member.messages(last_answer=newest) == late
+
+
 async def test_a_pull_waits_for_a_message(member, producer):
     pulling = asyncio.create_task(member.messages())
     await producer.publish("a")

@@ -35,6 +35,8 @@ class PullState:
     """Its number. The first one is drawn: a member that names an answer of a flow that has ended,
     here or in an earlier life of the broker, must not name one of this flow by chance."""
     body: dict[str, Any] | None = None
+    has_messages: bool = False
+    """Whether that has messages."""
     unanswered: list[frames.Begun] = field(default_factory=list)
     """What of it no call was answered with yet: the time for its acks does not run."""
     hold: Hold | None = None
@@ -42,9 +44,16 @@ class PullState:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Pulls of one member are answered one after another."""
 
-    def keep(self, body: dict[str, Any], hold: Hold) -> None:
+    def keep(self, body: dict[str, Any], hold: Hold, *, has_messages: bool) -> None:
         """Keep an answer until the next pull names it, in case that it is lost."""
-        self.body, self.hold = body, hold
+        self.body, self.hold, self.has_messages = body, hold, has_messages
+
+    def is_wanted(self, unacked: int) -> bool:
+        """Say whether a pull that does not name the answer gets it again.
+
+        Not when nothing of it could be lost: it has no messages, or none is in flight (`unacked`).
+        """
+        return self.body is not None and self.has_messages and unacked > 0
 
     def release(self) -> None:
         """Forget the last answer."""
@@ -72,7 +81,7 @@ class Pulls:
         wait_ms: int,
         last_answer: int | None,
     ) -> dict[str, Any]:
-        """Return the next messages, or the last answer again when it was not named.
+        """Return the next messages; or the last answer again, not named and with some in flight.
 
         Raises:
             BadRequestError, NotListedError, MemberInUseError: nothing was delivered.
@@ -86,7 +95,7 @@ class Pulls:
         flow, state = await self._flow(group, member, incarnation, address)
         flow.last_seen = self._broker.clock()
         async with state.lock:
-            if state.body is None or last_answer == state.answer:
+            if last_answer == state.answer or not state.is_wanted(flow.unacked):
                 state.release()
                 answer = PullAnswer(Hold(self._memory))
                 flow.credit, flow.fits = max_messages, answer.fits
@@ -100,7 +109,8 @@ class Pulls:
                     flow.fits = None
                 state.answer += 1
                 state.unanswered = [_begun(each) for each in answer.taken]
-                state.keep(self._render(flow, state.answer, answer), answer.hold)
+                body = self._render(flow, state.answer, answer)
+                state.keep(body, answer.hold, has_messages=bool(answer.taken))
             # A broker whose lease is over must not answer: somebody else may own the partitions.
             await self._broker.lease.renewed(self._broker.settings.lease_ttl_s * 2)
             flow.last_seen = self._broker.clock()
