@@ -112,6 +112,39 @@ async def test_an_ack_from_a_thread_is_refused(peer, member, stored_batch):
         await asyncio.to_thread(member.consumer.ack_nowait, message)
 
 
+async def test_leaving_from_a_thread_is_refused_and_begins_nothing(peer, member, stored_batch):
+    flow = await bound(peer, stored_batch, b"a")
+    with pytest.raises(RuntimeError, match="call_soon_threadsafe"):
+        await asyncio.to_thread(member.consumer.leave)
+    await member.consumer.ack(await member.next())
+    first = await flow.next()
+    assert isinstance(first, frames.Ack), "and no Leave before it"
+    await flow.send(frames.AckConfirmed(first.request))
+    await member.consumer.flush()
+
+
+def test_leaving_before_the_block_is_entered_needs_no_event_loop():
+    """As from a handler of signals that is there before the loop: the block ends at once."""
+    consumer = consumer_of(NOBODY, connect_timeout_s=3600)
+    consumer.leave()
+
+    async def consume():
+        async with asyncio.timeout(WAIT_S), consumer:
+            return [message async for message in consumer]
+
+    assert asyncio.run(consume()) == []
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_what_cannot_be_called_is_refused_before_a_message_is_taken(
+    peer, member, stored_batch, in_thread
+):
+    await bound(peer, stored_batch, b"a")
+    with pytest.raises(TypeError, match="run: got NoneType, expected a function"):
+        await member.consumer.run(None, in_thread=in_thread)
+    assert (await member.next()).value == b"a"
+
+
 @pytest.mark.parametrize("url", ["http://h:1/v1", "http://h:1/v1/queues/q", "http://h:1?x=1"])
 def test_a_url_with_a_path_is_refused(client_of, url):
     with pytest.raises(SettingsError, match="scheme, host and port alone"):

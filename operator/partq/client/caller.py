@@ -18,6 +18,8 @@ class Caller:
     def __init__(
         self, handler: Callable[[Delivery], Awaitable[None] | None], *, in_thread: bool
     ) -> None:
+        if not callable(handler):
+            raise TypeError(f"run: got {type(handler).__name__}, expected a function")
         if in_thread and inspect.iscoroutinefunction(handler):
             raise TypeError(
                 f"run: {handler!r} is a coroutine function, which runs in the event loop; leave "

@@ -165,6 +165,8 @@ class Consumer(Acknowledger):
             self.leave_on_signals()
         first_view = self._session.first_view(self._connect_timeout_s, self._group)
         self._entering = asyncio.create_task(first_view)
+        if self._membership.is_leaving:  # told before
+            self._entering.cancel()
         view = None
         try:
             await asyncio.wait([self._entering])
@@ -247,11 +249,18 @@ class Consumer(Acknowledger):
 
         Messages in hand can be acknowledged, and what comes before each handover is handed out;
         iterating ends when every partition is taken over, after `leave_timeout_s` at the latest.
+        Before the block is entered: entering waits for nothing, and iterating ends at once.
+
+        Raises:
+            RuntimeError: from another event loop or thread; nothing has begun.
         """
+        tasks.check_loop(self._loop, "the consumer")
         if self._membership.is_leaving:
             return
         self._membership.is_leaving = True
         log.info("member %s leaves group %s", self.member, self._group)
+        if self._loop is None:
+            return
         if self._entering is not None:
             self._entering.cancel()
         for flow in self._flows:
@@ -310,7 +319,7 @@ class Consumer(Acknowledger):
                 cancelled, the call under way is waited for.
 
         Raises:
-            TypeError: a coroutine function with `in_thread`.
+            TypeError: no function, or a coroutine function with `in_thread`; nothing was taken.
         """
         with Caller(callback, in_thread=in_thread) as call:
             async for delivery in self:
