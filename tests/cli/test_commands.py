@@ -43,6 +43,32 @@ def test_every_command_is_there(name):
     assert run(name, "--help").exit_code == 0
 
 
+def ranges_of(command, *path):
+    """Yield each option of a command, and of those below it, that takes a number in a range."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from ranges_of(below, *path, name)
+    for option in command.params:
+        if isinstance(option.type, click.FloatRange):
+            yield (*path, option.opts[0]), option
+
+
+def test_no_option_takes_what_is_no_number():
+    """`--idle nan` was never over."""
+    found = {}
+    for name, entry in COMMANDS.items():
+        command = getattr(importlib.import_module(entry.module), entry.attribute)
+        found |= dict(ranges_of(command, name))
+    assert ("consume", "--idle") in found
+    for option in found.values():
+        with pytest.raises(click.BadParameter, match="got nan, expected a number"):
+            option.type.convert("nan", option, None)
+
+
+def test_an_idle_time_without_an_end_is_refused():
+    result = run("consume", *URL, "--idle", "inf")
+    assert (result.exit_code, "--idle" in result.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("package", ["click", "rich", "redis"])
 def test_missing_package_names_the_extra(package):
     command = {"click": "--help", "rich": "status", "redis": "dev"}[package]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import click
 
+from partq.cli.quantity import Quantity
 from partq.errors import SettingsError, UnknownGroupError
 
 Role = Literal["produce", "consume", "admin"]
@@ -97,7 +98,7 @@ wait_option = click.option(
     "--wait",
     "wait_s",
     envvar="PARTQ_WAIT_S",
-    type=click.FloatRange(0, 86_400),
+    type=Quantity(0, 86_400),
     default=300.0,
     show_default=True,
     show_envvar=True,

@@ -22,6 +22,7 @@ from partq.cli.connection import (
 )
 from partq.cli.idle import IdleError, Idleness
 from partq.cli.logs import left_out
+from partq.cli.quantity import Quantity
 from partq.client.consumer import Consumer
 from partq.client.deliveries import Batch, Delivery
 from partq.core.model import Cause
@@ -62,7 +63,7 @@ most; then the exit status is 1. It is also 1 when --idle ends it before --count
 @click.option(
     "--idle",
     "idle_s",
-    type=click.FloatRange(min=0.1),
+    type=Quantity(0.1, 86_400),
     help="End when nothing is left, and no message came for so many seconds.",
 )
 @click.option("--no-ack", is_flag=True, help="Acknowledge nothing: the messages are redelivered.")

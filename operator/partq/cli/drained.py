@@ -16,6 +16,7 @@ from partq.cli.connection import (
     group_option,
     known_group,
 )
+from partq.cli.quantity import Quantity
 from partq.client.draining import POLL_S, Holding, Picture, look
 from partq.client.session import Session
 from partq.errors import NotFoundError, SettingsError, UnavailableError
@@ -60,7 +61,7 @@ knows is a warning and 0: it may have left before.
     "wait_s",
     is_flag=False,
     flag_value=DEFAULT_WAIT_S,
-    type=click.FloatRange(1, MAX_WAIT_S),
+    type=Quantity(1, MAX_WAIT_S),
     metavar="[SECONDS]",
     help=f"Hand over and wait, for {DEFAULT_WAIT_S:.0f} s or as long as said.",
 )

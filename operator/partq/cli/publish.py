@@ -25,6 +25,7 @@ from partq.cli.connection import (
 )
 from partq.cli.lines import Line, open_lines
 from partq.cli.logs import left_out
+from partq.cli.quantity import Quantity
 from partq.client.producer import CODECS, Producer
 from partq.client.receipts import Position
 from partq.errors import BadRequestError, PartqError
@@ -84,7 +85,7 @@ class Outcome:
 @click.option(
     "--timeout",
     "timeout_s",
-    type=click.FloatRange(0.1, 3600),
+    type=Quantity(0.1, 3600),
     default=30.0,
     show_default=True,
     help="Seconds that a message is tried.",

@@ -14,6 +14,7 @@ from partq.cli.demo.inspection import to_json as inspection_to_json
 from partq.cli.demo.jobs import require_spark
 from partq.cli.demo.outcome import Outcome
 from partq.cli.demo.run import GROUP, run
+from partq.cli.quantity import Quantity
 from partq.cli.verdict.report import print_rebalances, print_verdict, rebalance_to_json, to_json
 from partq.cli.workload.events import default_input, disordered, load
 from partq.cli.workload.scratch import scratch
@@ -34,7 +35,7 @@ MAX_DURATION_S: Final = 3600.0
 @click.option(
     "--duration",
     "duration_s",
-    type=click.FloatRange(MIN_DURATION_S, MAX_DURATION_S),
+    type=Quantity(MIN_DURATION_S, MAX_DURATION_S),
     default=DEFAULT_DURATION_S,
     show_default=True,
     help="Seconds over which the events are published, evenly.",

@@ -10,6 +10,7 @@ import click
 from partq.cli.connection import Connect, connection_options
 from partq.cli.pipeline.access import access_of
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
+from partq.cli.quantity import Quantity
 from partq.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ is archived of it is trimmed.
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(0.1, 86_400),
+    type=Quantity(0.1, 86_400),
     default=30.0,
     show_default=True,
     help="With --follow: seconds between two looks for more.",

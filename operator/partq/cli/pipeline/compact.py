@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
+from partq.cli.quantity import Quantity
 
 if TYPE_CHECKING:
     from partq.spark.pipeline.compaction import Compaction
@@ -39,7 +40,7 @@ jobs that were killed have left. After a crash run it again.
 @click.option(
     "--keep",
     "keep_s",
-    type=click.FloatRange(0, 366 * 86_400),
+    type=Quantity(0, 366 * 86_400),
     default=86_400.0,
     show_default=True,
     help="Seconds for which merged files stay.",

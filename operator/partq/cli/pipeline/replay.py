@@ -10,6 +10,7 @@ import click
 from partq.cli.connection import Connect, connection_options
 from partq.cli.pipeline.access import access_of
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
+from partq.cli.quantity import Quantity
 from partq.cli.wording import full_name, milliseconds
 from partq.core.model import PartitionId
 from partq.errors import SettingsError
@@ -35,7 +36,7 @@ replay's. The queue may be another one, and have another number of partitions.
 @connection_options
 @click.option(
     "--rate",
-    type=click.FloatRange(1, 10_000_000),
+    type=Quantity(1, 10_000_000),
     help="Messages per second at most, over steps of two seconds. Default: as fast as it goes.",
 )
 @click.option(
