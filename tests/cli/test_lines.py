@@ -98,8 +98,12 @@ def test_record_with_everything():
         ('{"value": "a", "event_time_ms": "now"}', "event_time_ms: got 'now', expected a whole"),
         ("[" * 100_000, "got no JSON"),
         ('{"value": "\\ud800"}', "value: "),
+        ('{"value": "a", "value": "b"}', "got the field 'value' twice, expected it once"),
+        ('{"value": {"a": 1, "a": 2}}', "got the field 'a' twice, expected it once"),
+        ('{"value": [NaN]}', "value: got a number that JSON does not have"),
+        ('{"value": 1e999}', "value: got a number that JSON does not have"),
     ],
-    ids=range(11),
+    ids=range(15),
 )
 def test_wrong_record(text, sentence):
     with pytest.raises(BadRequestError, match=r"^line 7: ") as caught:

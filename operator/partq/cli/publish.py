@@ -241,7 +241,11 @@ def parse_record(line: Line, where: str) -> Outgoing:
         BadRequestError: says where and what is wrong.
     """
     try:
-        record = json.loads(line.text)
+        record = json.loads(line.text, object_pairs_hook=_object)
+    except _TwiceError as error:
+        raise BadRequestError(
+            f"{where}: got the field {str(error)!r:.100} twice, expected it once"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise BadRequestError(f"{where}: got no JSON ({error}), expected an object") from error
     if not isinstance(record, dict):
@@ -260,6 +264,19 @@ def parse_record(line: Line, where: str) -> Outgoing:
     return Outgoing(value, key, where, line.read_bytes, headers or None, event_time_ms)
 
 
+class _TwiceError(Exception):
+    """A field that stands twice in an object: one of its values would be lost."""
+
+
+def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for name, value in fields:
+        if name in record:
+            raise _TwiceError(name)
+        record[name] = value
+    return record
+
+
 def _is_headers(headers: Any) -> bool:
     return isinstance(headers, dict) and all(isinstance(text, str) for text in headers.values())
 
@@ -269,11 +286,17 @@ def _value(record: dict[str, Any], where: str) -> bytes:
         raise BadRequestError(f"{where}: expected one of `value` and `value_base64`")
     if "value" in record:
         value = record["value"]
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         try:
-            return text.encode()
+            if isinstance(value, str):
+                return value.encode()
+            return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
         except UnicodeEncodeError as error:
             raise BadRequestError(f"{where}: value: got half a character: {error}") from error
+        except ValueError as error:
+            raise BadRequestError(
+                f"{where}: value: got a number that JSON does not have (NaN, or too large), "
+                "expected another one, or a text"
+            ) from error
     try:
         return base64.b64decode(record["value_base64"], validate=True)
     except (binascii.Error, ValueError, TypeError) as error:

@@ -38,8 +38,8 @@ def check_loop(owner: asyncio.AbstractEventLoop | None, name: str) -> None:
     if owner is not None and owner is not running:
         raise RuntimeError(
             f"{name} belongs to the event loop that entered it; from another thread use "
-            "asyncio.run_coroutine_threadsafe(..., loop), and loop.call_soon_threadsafe for what is "
-            "not awaited"
+            "asyncio.run_coroutine_threadsafe(..., loop), and loop.call_soon_threadsafe for what "
+            "is not awaited"
         )
 
 
