@@ -32,6 +32,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     body = case.body
     if not isinstance(body, dict):
         return
+    if case.path.endswith("/remove") and type(body.get("is_dry_run", False)) is bool:
+        body["is_dry_run"] = True  # the calls behind it need the group
     if type(body.get("wait_ms")) is int and body["wait_ms"] in ALLOWED:
         body["wait_ms"] = min(body["wait_ms"], SHORT_MS)
     body.update({name: known for name, known in MEMBER.items() if isinstance(body.get(name), str)})

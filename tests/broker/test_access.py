@@ -59,6 +59,7 @@ MAY = {
     f"POST {GROUP}/members/{{member}}/alive": CONSUMERS,
     f"GET {GROUP}/picture": ADMINS,
     f"POST {GROUP}/reset": ADMINS,
+    f"POST {GROUP}/remove": ADMINS,
     f"GET {ADMIN}/state": ADMINS,
     f"POST {QUEUE}/dead-letters": PEERS,
     f"POST {QUEUE}/dead-letters/replay": ADMINS,

@@ -330,7 +330,7 @@ async def test_a_queue_with_a_group_is_neither_replayed_nor_dropped(running):
         _, answer = await running.call("POST", path, json={"partitions": ["1.0"]})
         assert answer["partitions"]["1.0"]["error"]["code"] == "conflict"
         message = answer["partitions"]["1.0"]["error"]["message"]
-        assert "on Kubernetes delete the ConsumerGroup; no command removes" in message
+        assert "on Kubernetes delete the ConsumerGroup, elsewhere `partq groups remove`" in message
         assert "partq reset" not in message, "a group at the end consumes it, too"
     reset = "/v1/queues/orders/groups/workers/reset"
     await running.call("POST", reset, json={"to": "latest"})

@@ -44,3 +44,5 @@ async def test_what_does_not_decode_and_waits_is_named():
             for command in (("explain", "0"), ("status",), ("groups",)):
                 said = await partq(*command)
                 assert f"{told} go on: {explained['parked']}" in said
+        gone = await partq("groups", "remove", "workers", "--dry-run")
+        assert "0 messages not acknowledged; 3 dead letters wait to be stored, and are" in gone

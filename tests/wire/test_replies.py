@@ -62,6 +62,13 @@ def test_an_error_of_others(answer):
 
 @pytest.mark.parametrize("groups", [None, [], {"g": 5}])
 def test_a_state_has_a_shape(groups):
-    replies.check_state({"partitions": {"1.0": {"groups": {"g": {}}}}})
+    flows = [{"group": "g", "member": "m"}]
+    replies.check_state({"partitions": {"1.0": {"groups": {"g": {}}}}, "flows": flows})
     with pytest.raises(ValueError, match="groups"):
-        replies.check_state({"partitions": {"1.0": {"groups": groups}}})
+        replies.check_state({"partitions": {"1.0": {"groups": groups}}, "flows": flows})
+
+
+@pytest.mark.parametrize("flows", [None, {}, [{"group": "g"}], [{"group": "g", "member": 5}]])
+def test_the_flows_of_a_state_have_a_shape(flows):
+    with pytest.raises(ValueError, match="flows"):
+        replies.check_state({"partitions": {}, "flows": flows})

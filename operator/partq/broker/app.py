@@ -44,6 +44,7 @@ from partq.broker.routes import (
     positions,
     publish,
     pull,
+    removal,
     replay,
     reset,
 )
@@ -78,6 +79,7 @@ _PARTS = (
     admin,
     replay,
     reset,
+    removal,
 )
 CALLS_OF_ALL = tuple(part.calls for part in _PARTS)
 

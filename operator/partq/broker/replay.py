@@ -104,7 +104,7 @@ def _check_groups(broker: Broker, partition: PartitionId) -> None:
         raise ConflictError(
             f"queue {broker.settings.queue}: group {min(groups)} consumes it, and would get what "
             "is replayed or dropped here, too; where its cursors are makes no difference; on "
-            "Kubernetes delete the ConsumerGroup; no command removes a group of `partq dev up`"
+            "Kubernetes delete the ConsumerGroup, elsewhere `partq groups remove` removes it"
         )
 
 

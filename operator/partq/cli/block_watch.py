@@ -5,12 +5,12 @@ And of messages that do not decode and find no dead-letter queue, which hold the
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from partq.cli.status import blocked_partitions, parked_partitions
 from partq.client.session import Session
-from partq.embedded.runtime import RunningQueue
+from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import PartqError
 from partq.resources import Resources
 from partq.resources.reading import dead_letter_queue
@@ -71,10 +71,10 @@ class BlockWatch:
                 ]
         return sorted(news)
 
-    async def run(self, queues: Iterable[RunningQueue]) -> None:
+    async def run(self, runtime: EmbeddedRuntime) -> None:
         """Look at queues until cancelled; brokers that do not answer are asked again later."""
         while True:
-            for queue in queues:
+            for queue in [*runtime.queues]:
                 try:
                     async with Session(
                         queue.url,
@@ -86,6 +86,7 @@ class BlockWatch:
                 except PartqError as error:
                     log.debug("status of %s: %s", queue.name, error)
                     continue
+                runtime.note_groups(queue, answer["groups"])
                 for line in self.take(f"{queue.namespace}/{queue.name}", answer["groups"]):
                     log.warning("%s", line)
             await asyncio.sleep(LOOK_EVERY_S)

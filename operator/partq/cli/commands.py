@@ -33,7 +33,9 @@ COMMANDS: Mapping[str, Entry] = {
     ),
     "status": Entry("partq.cli.status", "status", "Show partitions, members, lag and handoffs."),
     "browse": Entry("partq.cli.browse", "browse", "Look at messages without consuming them."),
-    "groups": Entry("partq.cli.groups", "groups", "List the consumer groups and their lag."),
+    "groups": Entry(
+        "partq.cli.groups", "groups", "List the consumer groups and their lag; remove one."
+    ),
     "reset": Entry("partq.cli.reset", "reset", "Move a group's cursors, back or forward."),
     "dead-letters": Entry(
         "partq.cli.dead_letters", "dead_letters", "Look at dead letters, replay or drop them."

@@ -27,6 +27,8 @@ class Connection:
     ca_file: Path | None = None
     groups: tuple[str, ...] = ()
     """The queue's groups as far as they are known."""
+    is_local: bool = False
+    """Whether `partq dev up` runs it on this machine."""
 
 
 Connect = Callable[[Role], Connection]
@@ -163,7 +165,9 @@ def find_connection(
     if found is None:
         raise SettingsError(f"queue {queue!r}: got no such queue in {data_dir}; expected {names}")
     own_token = token or getattr(found.tokens, role)
-    return Connection(found.url, found.name, namespace, own_token, groups=found.groups)
+    return Connection(
+        found.url, found.name, namespace, own_token, groups=found.groups, is_local=True
+    )
 
 
 def known_group(connection: Connection, group: str | None) -> str:

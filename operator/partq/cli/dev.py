@@ -101,7 +101,7 @@ async def _run(runtime: EmbeddedRuntime) -> None:
         await asyncio.gather(starting, return_exceptions=True)
         return
     await starting
-    watching = asyncio.create_task(BlockWatch().run(runtime.queues))
+    watching = asyncio.create_task(BlockWatch().run(runtime))
     try:
         for queue in runtime.queues:
             click.echo(introduce(queue, runtime.data_dir, is_only_one=len(runtime.queues) == 1))

@@ -1,4 +1,4 @@
-"""`partq groups`: the consumer groups of a queue, one line each."""
+"""`partq groups`: the consumer groups of a queue, one line each; and how one is removed."""
 
 import asyncio
 import json
@@ -7,27 +7,35 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.table import Table
 
 from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
+from partq.cli.group_removal import remove
 from partq.cli.status import blocked_lines, blocked_partitions, parked_lines, parked_partitions
 from partq.cli.tables import add_columns, show
 from partq.cli.wording import spell_age
+from partq.errors import SettingsError
 
 _HELP = """List the consumer groups of a queue: type, state, members, lag.
 
 \b
   partq groups
   partq groups --json | jq '.[] | select(.lag > 1000) | .group'
+  partq groups remove workers
 """
 
 
-@click.command(help=_HELP)
+@click.group(help=_HELP, invoke_without_command=True)
 @connection_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def groups(*, connect: Connect, as_json: bool) -> None:
     """Ask any broker, and show what it says of each group."""
+    context = click.get_current_context()
+    if context.invoked_subcommand is not None:
+        _check_place(context)
+        return
     answer = asyncio.run(_ask(connect("admin")))
     rows = [row(name, group) for name, group in answer["groups"].items()]
     if as_json:
@@ -48,6 +56,21 @@ def groups(*, connect: Connect, as_json: bool) -> None:
     for name, group in answer["groups"].items():
         for line in [*blocked_lines(group), *parked_lines(group)]:
             click.echo(f"group {name}: {line}")
+
+
+def _check_place(context: click.Context) -> None:
+    """Refuse options before the name of a command, which would take no notice of them."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            command = f"partq groups {context.invoked_subcommand}"
+            raise SettingsError(
+                f"{parameter.opts[0]}: got it before `{context.invoked_subcommand}`, expected it "
+                f"behind: {command} {parameter.opts[0]} ..."
+            )
+
+
+groups.add_command(remove)
 
 
 async def _ask(connection: Connection) -> Any:

@@ -9,7 +9,7 @@ from partq.coordinator.cursors import read_births, remove_cursors
 from partq.coordinator.ports import Partitions, StoredConfig, StoredLayout
 from partq.coordinator.rules import Start, group_start
 from partq.core.model import PartitionId
-from partq.errors import ConflictError, SettingsError
+from partq.errors import ConflictError, SettingsError, UnknownQueueError
 
 MAX_ADD_TRIES = 5
 """How often cursors are added, when coordinators fence the partitions meanwhile."""
@@ -84,6 +84,7 @@ async def provision(
 
     May be repeated at any time. Stored groups that are not in `groups` are kept with
     `keeps_others`; else they are taken off the record, and the coordinator drops their cursors.
+    One whose removal was cut short is not kept.
 
     Args:
         layouts: of the queue.
@@ -142,15 +143,48 @@ async def provision(
         starts = {group: group_start(groups[group]) for group in new}
         await _add_groups(layouts, partitions, ids, starts, known)
     # The groups become known last: brokers serve a group when all its cursors are there.
-    if left_out and not keeps_others:
-        # While the queue still names them, or their cursors tell: who dies here begins again.
-        await _erase_groups(layouts, left_out, known)
+    specs = await _read_specs(layouts, left_out)
+    if keeps_others:
+        # One without a spec is not kept: its removal was cut short.
+        left_out = tuple(group for group, found_spec in specs.items() if found_spec is not None)
+    else:
+        await _erase_groups(layouts, specs, known)
     names = {*groups, *(left_out if keeps_others else ())}
     full = {**spec, "groups": sorted(names)}
     # Of a group that was never named, too: at a new generation coordinators fence late additions.
     if known is None or known.spec != full or (left_out and not keeps_others):
         await _write_queue(layouts, full, known)
     return left_out
+
+
+async def remove_group(layouts: Layouts, group: str, *, is_dry_run: bool) -> None:
+    """Take one group off the records of a queue, as `provision` does; its cursors go later.
+
+    The coordinator drops them. May be repeated at any time: it does what an earlier call has left.
+    With `is_dry_run` nothing is written, and what is refused is refused all the same.
+
+    Raises:
+        ConflictError: the group is that of a ConsumerGroup on Kubernetes; or the queue or the group
+            was changed meanwhile, and a repeat does the rest.
+        UnknownQueueError: nobody has created the queue.
+        StoreUnavailableError: half of it may be done; a repeat does the rest.
+    """
+    known = await layouts.read_config()
+    if known is None:
+        raise UnknownQueueError(f"group {group}: its queue has no settings in the store; create it")
+    stored = await layouts.read_group_config(group)
+    if stored is not None and stored.spec.get("uid") is not None:
+        raise ConflictError(
+            f"group {group}: it belongs to a ConsumerGroup on Kubernetes, and the operator would "
+            "make it again; delete that one in the queue's namespace: "
+            f"kubectl delete consumergroup {group}"
+        )
+    if is_dry_run:
+        return
+    await _erase_groups(layouts, {group: stored}, known)
+    others = [each for each in known.groups if each != group]
+    # Of a group that is not named any more, too: at a new generation coordinators look again.
+    await _write_queue(layouts, {**known.spec, "groups": others}, known)
 
 
 async def _read_specs(layouts: Layouts, groups: Iterable[str]) -> dict[str, VersionedConfig | None]:
@@ -198,18 +232,19 @@ async def _write_specs(
 
 
 async def _erase_groups(
-    layouts: Layouts, groups: Sequence[str], known: VersionedConfig | None
+    layouts: Layouts, specs: Mapping[str, VersionedConfig | None], known: VersionedConfig | None
 ) -> None:
-    """Take groups off the record, unless the queue's config is another one than is `known`.
+    """Erase groups whose specs were read after the queue's config, which still names them.
+
+    Or their cursors tell that they were there: who dies here begins again.
 
     Raises:
-        ConflictError: it is, or one was made again meanwhile.
+        ConflictError: the config is another one than is `known`, or a group was made again.
     """
-    specs = await _read_specs(layouts, groups)
-    # Who removes a group and makes it again changes the queue's config: then the specs that were
-    # just read may be those of the later one.
-    if _generation(await layouts.read_config()) != _generation(known):
-        raise _conflict(*groups)
+    # Who removes a group and makes it again changes the queue's config: then the specs may be
+    # those of the later one.
+    if specs and _generation(await layouts.read_config()) != _generation(known):
+        raise _conflict(*specs)
     for group, spec in specs.items():
         await layouts.erase_group(group, born=_born(spec))
 

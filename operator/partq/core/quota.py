@@ -140,12 +140,13 @@ def tell_holders(found: Iterable[Unacknowledged]) -> str:
     if not is_unacknowledged:
         return (
             f"{held}the dead-letter queue takes them: create it or give it room (`partq reset` "
-            "leaves them, `partq status` says why they wait), or, on Kubernetes, delete a "
-            "ConsumerGroup that nobody needs, with its dead letters"
+            "leaves them, `partq status` says why they wait), or remove a group that nobody needs, "
+            "with its dead letters: on Kubernetes its ConsumerGroup, else by `partq groups remove`"
         )
     told = (
         f"{held}they are acknowledged: have them consumed, move the group over them with `partq "
-        "reset`, or, on Kubernetes, delete a ConsumerGroup that nobody needs"
+        "reset`, or remove a group that nobody needs: on Kubernetes its ConsumerGroup, else by "
+        "`partq groups remove`"
     )
     if any(letters.values()):
         told += (

@@ -31,7 +31,8 @@ async def provision(
     """Make or update the records of a queue and its groups, and return the names of the groups.
 
     May be repeated at any time. A stored group that is no longer in the file is kept: it
-    may still hold messages that it has not read, and nobody has said to drop them.
+    may still hold messages that it has not read, and nobody has said to drop them. One whose
+    removal was cut short goes.
 
     Raises:
         SettingsError: The queue is stored with another number of partitions.
@@ -52,5 +53,10 @@ async def provision(
         repairs=False,
     )
     for group in left_out:
-        log.warning("group %s of %s/%s is not in the file: it is kept", group, namespace, name)
+        log.warning(
+            "group %s of %s/%s is not in the file: it is kept; `partq groups remove` removes it",
+            group,
+            namespace,
+            name,
+        )
     return tuple(sorted({*left_out, *(group.metadata.name for group in groups)}))

@@ -7,7 +7,7 @@ import random
 import socket
 import sys
 from collections.abc import Awaitable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -178,9 +178,14 @@ class EmbeddedRuntime:
         except BaseException:
             await self.stop()
             raise
-        self._dir.publish_state(
-            [QueueState(q.namespace, q.name, q.url, q.groups, q.tokens) for q in self.queues]
-        )
+        self._publish_state()
+
+    def note_groups(self, queue: RunningQueue, groups: Iterable[str]) -> None:
+        """Tell the other commands which groups a queue has by now: they can be removed."""
+        names = tuple(sorted(groups))
+        if names != queue.groups and queue in self.queues:
+            self.queues[self.queues.index(queue)] = replace(queue, groups=names)
+            self._publish_state()
 
     async def stop(self) -> None:
         """End every process in order, Redis last, and give the directory back."""
@@ -190,6 +195,11 @@ class EmbeddedRuntime:
         if self._redis is not None:
             await self._redis.stop()
         self._dir.let_go()
+
+    def _publish_state(self) -> None:
+        self._dir.publish_state(
+            [QueueState(q.namespace, q.name, q.url, q.groups, q.tokens) for q in self.queues]
+        )
 
     async def _start_redis(self) -> None:
         port, password = self._free_port(), self._dir.redis_password()

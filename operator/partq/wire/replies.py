@@ -14,8 +14,14 @@ class _Reported(msgspec.Struct):
     groups: dict[str, dict[str, Any]]
 
 
+class _ReportedFlow(msgspec.Struct):
+    group: str
+    member: str
+
+
 class _State(msgspec.Struct):
     partitions: dict[str, _Reported]
+    flows: list[_ReportedFlow]
 
 
 def parse(text: bytes | bytearray) -> Any:

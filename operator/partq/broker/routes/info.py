@@ -6,19 +6,18 @@ from typing import Any
 
 from aiohttp import web
 
-from partq.broker.broker import Broker
 from partq.broker.calls import ADMINS, ANYONE, OPEN, PRODUCERS, Calls, PlainText
 from partq.broker.gauges import render_metrics
-from partq.broker.keys import BROKER, DOCUMENT, GUARD, PEERS, TLS
+from partq.broker.keys import BROKER, DOCUMENT, GUARD, TLS
 from partq.broker.middlewares import json_response
 from partq.broker.outlines import read_outlines
-from partq.broker.picture import ask_all, read_picture
+from partq.broker.picture import read_picture
 from partq.broker.routes.access import enter, group_of
+from partq.broker.routes.owners import ask_states
 from partq.broker.status import read_layout, read_status
 from partq.core.model import PartitionId
 from partq.core.numbering import series_name
 from partq.metrics import CONTENT_TYPE
-from partq.server.body import HOLD
 from partq.wire.answers import (
     Health,
     LayoutAnswer,
@@ -88,7 +87,7 @@ async def layout(request: web.Request) -> web.Response:
 async def status(request: web.Request) -> web.Response:
     """Show every partition and group, read from the records."""
     broker, _ = enter(request)
-    return json_response(await read_status(broker, lambda: _ask_all(request, broker)))
+    return json_response(await read_status(broker, lambda: ask_states(request, broker)))
 
 
 @calls.add("GET", "/v1/queues/{queue}/groups/{group}/picture", roles=ADMINS, answers={200: Picture})
@@ -96,19 +95,8 @@ async def picture(request: web.Request) -> web.Response:
     """Show all that a plan for a group rests on: its records, and the state of every broker."""
     broker, _ = enter(request)
     group = await group_of(request, broker)
-    body = await read_picture(broker, group, await _ask_all(request, broker))
+    body = await read_picture(broker, group, await ask_states(request, broker))
     return json_response(body)
-
-
-async def _ask_all(request: web.Request, broker: Broker) -> dict[str, Any]:
-    """Ask every broker for its state, with the token of the call, which may not see it."""
-    return await ask_all(
-        broker,
-        request.app[PEERS],
-        token=request.headers["Authorization"],
-        tls=request.app.get(TLS),
-        hold=request[HOLD],
-    )
 
 
 @calls.add(

@@ -11,6 +11,7 @@ from partq.broker.broker import Broker
 from partq.broker.keys import PEERS, TLS
 from partq.broker.middlewares import error_body
 from partq.broker.peer_answer import call_peer
+from partq.broker.picture import ask_all
 from partq.broker.routes.storing import FORWARDED
 from partq.core.model import PartitionId
 from partq.errors import (
@@ -58,6 +59,17 @@ def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
     if len(set(partitions)) < len(partitions):
         raise BadRequestError("partitions: one is named twice; name each once")
     return partitions
+
+
+async def ask_states(request: web.Request, broker: Broker) -> dict[str, Any]:
+    """Ask every broker for its state, with the token of the call, which may not see it."""
+    return await ask_all(
+        broker,
+        request.app[PEERS],
+        token=request.headers["Authorization"],
+        tls=request.app.get(TLS),
+        hold=request[HOLD],
+    )
 
 
 async def ask_owners(
