@@ -52,7 +52,7 @@ class FrameSocket:
         """Return the next frame and its payload.
 
         Raises:
-            BadFrameError: it is none of the protocol.
+            BadFrameError: it is no frame of the protocol.
             ConnectionResetError: the connection has ended.
         """
         message = await self._socket.receive()

@@ -142,7 +142,7 @@ class _Call:
                         return
 
     async def _take(self, entry: Entry, offset: int) -> None:
-        """Skip a message that is none, or send it back once the way to it is free."""
+        """Skip a dead letter that is no message, or send it back once the way to it is free."""
         message = self._message(entry, offset)
         headers = message.headers or {}
         if is_undecodable(headers):

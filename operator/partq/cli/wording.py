@@ -24,7 +24,7 @@ def milliseconds(text: str, option: str) -> int:
     """Return the unix time that a person has given with `option`, as ISO 8601.
 
     Raises:
-        SettingsError: it is none, or has no time zone.
+        SettingsError: it is no such time, or has no time zone.
     """
     try:
         at = datetime.fromisoformat(text)

@@ -15,7 +15,7 @@ def check_range(name: str, value: object, least: float, most: float) -> None:
     """Check a number.
 
     Raises:
-        SettingsError: it is none, or out of range.
+        SettingsError: it is no number, or out of range.
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise SettingsError(f"{name}: got {type(value).__name__}, expected a number")
@@ -28,7 +28,7 @@ def whole(name: str, value: object, least: int, most: int) -> int:
     """Check a whole number of whatever class, such as numpy's; return it as an `int`.
 
     Raises:
-        SettingsError: it is none, or out of range.
+        SettingsError: it is no number, or out of range.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         is_number = isinstance(value, Real) and not isinstance(value, bool)
@@ -90,7 +90,7 @@ def check_producer(name: str, producer: object) -> None:
     """Check the name of a producer that numbers its messages; `name` is the setting's.
 
     Raises:
-        SettingsError: it is none that a broker takes.
+        SettingsError: it is no name that a broker takes.
     """
     if not isinstance(producer, str):
         raise SettingsError(f"{name}: got {type(producer).__name__}, expected text")

@@ -23,7 +23,7 @@ class Caller:
         if in_thread and inspect.iscoroutinefunction(handler):
             raise TypeError(
                 f"run: {handler!r} is a coroutine function, which runs in the event loop; leave "
-                "in_thread out, or give a function that is none"
+                "in_thread out, or give a plain function"
             )
         self._handler = handler
         self._thread = _CallThread() if in_thread else None

@@ -79,8 +79,8 @@ class Session:
     """Connections to the brokers of one queue, with the caller's token.
 
     Raises:
-        SettingsError: `url` is none, a name or the token is no text or the token has a line end, or
-            `ca_file` holds no certificate.
+        SettingsError: `url` names no broker, a name or the token is no text or the token has a line
+            end, or `ca_file` holds no certificate.
     """
 
     def __init__(

@@ -140,7 +140,7 @@ def checked_redis_url(text: str) -> str:
     """Return a URL of Redis as it is used.
 
     Raises:
-        SettingsError: it is none; the message does not repeat it, it may hold a password.
+        SettingsError: it is not one; the message does not repeat it, it may hold a password.
     """
     try:
         return RedisUrl().read(text.strip())

@@ -52,7 +52,7 @@ def record_batches(
     Only what the columns of `schema` need is decoded.
 
     Raises:
-        UndecodableError: a message is none; says where it is. Nothing after it is yielded.
+        UndecodableError: a message does not decode; says where. Nothing after it is yielded.
     """
     table = _Table(schema, queue, partition)
     pieces: list[_Piece] = []
@@ -136,7 +136,7 @@ class _Table:
         return pa.RecordBatch.from_arrays(wanted, schema=self._schema)
 
     def _tokens(self, kind: pa.StructType, total: int, columns: dict[str, pa.Array]) -> pa.Array:
-        """Return the tokens of an owner that is none: older than those of any member."""
+        """Return tokens that no member has: older than those of any."""
         parts = [
             pa.repeat(pa.scalar(self._partition.generation, pa.int32()), total),
             columns["append_broker_epoch"],

@@ -78,7 +78,7 @@ def position_of(name: str, body: object) -> Position:
     """Read one partition's position.
 
     Raises:
-        BadRequestError: it is none; names it by `name`.
+        BadRequestError: `body` is no position; names it by `name`.
     """
     if not isinstance(body, dict) or set(body) != {"broker_epoch", "offset"}:
         raise BadRequestError(f'{name}: {body!r}; expected {{"broker_epoch": 0, "offset": 0}}')

@@ -30,7 +30,7 @@ def read_range(
     Raises:
         DataLossError: messages are gone by now, and `failOnDataLoss` is true.
         RolledBackError: the store has other messages by now than those that were planned.
-        UndecodableError: a message is none.
+        UndecodableError: a message does not decode.
         PartqError: the brokers refuse, or nobody serves the partition in time.
     """
     with shown(), LogThread(options.connection) as log:

@@ -40,8 +40,8 @@ def write_columns(schema: StructType) -> WriteColumns:
     """Find the columns that make a message.
 
     Raises:
-        BadRequestError: `value` is missing, a column is none of a message, is there twice, or has
-            a type that it cannot be made of.
+        BadRequestError: `value` is missing; a column is unknown, there twice, or of a type that it
+            cannot be made of.
     """
     places: dict[str, int] = {}
     for place, field in enumerate(schema.fields):

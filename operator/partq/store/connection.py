@@ -68,7 +68,8 @@ class Store:
 
         Raises:
             StoreUnavailableError: it cannot be reached, or is still loading its data.
-            SettingsError: the URL is none, the server is too old, or it would evict messages.
+            SettingsError: the URL is not one of Redis, the server is too old, or it would evict
+                messages.
         """
         store = cls(url, prefix=prefix, timeout_s=timeout_s, fail_point=fail_point)
         try:

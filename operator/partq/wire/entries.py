@@ -95,7 +95,7 @@ def decode(answer: bytes) -> Entries:
     """Read an answer.
 
     Raises:
-        InternalError: it is none of this version, or contradicts itself: cut off, batches that do
+        InternalError: it is of another version, or contradicts itself: cut off, batches that do
             not follow each other or lie outside the log.
     """
     if len(answer) < _HEAD.size:

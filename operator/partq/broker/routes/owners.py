@@ -39,7 +39,7 @@ def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
     """Return the partitions that a call names; none named: all of the layout.
 
     Raises:
-        BadRequestError: a name is none, or stands there twice.
+        BadRequestError: a name is no partition's, or stands there twice.
         UnknownPartitionError: the layout does not have it.
     """
     layout = broker.config.layout
@@ -163,7 +163,7 @@ def _part(answer: Any) -> Answer:
     """Return what another broker answers of one partition.
 
     Raises:
-        ValueError: it is no object, or its error is none.
+        ValueError: it is no object, or its error has no code and message.
     """
     refusal = read_error(answer)
     return answer if refusal is None else {**answer, **_failed(refusal)}

@@ -151,7 +151,7 @@ def _settings(pairs: Sequence[str]) -> dict[str, str]:
     """Read `KEY=VALUE`.
 
     Raises:
-        SettingsError: one is none.
+        SettingsError: one has no `=`, or nothing before it.
     """
     wrong = next((pair for pair in pairs if not pair.partition("=")[0] or "=" not in pair), None)
     if wrong is not None:

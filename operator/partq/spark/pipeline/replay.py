@@ -183,7 +183,7 @@ def replay(
         clock: seconds that never go back.
 
     Raises:
-        SettingsError: the id is none, or a partition is not in the archive.
+        SettingsError: the id is not such a name, or a partition is not in the archive.
         ConflictError: the id is that of another replay.
         PartqError: the target refuses, or cannot be reached; run it again for the rest.
     """
@@ -345,7 +345,7 @@ def _agree(archive: ArchiveLog, name: str, whole: ReplayPlan) -> ReplayPlan:
     """Write down what a replay consists of, or return what was written down at its first start.
 
     Raises:
-        SettingsError: the name is none.
+        SettingsError: the name is not one of 1 to 40 letters, digits, `-` and `_`.
         ConflictError: it is that of another replay.
     """
     if not (0 < len(name) <= MAX_ID_CHARS and name.replace("-", "").replace("_", "").isalnum()):
