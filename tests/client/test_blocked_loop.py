@@ -129,10 +129,12 @@ async def test_a_broker_that_is_silent_is_given_up_though_the_loop_is_late_each_
 
 
 async def test_the_thread_ends_with_the_consumer(peer):
+    before = threading.enumerate()
     async with Member(peer).consumer:
-        assert "partq-heartbeat" in [thread.name for thread in threading.enumerate()]
-    while "partq-heartbeat" in [thread.name for thread in threading.enumerate()]:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+        new = [thread for thread in threading.enumerate() if thread not in before]
+        (heartbeat,) = [thread for thread in new if thread.name == "partq-heartbeat"]
+    await asyncio.to_thread(heartbeat.join, WAIT_S)
+    assert not heartbeat.is_alive()
 
 
 # ---- run(in_thread=True) ----
