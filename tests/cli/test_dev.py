@@ -7,6 +7,7 @@ import shlex
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -250,6 +251,7 @@ def test_interrupt_while_it_starts(tmp_path):
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as starting:
         while not (tmp_path / "logs" / "redis.log").exists():
             assert starting.poll() is None
+            time.sleep(0.01)  # it wants the core
         starting.send_signal(signal.SIGTERM)
         starting.communicate(timeout=TIMEOUT_S)
 
