@@ -1,5 +1,6 @@
 """What every test may ask for: a real Redis of the session, and a key prefix of its own."""
 
+import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
@@ -17,6 +18,11 @@ _prefix_numbers = count()
 # Others are tried by `pytest --hypothesis-profile=default`.
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
+
+# Commands find their queue in the environment: that of whoever runs the tests is not for them.
+for name in [name for name in os.environ if name.startswith("PARTQ_")]:
+    if name not in {"PARTQ_CACHE", "PARTQ_REQUIRE_APISERVER"}:
+        del os.environ[name]
 
 # A shell has its background jobs ignore Ctrl-C, and what they start inherits it; tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

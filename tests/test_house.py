@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import subprocess
 import sys
 import tomllib
@@ -95,6 +96,18 @@ def test_nothing_on_the_road_of_a_message_reads_a_wall_clock(module):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     }
     assert not read & WALL_CLOCKS
+
+
+def test_no_test_goes_to_a_queue_of_whoever_runs_it():
+    """Commands take the queue from the environment; some of them reset groups and drop messages."""
+    names = ("PARTQ_URL", "PARTQ_QUEUE", "PARTQ_TOKEN", "PARTQ_GROUP", "PARTQ_CACHE")
+    program = "import os, tests.conftest; print(*(n for n in os.environ if n.startswith('PARTQ_')))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **dict.fromkeys(names, "theirs")},
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert set(done.stdout.split()) - {"PARTQ_REQUIRE_APISERVER"} == {"PARTQ_CACHE"}
 
 
 def test_operator_is_a_folder_and_never_a_package():
