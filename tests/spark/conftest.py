@@ -1,7 +1,6 @@
 """A real Spark in this process, made once for all tests that a worker runs."""
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 
@@ -43,11 +42,8 @@ def _python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session that nobody may stop; tables and queries are the test's to clear away."""
-    # Spark has Ctrl-C cancel its jobs; for the tests that this process runs later it is Python's.
-    on_ctrl_c = signal.getsignal(signal.SIGINT)
     # Two cores; a task is tried four times, as on a cluster: local mode alone never repeats one.
     session = open_session("tests", master="local[2, 4]", settings=SETTINGS)
-    signal.signal(signal.SIGINT, on_ctrl_c)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -1,7 +1,9 @@
 """Makes the Spark session that a job runs in."""
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +17,7 @@ LOCAL = "local[*]"
 def open_session(
     name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the session of this process, made where there is none.
+    """Return the session of this process, made where there is none; Ctrl-C means what it meant.
 
     Under `spark-submit` the cluster and everything else are as they were submitted: nothing is
     set here but the name. Otherwise Spark runs in this process, on loopback, without its web page.
@@ -40,7 +42,12 @@ def open_session(
                 builder = builder.config(key, value)
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    # Spark would take Ctrl-C from a command that ends its job in order.
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
+    session = builder.getOrCreate()
+    if on_ctrl_c is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, on_ctrl_c)
+    return session
 
 
 _QUIET = Path(__file__).with_name("log4j2.properties").as_uri()
