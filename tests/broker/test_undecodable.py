@@ -245,3 +245,38 @@ async def test_what_the_broker_can_decode_is_an_ordinary_nack(running):
     assert book.redeliveries == {0: 1, 1: 1}
     assert began + 60 <= book.waiting.next_due <= running.clock() + 60
     assert not subscription(running).outbox.has_work
+
+
+async def test_a_member_that_decodes_nothing_waits_for_its_own_looks(running):
+    """A broker looks into one batch at a time; the next one's turn is another flow's."""
+    check = running.broker.outcomes._check
+    asked, answered = [], []
+
+    async def find(partition, offset, find=check.find):
+        asked.append(partition.index)
+        found = await find(partition, offset)
+        answered.append(partition.index)
+        return found
+
+    await running.assign("m", [0])
+    await running.assign("n", [1])
+    producer = await open_producer(running)
+    flows = {}
+    for index, member in enumerate("mn"):
+        flows[index] = await open_flow(running, member)
+        await producer.publish("good", partition=index)
+        header, _ = await flows[index].deliver()
+        place = (1, index, header.broker_epoch, header.epoch, header.delivery)
+        flows[index].nacked = lambda request, place=place: frames.Nack(
+            request, *place, [(0, 1)], 0, "undecodable"
+        )
+    check.find = find
+    async with check._turn:
+        for request in range(50):
+            await flows[0].send(flows[0].nacked(request))
+        await flows[1].send(flows[1].nacked(0))
+        await eventually(lambda: 1 in asked, "the other one has come")
+        await eventually(lambda: 0 in asked, "the first one has come")
+    await eventually(lambda: len(answered) > 1, "two looks are done")
+    assert set(answered[:2]) == {0, 1}
+    await producer.close()

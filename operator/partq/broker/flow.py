@@ -101,6 +101,8 @@ class Flow:
         self._controls: deque[bytes] = deque()
         self.held = HeldFrames()
         """What waits for its audit record."""
+        self.look = asyncio.Lock()
+        """Held while the broker looks into a batch that this client could not decode."""
         self._ready: dict[Subscription, None] = {}
         self._delayed: dict[Subscription, None] = {}
         """Partitions with messages that wait to be sent again."""

@@ -139,16 +139,20 @@ class Outcomes:
         self.nack(flow, frame, answer, await self.find_unreadable(flow, frame))
 
     async def find_unreadable(self, flow: Flow, frame: frames.Nack) -> Unreadable:
-        """Return what of the first nacked batch the broker cannot decode either."""
-        subscription = self._token_of(flow, frame)
+        """Return what of the first nacked batch the broker cannot decode either.
+
+        One look of a flow at a time: a client that decodes nothing waits for its own.
+        """
         start = min((start for start, _ in frame.ranges), default=-1)
-        if subscription is None or not 0 <= start < subscription.book.position:
-            return NOTHING
-        try:
-            return await self._check.find(subscription.partition, start) or NOTHING
-        except PartqError as error:
-            _log.warning("partition %s: not looked at: %s", subscription.partition, error)
-            return NOTHING
+        async with flow.look:
+            subscription = self._token_of(flow, frame)
+            if subscription is None or not 0 <= start < subscription.book.position:
+                return NOTHING
+            try:
+                return await self._check.find(subscription.partition, start) or NOTHING
+            except PartqError as error:
+                _log.warning("partition %s: not looked at: %s", subscription.partition, error)
+                return NOTHING
 
     def release(self, flow: Flow, frame: frames.Release) -> None:
         """Take back what a client has not begun.
