@@ -19,10 +19,10 @@ class BrokerMetrics:
         scope = ("namespace", "queue")
         self._accepted = self._counter(
             "partq_messages_accepted", "Messages that passed the checks of a publish.", scope
-        )
+        ).labels(*self._names)
         self._accepted_bytes = self._counter(
             "partq_bytes_accepted", "Bytes of the batches that passed the checks.", scope
-        )
+        ).labels(*self._names)
         self._refused = self._counter(
             "partq_publishes_refused", "Batches that were refused.", (*scope, "code")
         )
@@ -154,8 +154,8 @@ class BrokerMetrics:
 
     def accepted(self, messages: int, size_bytes: int) -> None:
         """Count a batch on its way to the log."""
-        self._accepted.labels(*self._names).inc(messages)
-        self._accepted_bytes.labels(*self._names).inc(size_bytes)
+        self._accepted.inc(messages)
+        self._accepted_bytes.inc(size_bytes)
 
     def refused(self, code: str) -> None:
         """Count a batch that was refused."""

@@ -152,6 +152,8 @@ class Waiting:
         It names the message below `stop`. Left out is what a consumer may have got after that
         message or not yet: what waits, and what was sent out of turn later than it.
         """
+        if not (self._offsets or self._again or self._sent):  # the usual case
+            return [(start, stop)] if start < stop else []
         left_out = Ranges()
         for offsets in (self._offsets, self._again):
             for offset in offsets[bisect_left(offsets, start) : bisect_left(offsets, stop)]:

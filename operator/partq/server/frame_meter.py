@@ -45,7 +45,7 @@ class FrameMeter:
         if self._is_closed:
             return True, b""
         self._count(data)
-        missing = self._due_bytes - self._hold.size_bytes
+        missing = self.held_bytes - FREE_BYTES - self._hold.size_bytes
         if missing > 0 and not self._hold.try_take(missing):
             if self.open_bytes > FREE_BYTES:
                 self.close()
@@ -63,16 +63,14 @@ class FrameMeter:
         """Note that a message of so many bytes of payload was taken."""
         if not self._is_closed:
             self.held_bytes -= size_bytes
-            self._hold.give_back(max(0, self._hold.size_bytes - self._due_bytes))
+            due_bytes = max(0, self.held_bytes - FREE_BYTES)
+            if self._hold.size_bytes > due_bytes:
+                self._hold.give_back(self._hold.size_bytes - due_bytes)
 
     def close(self) -> None:
         """Give everything back: the connection has ended. A repeat does nothing."""
         self._is_closed = True
         self._hold.release()
-
-    @property
-    def _due_bytes(self) -> int:
-        return max(0, self.held_bytes - FREE_BYTES)
 
     def _count(self, data: bytes) -> None:
         data = self._head + data if self._head else data

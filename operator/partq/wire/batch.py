@@ -179,7 +179,7 @@ def check(batch: bytes, *, first_slot: int, last_slot: int, max_message_bytes: i
     actual = crc32c(memoryview(batch)[HEADER_SIZE:], crc32c(batch[:_CRC_AT]))
     if crc != actual:
         raise BadBatchError(f"batch: CRC-32C is {actual:#010x}; its header says {crc:#010x}")
-    slots = _array("H", batch, HEADER_SIZE, header.count)
+    slots = read_slots(batch, header).tolist()  # of a list, both take half the time
     lowest, highest = min(slots), max(slots)
     if lowest < first_slot or highest > last_slot:
         raise WrongPartitionError(
