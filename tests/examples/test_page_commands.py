@@ -12,7 +12,7 @@ import yaml
 
 from partq.cli.commands import cli
 from partq.resources import API_VERSION, parse_resources
-from partq.wire import answers, browse, status
+from partq.wire import answers, browse, group_removal, status
 from tests.examples.pages import ROOT, blocks
 
 MAKE = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -98,7 +98,7 @@ def test_manifests_are_such_as_the_operator_takes(block):
 def kinds():
     return [
         kind
-        for module in (answers, status, browse)
+        for module in (answers, status, browse, group_removal)
         for _, kind in inspect.getmembers(module, inspect.isclass)
         if hasattr(kind, "__struct_fields__")
     ]
