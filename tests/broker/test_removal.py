@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from partq.coordinator.upkeep import Upkeep
+from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
 from tests.broker.conftest import YAML
 
@@ -88,6 +89,28 @@ async def test_the_last_group_is_removed_and_what_it_kept_out_of_is_allowed(
     _, dropped = await running.call("POST", DROP, json={})
     rows = dropped["partitions"].values()
     assert sum(row["stop"] - row["start"] for row in rows) == 1, rows
+
+
+async def test_another_broker_finishes_what_one_has_begun(
+    running, start_broker, remove, coordinate, monkeypatch
+):
+    """The first one loses Redis between the group's spec and the queue's config."""
+    other = await start_broker("orders-1")
+
+    async def lost(*args, **kwargs):
+        raise StoreUnavailableError("no answer")
+
+    monkeypatch.setattr(other.broker.layouts, "write_config", lost)
+    await remove(503, at=other)
+    layouts = running.broker.layouts
+    assert "slow" in (await layouts.read_config()).groups
+    assert await layouts.read_group_config("slow") is None
+    status, shown = await running.call("GET", "/v1/queues/orders/status")
+    assert (status, sorted(shown["groups"])) == (200, ["slow", "workers"]), "the queue goes on"
+    assert (await remove(is_dry_run=True))["is_removed"] is False
+    assert (await remove())["is_removed"]
+    await coordinate()
+    await remove(404)
 
 
 async def test_it_is_refused_while_a_member_is_connected_to_any_broker(
