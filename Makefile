@@ -12,7 +12,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 ARGS ?=
 PYTEST ?=
-WORKERS ?= 4
+# Half of the time a test waits for a process: three for each of two cores keep both busy.
+WORKERS ?= 6
 KUBE ?= 1.30.0
 SPARK ?= 4.0.5 4.1.4 4.2.1
 KEEP ?=
