@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from partq.broker.config import read_config
@@ -114,12 +115,12 @@ async def refresh_forever(broker: "Broker") -> None:
                 flow.notice_all()
         was_overfull = broker.room.is_store_overfull
 
-    looks = (
-        broker.refresh,
+    looks: tuple[Callable[[], Awaitable[None]], ...] = (
+        lambda: broker.refresh(),
         look_at_room,
-        broker.expiry.expire,
-        broker.trimmer.trim,
-        broker.audit_watch.look,
+        lambda: broker.expiry.expire(),
+        lambda: broker.trimmer.trim(),
+        lambda: broker.audit_watch.look(),
     )
     while True:
         for look in looks:
