@@ -6,6 +6,7 @@ import pytest
 
 from partq.broker import replay
 from partq.core.dead_letters import DeadLetter, Origin, Reason, headers_of, producer_of
+from partq.core.hashing import SLOT_COUNT, slot_of
 from partq.core.model import Offset
 from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
@@ -19,6 +20,8 @@ from tests.broker.test_undecodable import GARBAGE, consume, letters, publish, to
 
 start_target, target = test_dead_letters.start_target, test_dead_letters.target
 stored = test_undecodable.stored
+KEY = next(key for key in map(str, range(100)) if slot_of(key) < SLOT_COUNT // 2)
+"""Of the first of two partitions."""
 BROKEN = b"\xc1 the bytes of a batch"
 BATCH, REFERENCE, LEFT_OUT = (
     (BROKEN, {"undecodable": "0"}),
@@ -210,3 +213,21 @@ async def test_an_offset_ahead_of_what_calls_have_come_to_passes_nothing_over(
         assert answer["partitions"]["1.0"]["next"] == next_at
     assert await sent() == [b"dead 0", b"dead 1"]
     assert (await target.broker.partitions.read(P)).trimmed == 2
+
+
+async def test_what_is_no_dead_letter_is_not_dropped_by_a_wrong_name(running, target, kept):
+    """A queue that nobody consumes, such as one that is only browsed, was emptied."""
+    path = f"/v1/queues/{TARGET}/messages"
+    for value in ("mine", "mine, too"):
+        status, answer = await target.call("POST", path, json={"key": KEY, "value": value})
+        assert (status, answer["partition"]) == (201, "1.0"), answer
+    for arguments in (("--yes",), ("--dry-run",)):
+        refused = await run(target, "drop", *arguments)
+        assert (refused.exit_code, refused.stdout[:14]) == (1, "0 dead letters"), refused.output
+        assert f"of queue {TARGET}: message 0 is no dead letter" in refused.stderr
+        assert "--partition 1.0 --before 2" in refused.stderr
+    assert [message.value for message in await kept()] == [b"mine", b"mine, too"]
+    listed = await run(target, "list")
+    assert "2 of them are no dead letters" in listed.stderr
+    forced = await run(target, "drop", "--yes", "--partition", "1.0", "--before", "2")
+    assert (forced.exit_code, await kept()) == (0, [])

@@ -79,7 +79,8 @@ def _progress(owned: OwnedPartition, trimmed: int, end: int, offset: int | None)
 async def drop(broker: Broker, partition: PartitionId, body: DropBody) -> dict[str, Any]:
     """Drop the messages of a partition that is owned here, or say which would be.
 
-    A stored batch is dropped as a whole or not at all.
+    A stored batch is dropped as a whole or not at all. Where the oldest message is no dead letter,
+    the queue may be another one than is meant: only what `before` names is dropped.
 
     Raises:
         NotOwnerError, ConflictError: nothing was dropped.
@@ -90,6 +91,8 @@ async def drop(broker: Broker, partition: PartitionId, body: DropBody) -> dict[s
     record = await broker.partitions.read(partition)
     stop = record.next if body.before is None else min(body.before, record.next)
     first = record.trimmed
+    if body.before is None:
+        await _check_kind(broker, partition, Offset(first), record.next)
     while not body.is_dry_run and first < stop:
         freed = await broker.log.trim(partition, broker_epoch=epoch, expired=stop)
         if freed.first == first:
@@ -105,6 +108,26 @@ def _check_groups(broker: Broker, partition: PartitionId) -> None:
             f"queue {broker.settings.queue}: group {min(groups)} consumes it, and would get what "
             "is replayed or dropped here, too; where its cursors are makes no difference; on "
             "Kubernetes delete the ConsumerGroup, elsewhere `partq groups remove` removes it"
+        )
+
+
+async def _check_kind(broker: Broker, partition: PartitionId, first: Offset, end: int) -> None:
+    entries = await broker.log.read(partition, first, max_bytes=1, max_entries=1)
+    if not entries:
+        return
+    at = max(first, entries[0].first)
+    try:
+        (message,) = batch.decode(entries[0].data, at - entries[0].first, at - entries[0].first + 1)
+    except UndecodableError:
+        headers = None
+    else:
+        headers = message.headers
+    if HEADER_PREFIX + "queue" not in (headers or {}):
+        raise ConflictError(
+            f"partition {partition} of queue {broker.settings.queue}: message {at} is no dead "
+            f"letter, as it lacks the header {HEADER_PREFIX}queue: nothing was dropped; name the "
+            "dead-letter queue itself, or say of this one what is to be dropped, dead letter or "
+            f"not: --partition {partition} --before {end}"
         )
 
 

@@ -47,6 +47,13 @@ def list_(*, connect: Connect, limit: int, names: tuple[str, ...], as_json: bool
         click.echo(json.dumps(answer))
     else:
         _show(answer)
+    others = sum(HEADER_PREFIX + "queue" not in _headers(row) for row in answer["messages"])
+    if others:
+        click.echo(
+            f"partq: {others} of them are no dead letters, as they lack the header "
+            f"{HEADER_PREFIX}queue; --queue names the dead-letter queue itself",
+            err=True,
+        )
     if answer["unavailable"]:
         name, error = next(iter(answer["unavailable"].items()))
         raise UnavailableError(f"partition {name}: {error['message']}; the list is not complete")
@@ -84,7 +91,11 @@ def drop(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Drop dead letters for good."""
+    """Drop dead letters for good.
+
+    Where the oldest message of a partition is no dead letter, the queue may be another one than you
+    mean: nothing of it is dropped then, unless --before says what.
+    """
     connection = connect("admin")
     if before is not None and len(names) != 1:
         raise SettingsError("--before: offsets count per partition; give one --partition")
@@ -175,6 +186,11 @@ def _check(rows: Mapping[str, Mapping[str, Any]], *kinds: str) -> None:
         )
 
 
+def _headers(row: Mapping[str, Any]) -> Mapping[str, str]:
+    headers: Mapping[str, str] | None = row.get("headers")
+    return headers or {}
+
+
 def _show(answer: Mapping[str, Any]) -> None:
     table = Table()
     columns = ("partition", "offset", "key", "reason", "from", "failures", "value")
@@ -183,7 +199,7 @@ def _show(answer: Mapping[str, Any]) -> None:
     for row in answer["messages"]:
         told = {
             name.removeprefix(HEADER_PREFIX): value
-            for name, value in row.get("headers", {}).items()
+            for name, value in _headers(row).items()
             if name.startswith(HEADER_PREFIX)
         }
         origin = " ".join(told.get(name, "?") for name in ("queue", "group", "position"))
