@@ -287,6 +287,8 @@ async def test_a_member_that_is_not_listed_is_refused(running, peers):
     await flow.send(frames.Bind("stranger", "i", 100))
     failed, _ = await flow.expect(frames.Failed)
     assert (failed.code, failed.retry_after_ms) == ("not_listed", 1000)
+    assert "call again" in failed.message, "the first call of each new member may be told this"
+    assert "whether a coordinator (on Kubernetes: the operator) runs" in failed.message
     await flow.ended()
 
 

@@ -41,6 +41,10 @@ STUCK_S = 10.0
 """A flow at the limit of unacknowledged messages that acknowledges none for so long is told of."""
 LISTING_WAIT_S = 1.0
 LISTING_POLL_S = 0.05
+_UNSAID = (
+    "and no coordinator has said why: a new member is let in a moment after its first call, so "
+    "call again; if this stays, look whether a coordinator (on Kubernetes: the operator) runs"
+)
 MAX_NAME_CHARS = 253
 MAX_CREDIT_BYTES = 2**40
 MAX_FLOWS = 20_000
@@ -266,9 +270,7 @@ class Binder:
                 has_asked = True
             if self._clock() >= deadline:
                 if refused is None or refused.address != address:
-                    refused = Refused(
-                        address, f"it is not listed at {address}; no coordinator has said why"
-                    )
+                    refused = Refused(address, f"it is not listed at {address}, {_UNSAID}")
                 kind = MemberRefusedError if refused.is_final else NotListedError
                 text = f"member {member} may not join {group} yet: {refused.reason}"
                 raise kind(text, retry_after_s=1.0)
