@@ -6,8 +6,8 @@ import pytest
 
 from partq.broker import replay
 from partq.core.dead_letters import DeadLetter, Origin, Reason, headers_of, producer_of
-from partq.core.hashing import SLOT_COUNT, slot_of
-from partq.core.model import Offset
+from partq.core.hashing import slot_of
+from partq.core.model import SLOT_COUNT, Offset
 from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
 from partq.store.keys import Keys
