@@ -13,6 +13,7 @@ from partq.core.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from partq.errors import AppendGapError, FencedError, SettingsError, StoreUnavailableError
 from partq.store.connection import Store
 from partq.store.keys import Keys
+from partq.store.layouts import Layouts
 from partq.store.log import AppendBatch, Log
 from partq.store.partitions import Partitions
 from partq.store.slots import slot_of
@@ -176,6 +177,31 @@ async def test_an_append_counts_once_a_replica_has_it(cluster, store):
         os.kill(replica.pid, signal.SIGCONT)
     appended = await until_answered(owned.append)
     assert (appended.next, appended.results[0].offset) == (20, 10)
+
+
+async def test_a_group_is_made_or_removed_once_a_replica_has_it(cluster, store):
+    """Whoever was told so looks no more: of what a failover forgets nobody would ever hear."""
+    owned = await Owned.make(store, 0)
+    layouts, other = Layouts(store, owned.keys), PartitionId(1, 1)
+    calls = (
+        lambda: layouts.create_queue({1: 2}),
+        lambda: layouts.write_config({"groups": [GROUP]}, resource_generation=1),
+        lambda: layouts.write_group_config(GROUP, {}, resource_generation=1, born=0),
+        lambda: owned.partitions.create(other),
+        lambda: owned.partitions.add_group(P, "new", start="Earliest"),
+        lambda: owned.partitions.remove_group(P, GROUP, born=BORN),
+    )
+    await store.info()
+    for replica in cluster.replicas:
+        os.kill(replica.pid, signal.SIGSTOP)
+    try:
+        outcomes = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
+    finally:
+        for replica in cluster.replicas:
+            os.kill(replica.pid, signal.SIGCONT)
+    assert ["no replica has it" in str(outcome) for outcome in outcomes] == [True] * len(calls)
+    for call in calls:
+        await until_answered(call)
 
 
 async def test_what_a_dead_master_took_with_it_is_lost_and_nothing_else(cluster, store):

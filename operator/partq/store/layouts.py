@@ -63,7 +63,7 @@ class Layouts:
         A layout that is there stays as it is.
         """
         text = encode_counts(generations)
-        await self._store.run("create_queue", [self._keys.layout()], [text])
+        await self._store.run("create_queue", [self._keys.layout()], [text], needs_replica=True)
         return await self.read()
 
     async def read(self) -> StoredLayout:
@@ -197,7 +197,8 @@ class Layouts:
         self, key: str, spec: Mapping[str, Any], resource_generation: int, born: int | None
     ) -> bool:
         args = (resource_generation, json.dumps(spec), "" if born is None else born)
-        return bool(await self._store.run("write_config", [key], args))
+        # A spec that a failover forgets would look like that of a group that is gone.
+        return bool(await self._store.run("write_config", [key], args, needs_replica=True))
 
     async def _read(self, key: str) -> StoredConfig | None:
         found = await self._store.read("HMGET", key, "resource_generation", "json", "born")

@@ -41,7 +41,8 @@ class Partitions:
 
     async def create(self, partition: PartitionId) -> None:
         """Make the record, without owner and groups; a repeat changes nothing."""
-        await self._store.run("create_partition", [self._keys.meta(partition)])
+        # Here, and for groups: who is told that it is done does not look again after a failover.
+        await self._store.run("create_partition", [self._keys.meta(partition)], needs_replica=True)
 
     async def read(self, partition: PartitionId) -> Record:
         """Return the record.
@@ -195,7 +196,7 @@ class Partitions:
         """
         keys = self._keys.of_cursor(partition, group)
         seen = "" if fence is None else fence
-        answer = await self._store.run("add_group", keys, [group, start, seen])
+        answer = await self._store.run("add_group", keys, [group, start, seen], needs_replica=True)
         if answer == -1:
             raise ConflictError(
                 f"partition {partition}: groups may have been removed since fence {seen} was read; "
@@ -222,7 +223,7 @@ class Partitions:
         `born` is when it began; 0 where it has no cursor. One that was made again meanwhile stays.
         """
         keys = self._keys.of_cursor(partition, group)
-        await self._store.run("remove_group", keys, [group, born])
+        await self._store.run("remove_group", keys, [group, born], needs_replica=True)
 
     async def bind(
         self,
