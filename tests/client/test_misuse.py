@@ -9,6 +9,7 @@ import pytest
 
 import partq
 from partq import (
+    BadRequestError,
     Batch,
     Browser,
     Cause,
@@ -143,6 +144,12 @@ async def test_what_cannot_be_called_is_refused_before_a_message_is_taken(
     with pytest.raises(TypeError, match="run: got NoneType, expected a function"):
         await member.consumer.run(None, in_thread=in_thread)
     assert (await member.next()).value == b"a"
+
+
+async def test_no_key_has_no_partition(peer):
+    async with asyncio.timeout(WAIT_S), producer_of(peer.url) as producer:
+        with pytest.raises(BadRequestError, match="got NoneType, expected str: a message without"):
+            producer.partition_of(None)
 
 
 @pytest.mark.parametrize("url", ["http://h:1/v1", "http://h:1/v1/queues/q", "http://h:1?x=1"])

@@ -30,7 +30,7 @@ from partq.client.session import Session
 from partq.client.slots import Slots
 from partq.core.model import PartitionId
 from partq.core.time_to_live import to_ttl_ms
-from partq.errors import NotStoredError, PartqError, SettingsError
+from partq.errors import BadRequestError, NotStoredError, PartqError, SettingsError
 from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec, Message
 
 CODECS = {codec.name.lower(): codec for codec in Codec}
@@ -335,6 +335,11 @@ class Producer:
     def partition_of(self, key: str) -> PartitionId:
         """Return the partition of a key; raises BadRequestError for an unusable one."""
         _, slots = self._open()
+        given: object = key
+        if given is None:
+            raise BadRequestError(
+                "partition key: got NoneType, expected str: a message without one has no partition"
+            )
         return slots.layout.partition_of(slots.of_key(key))
 
     async def due(self) -> Mapping[PartitionId, int]:
