@@ -13,10 +13,12 @@ from partq.cli.logs import configure_logging
 from partq.client import stop_signals
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
 from partq.errors import SettingsError
-from partq.resources import Resources, parse_resources
+from partq.resources import MAX_FILE_CHARS, Resources, parse_resources
 from partq.settings import LOG_LEVELS
 
 FIRST_PORT = 7411
+MAX_FILE_BYTES = 4 * MAX_FILE_CHARS
+"""A character has 4 bytes at most."""
 
 log = logging.getLogger("partq.embedded")
 
@@ -79,7 +81,14 @@ def read_resources(file: Path) -> Resources:
         SettingsError: it cannot be read, or is wrong; each line names the file.
     """
     try:
-        return parse_resources(file.read_text(encoding="utf-8"))
+        with file.open("rb") as stream:
+            data = stream.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:  # what has no end, too
+            raise SettingsError(
+                f"got more than {MAX_FILE_BYTES} bytes, expected at most {MAX_FILE_CHARS} "
+                "characters of YAML"
+            )
+        return parse_resources(data.decode())
     except UnicodeDecodeError as error:
         raise SettingsError(f"{file}: got bytes that are no UTF-8, expected YAML") from error
     except OSError as error:
