@@ -96,3 +96,23 @@ async def test_a_flow_gets_back_the_room_of_a_partition_that_is_lost_before_its_
     assert revoked == [0]
     assert await delivered(running, 0) == []
     assert await delivered(running, 1) == [(0, 1), (1, 2)]
+
+
+async def test_a_late_call_that_ends_the_record_is_made_good(running, peers, producer):
+    """It was decided before the record was wanted again, and its answer was never awaited."""
+    partition = PartitionId(1, 0)
+    audits, held = running.broker.audits, running.broker.owned[partition]
+    flow = await peers.open_flow(running)
+    await audits.switch(
+        partition, running.broker.id, broker_epoch=held.broker_epoch, is_on=False
+    )  # fmt: skip
+    found = 0
+
+    async def is_told():
+        nonlocal found
+        await producer.publish("more", partition=0)
+        found += 1
+        return (found, found + 1) in await delivered(running, 0)
+
+    await peers.eventually(is_told, "deliveries are on record again")
+    await flow.close()

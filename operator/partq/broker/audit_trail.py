@@ -114,7 +114,7 @@ class AuditTrail:
         while self._waiting:
             batch = [self._waiting[at] for at in range(min(len(self._waiting), MAX_WRITE_COUNT))]
             try:
-                await self._store.write(
+                is_recorded = await self._store.write(
                     self._partition,
                     broker_epoch=self._broker_epoch,
                     audit=Numbered(self._first, [each.record for each in batch]),
@@ -130,6 +130,9 @@ class AuditTrail:
                 await asyncio.sleep(RETRY_GAP_S)
                 continue
             is_failing = False
+            if self._is_recorded and not is_recorded:
+                # A call to end it that was given up has come late: it is begun again.
+                self._is_recorded = None
             for each in batch:
                 self._waiting.popleft()
                 self._first += 1

@@ -40,8 +40,8 @@ class Audits:
 
     async def write(
         self, partition: PartitionId, *, broker_epoch: BrokerEpoch, audit: Numbered
-    ) -> None:
-        """Write what is in the broker's memory only; nothing where no record is kept.
+    ) -> bool:
+        """Write what is in the broker's memory only; False: nothing, as no record is kept.
 
         Repeat it with the same numbers until it is answered: what is stored is not written again.
 
@@ -57,6 +57,7 @@ class Audits:
         )
         if answer == 0:
             raise fenced(partition, broker_epoch)
+        return bool(answer == 1)
 
     async def switch(
         self, partition: PartitionId, broker: BrokerId, *, broker_epoch: BrokerEpoch, is_on: bool
