@@ -152,6 +152,25 @@ async def test_no_key_has_no_partition(peer):
             producer.partition_of(None)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (("k", "text"), "element 2: value: got str, expected bytes"),
+        ((5, b"v"), "element 2: partition key: got int"),
+        (("k", b"v", {"a": 1}), "element 2: headers "),
+        (("k", b"v" * 20_000_000), "element 2: a message of 20000"),
+    ],
+    ids=["value", "key", "headers", "size"],
+)
+async def test_of_many_messages_the_wrong_one_is_named(peer, wrong, words):
+    """By its place in what was given, in whichever partition it would be."""
+    given = [("a", b"v"), (None, b"v"), wrong, wrong]
+    messages = [partq.Message(*each) for each in given]
+    async with asyncio.timeout(WAIT_S), producer_of(peer.url) as producer:
+        with pytest.raises(BadRequestError, match=words):
+            await producer.send_many(messages)
+
+
 @pytest.mark.parametrize("url", ["http://h:1/v1", "http://h:1/v1/queues/q", "http://h:1?x=1"])
 def test_a_url_with_a_path_is_refused(client_of, url):
     with pytest.raises(SettingsError, match="scheme, host and port alone"):

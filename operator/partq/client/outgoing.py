@@ -3,7 +3,7 @@
 A message that a consumer could not read must not get into a log, where it would stop a partition.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
 from partq.errors import BadRequestError, MessageTooLargeError
@@ -74,6 +74,18 @@ def encode_checked(messages: Sequence[Message], max_message_bytes: int) -> list[
             "limits.maxMessageBytes"
         )
     return encoded
+
+
+def first_wrong(
+    error: BadRequestError, messages: Sequence[Message], check: Callable[[Message], object]
+) -> BadRequestError:
+    """Return the error of the first message that `check` refuses, with its place; else `error`."""
+    for index, message in enumerate(messages):
+        try:
+            check(message)
+        except BadRequestError as own:
+            return type(own)(f"element {index}: {own.message}")
+    return error
 
 
 def _check_headers(headers: dict[str, str]) -> None:

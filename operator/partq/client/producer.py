@@ -22,7 +22,7 @@ from partq.client.budget import Budget
 from partq.client.failures import Failures
 from partq.client.layout import QueueView
 from partq.client.liveness import Clock, boot_time
-from partq.client.outgoing import encode_checked, listed
+from partq.client.outgoing import encode_checked, first_wrong, listed
 from partq.client.producer_state import producer_state
 from partq.client.publishing import Publisher
 from partq.client.receipts import ListReceipt, Position, Positions, SingleReceipt
@@ -300,11 +300,17 @@ class Producer:
         publisher, slots = self._open()
         messages = listed(messages)
         ttl_ms = to_ttl_ms(ttl_s)
-        slots_of_messages = slots.of(messages)
-        parts = [
-            (partition, encode_checked(part, self._max_message_bytes), part_slots)
-            for partition, part, part_slots in slots.sort(messages, slots_of_messages)
-        ]
+        size = self._max_message_bytes
+        try:
+            slots_of_messages = slots.of(messages)
+            parts = [
+                (partition, encode_checked(part, size), part_slots)
+                for partition, part, part_slots in slots.sort(messages, slots_of_messages)
+            ]
+        except BadRequestError as error:
+            raise first_wrong(
+                error, messages, lambda each: (slots.of([each]), encode_checked([each], size))
+            ) from error
         await self._take_budget(publisher, *(encoded for _, encoded, _ in parts))
         self._failures.taken(len(messages))
         receipt = ListReceipt(slots.layout, slots_of_messages, self._failures)
