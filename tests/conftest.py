@@ -1,5 +1,7 @@
 """What every test may ask for: a real Redis of the session, and a key prefix of its own."""
 
+import gc
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -27,6 +29,27 @@ for name in [name for name in os.environ if name.startswith("PARTQ_")]:
 # A shell has its background jobs ignore Ctrl-C, and what they start inherits it; tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _process_is_left_as_it_was() -> Iterator[None]:
+    """What a test leaves behind for its process, one of another file trips over some day."""
+    before = _of_the_process()
+    yield
+    assert _of_the_process() == before
+
+
+def _of_the_process() -> dict[str, Any]:
+    """Return what tests of all files share: handlers of signals, the collector, our loggers."""
+    found: dict[str, Any] = {
+        number.name: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("partq") and isinstance(logger, logging.Logger):
+            changed = (logger.level, list(logger.filters), list(logger.handlers), logger.disabled)
+            if changed != (logging.NOTSET, [], [], False):
+                found[name] = changed
+    return found | {"collects": gc.isenabled(), "logs": logging.root.manager.disable}
 
 
 @pytest.fixture(scope="session")
