@@ -280,3 +280,20 @@ async def test_a_member_that_decodes_nothing_waits_for_its_own_looks(running):
     await eventually(lambda: len(answered) > 1, "two looks are done")
     assert set(answered[:2]) == {0, 1}
     await producer.close()
+
+
+async def test_a_reset_forgets_what_is_about_to_become_a_dead_letter(running):
+    """The move stands still: what was set aside holds nothing once the group begins again."""
+    await running.assign("m", [0])
+    producer = await open_producer(running)
+    await producer.publish("x")
+    await producer.close()
+    office = running.broker.dead_letters
+    moving = test_dead_letters.stop_at(office._outboxes, "add", is_done=False)
+    office.park(subscription(running), [(0, 1)])
+    await eventually(moving.is_set, "it is being moved")
+    path = "/v1/queues/orders/groups/workers/reset"
+    status, answer = await running.call("POST", path, json={"to": "earliest"})
+    assert status == 200, answer
+    flow = await open_flow(running)
+    assert await flow.take(1) == ["x"]
