@@ -79,7 +79,8 @@ async def test_what_only_it_had_not_read_is_freed(running, peers, remove, coordi
 async def test_the_last_group_is_removed_and_what_it_kept_out_of_is_allowed(
     running, remove, coordinate, peers
 ):
-    await running.call("POST", SEND, json={"key": "k", "value": "v"})
+    headers = {"partq-dead-letter-queue": "source"}
+    await running.call("POST", SEND, json={"key": "k", "value": "v", "headers": headers})
     for group in ("slow", "workers"):
         _, refused = await running.call("POST", DROP, json={})
         errors = [row["error"] for row in refused["partitions"].values()]

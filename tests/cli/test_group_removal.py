@@ -37,7 +37,9 @@ def partq(tmp_path):
 async def publish(broker):
     token = broker.tokens.produce
     async with Producer(broker.url, queue="orders", token=token) as producer:
-        messages = [Message(f"key-{number}", b"v") for number in range(COUNT)]
+        # As dead letters of another queue: what has not their header is not dropped.
+        headers = {"partq-dead-letter-queue": "source"}
+        messages = [Message(f"key-{number}", b"v", headers) for number in range(COUNT)]
         await (await producer.send_many(messages))
 
 

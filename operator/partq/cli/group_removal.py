@@ -10,6 +10,7 @@ import click
 
 from partq.cli.asking import open_session
 from partq.cli.connection import Connect, Connection, connection_options
+from partq.cli.quantity import Quantity
 from partq.client.session import Session
 from partq.errors import SettingsError, UnavailableError, UnknownGroupError
 
@@ -39,7 +40,7 @@ halfway, run it again.
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(0, 86_400),
+    type=Quantity(0, 86_400),
     default=30.0,
     show_default=True,
     help="Seconds to wait until the coordinator and all brokers have dropped it.",
