@@ -134,7 +134,7 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a letter is taken out before the book is stored",
-        text(DeadLetterOffice, "_take_out", ("await self._flusher.settle(subscription)", "pass")),
+        text(DeadLetterOffice, "_take_out", ("await self._flusher.store(subscription)", "None")),
         frozenset({"letters"}),
         frozenset({"bad", "nack", "late"}),
         LETTERS,
