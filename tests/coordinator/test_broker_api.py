@@ -10,7 +10,7 @@ from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.states import StateReader
 from partq.core.handoff import Attempt, Commit, Pause
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
-from partq.core.rebalance import Forced
+from partq.core.moves import Forced
 from partq.errors import InternalError, UnauthorizedError, UnavailableError
 
 P = PartitionId(1, 3)

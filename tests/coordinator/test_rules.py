@@ -4,7 +4,8 @@ from partq.coordinator.history import History
 from partq.coordinator.loopback import LoopbackRuntime
 from partq.coordinator.rules import broker_rules, group_rules, group_start
 from partq.core.budget import Budget
-from partq.core.rebalance import GroupType, Trigger
+from partq.core.moves import Trigger
+from partq.core.rebalance import GroupType
 from partq.errors import SettingsError
 
 QUEUE = {

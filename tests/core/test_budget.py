@@ -5,7 +5,7 @@ import pytest
 from partq.core.budget import Budget, Limit, Spent, admit
 from partq.core.membership import Seat
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.rebalance import Forced, Move, Trigger
+from partq.core.moves import Forced, Move, Trigger
 
 NOW = 1_000_000
 A, B, C, D = map(MemberId, "abcd")

@@ -27,7 +27,7 @@ from partq.core.handoff import (
     step,
 )
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId
-from partq.core.rebalance import Forced
+from partq.core.moves import Forced
 
 NOW = 1_000_000
 A, B = MemberId("a"), MemberId("b")

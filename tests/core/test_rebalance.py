@@ -17,7 +17,8 @@ from partq.core.membership import (
     judge,
 )
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
-from partq.core.rebalance import Forced, GroupRules, GroupType, Trigger, exclusive, plan
+from partq.core.moves import Forced, Trigger
+from partq.core.rebalance import GroupRules, GroupType, exclusive, plan
 
 B0, B1 = BrokerId("b-0"), BrokerId("b-1")
 BROKERS = (B0, B1)

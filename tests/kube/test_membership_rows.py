@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.rebalance import Forced, Trigger
+from partq.core.moves import Forced, Trigger
 from partq.kube.nodes import Node, Taint
 from partq.kube.rollout import NEWS_S
 from tests.kube.played_group import DELAY_S, GRACE_S, PlayedGroup, uid_of

@@ -5,7 +5,7 @@ from partq.core import handoff
 from partq.core.handoff import Attempt
 from partq.core.membership import MembershipRules, Seat, SeatState, Sight, Table
 from partq.core.model import BrokerId, MemberId
-from partq.core.rebalance import Forced, Move, Trigger
+from partq.core.moves import Forced, Move, Trigger
 from partq.core.records import HandoffRecord, PastMove
 
 

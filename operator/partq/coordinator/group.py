@@ -44,7 +44,8 @@ from partq.core.elapsed import Elapsed
 from partq.core.evidence import evidence
 from partq.core.membership import SeatState, Sight, Table, judge
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.rebalance import Forced, GroupRules, Move, Planner, may_be_balanced, plan
+from partq.core.moves import Forced, Move
+from partq.core.rebalance import GroupRules, Planner, may_be_balanced, plan
 from partq.core.records import Assigned, HandoffRecord, Journal
 
 PAUSE_ANSWER_MS = 2_000

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from partq.core.rebalance import Trigger
+from partq.core.moves import Trigger
 from partq.core.records import Rebalance
 
 MAX_COUNT = 20

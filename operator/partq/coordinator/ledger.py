@@ -11,7 +11,7 @@ from itertools import chain
 
 from partq.core.budget import MINUTE_MS, Budget, Held, Spent, admit
 from partq.core.model import MemberId, PartitionId
-from partq.core.rebalance import Move, Trigger
+from partq.core.moves import Move, Trigger
 from partq.core.records import Journal, PastMove, WaitingMove
 
 MAX_PAST = 5

@@ -11,7 +11,7 @@ from partq.coordinator.sight import World
 from partq.core.inheritance import settled_heirs
 from partq.core.membership import Sight, Table
 from partq.core.model import MemberId
-from partq.core.rebalance import Move
+from partq.core.moves import Move
 
 MAX_LISTED = 10_000
 """How many members of a group are listed; more are not let in."""

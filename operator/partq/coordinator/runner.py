@@ -17,7 +17,7 @@ from partq.coordinator.ports import Answer, BrokerAdmin
 from partq.core import handoff
 from partq.core.handoff import Attempt, AwaitDrain, Cancel, Commit, Effect, Event, Handoff, Pause
 from partq.core.model import BrokerId, Epoch, PartitionId
-from partq.core.rebalance import Forced, Trigger
+from partq.core.moves import Forced, Trigger
 from partq.errors import PartqError
 
 PAUSE_LEASE_MS = 3_000

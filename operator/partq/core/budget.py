@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from partq.core.model import PartitionId
-
-if TYPE_CHECKING:
-    from partq.core.rebalance import Move
+from partq.core.moves import Move
 
 MINUTE_MS: Final = 60_000
 
@@ -54,7 +52,7 @@ class Spent:
 class Held:
     """A move that waits."""
 
-    move: "Move"
+    move: Move
     limit: Limit
     until_ms: int | None
     """When it can go at the earliest, if nothing else moves; None: when another one is over."""
@@ -64,11 +62,11 @@ class Held:
 class Admission:
     """What a budget makes of a plan."""
 
-    started: "list[Move]"
+    started: list[Move]
     held: list[Held]
 
 
-def admit(moves: "Sequence[Move]", budget: Budget, spent: Spent, now_ms: int) -> Admission:
+def admit(moves: Sequence[Move], budget: Budget, spent: Spent, now_ms: int) -> Admission:
     """Split a plan into the moves to start now and those that wait.
 
     Every move that can wait is judged by the state that those before it leave: never more than the
@@ -90,7 +88,7 @@ def admit(moves: "Sequence[Move]", budget: Budget, spent: Spent, now_ms: int) ->
 
 
 def _holds(
-    move: "Move", budget: Budget, spent: Spent, paused: int, recent: Sequence[int], now_ms: int
+    move: Move, budget: Budget, spent: Spent, paused: int, recent: Sequence[int], now_ms: int
 ) -> Held | None:
     last_ms = spent.last_at_ms.get(move.partition)
     if last_ms is not None and now_ms - last_ms < budget.min_interval_ms:
@@ -107,7 +105,7 @@ def _holds(
     return None
 
 
-def _most_owed_first(moves: "Sequence[Move]") -> "list[Move]":
+def _most_owed_first(moves: Sequence[Move]) -> list[Move]:
     owed = Counter(move.target for move in moves)
     ranked = []
     for move in sorted(moves, key=_partition):
@@ -116,5 +114,5 @@ def _most_owed_first(moves: "Sequence[Move]") -> "list[Move]":
     return [move for _, _, move in sorted(ranked, key=lambda each: each[:2])]
 
 
-def _partition(move: "Move") -> PartitionId:
+def _partition(move: Move) -> PartitionId:
     return move.partition

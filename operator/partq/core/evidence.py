@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from partq.core.membership import MemberFact, SeatState, Sight, Table
-from partq.core.rebalance import Move
+from partq.core.moves import Move
 
 
 class Evidence(StrEnum):

@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from partq.core.membership import Seat, SeatState, Sight, judge
 from partq.core.model import MemberId, PartitionId
-from partq.core.rebalance import GroupRules, Move, plan
+from partq.core.moves import Move
+from partq.core.rebalance import GroupRules, plan
 from partq.core.records import HandoffRecord, WaitingMove
 
 

@@ -12,7 +12,8 @@ from typing import Final
 from partq.core.budget import MINUTE_MS, Budget
 from partq.core.membership import FlowSeen, MemberFact, Seat, Sight, judge
 from partq.core.model import MemberId, PartitionId
-from partq.core.rebalance import GroupRules, Move, plan
+from partq.core.moves import Move
+from partq.core.rebalance import GroupRules, plan
 
 MAX_ROUNDS: Final = 20
 """How many plans may follow on one change; more than two are never needed, as far as is known."""

@@ -10,7 +10,7 @@ steady clock: what the store's clock does while a drain lasts is nothing to it.
 from dataclasses import dataclass, replace
 
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId
-from partq.core.rebalance import Forced
+from partq.core.moves import Forced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,13 +18,13 @@ from partq.core.inheritance import idle_replacements, inherit
 from partq.core.membership import (
     MemberFact,
     MembershipRules,
-    Seat,
     SeatState,
     Sight,
     Standing,
     Table,
 )
 from partq.core.model import MemberId, PartitionId
+from partq.core.moves import Forced, Move, Trigger
 from partq.core.placing import gather, spread
 
 NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
@@ -41,25 +41,6 @@ class GroupType(StrEnum):
     """Each partition has a master, by the strategy `failover`; the others stand by."""
 
 
-class Trigger(StrEnum):
-    """What a rebalance is due to."""
-
-    MEMBER_JOINED = "member_joined"
-    MEMBER_LEFT = "member_left"
-    MEMBER_LOST = "member_lost"
-
-
-class Forced(StrEnum):
-    """Why a commit does without the source's drain."""
-
-    UNASSIGNED = "unassigned"
-    SOURCE_LOST = "source_lost"
-    """The source has no flow at any broker."""
-    SOURCE_UNBOUND = "source_unbound"
-    """The source has flows, but none at the partition's broker."""
-    DRAIN_TIMEOUT = "drain_timeout"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRules:
     """What a group's resource says about its assignment."""
@@ -74,26 +55,6 @@ class GroupRules:
     """Nothing moves for balance alone; partitions without a member still get one."""
     budget: Budget = field(default_factory=Budget)
     """How much may move for balance at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One partition is to pass from one member, or none, to another, or none."""
-
-    seat: Seat
-    target: MemberId | None
-    trigger: Trigger
-    forced: Forced | None
-    """None: the source is bound and is drained first."""
-    is_inherited: bool = False
-    """The target takes over whatever its source has."""
-    may_wait: bool = False
-    """The source stays, and could go on with it: the move is for balance only."""
-
-    @property
-    def partition(self) -> PartitionId:
-        """What moves."""
-        return self.seat.partition
 
 
 class Planner(Protocol):

@@ -10,7 +10,8 @@ from typing import Final
 
 from partq.core.membership import Seat, SeatState, Sight, Table
 from partq.core.model import MemberId, PartitionId
-from partq.core.rebalance import GroupRules, GroupType, Move, plan
+from partq.core.moves import Move
+from partq.core.rebalance import GroupRules, GroupType, plan
 from partq.simulate.facts import SECOND
 from partq.simulate.records import Records
 
