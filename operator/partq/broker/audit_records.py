@@ -1,24 +1,21 @@
 """What a broker tells of its own: records as bytes, and those that wait for the next flush."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from partq.broker.consumer_ref import ConsumerRef, GroupRef
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.core.windows import Window
 from partq.store.audit import Numbered
 from partq.wire.audit import encode_record
 
-if TYPE_CHECKING:
-    from partq.broker.flow import Flow
-    from partq.broker.subscription import Subscription
-
 Range = tuple[int, int]
 
 
 def delivered(
     group: str,
-    flow: "Flow",
+    flow: ConsumerRef,
     epoch: int,
     window: Window,
     *,
@@ -55,7 +52,7 @@ def _parts(window: Window) -> Iterable[Range]:
         yield at, window.stop
 
 
-def handoff_step(kind: str, held: "Subscription", attempt: int, **fields: Any) -> bytes:
+def handoff_step(kind: str, held: GroupRef, attempt: int, **fields: Any) -> bytes:
     """Tell of a pause, or of how it ended."""
     return encode_record(
         kind,
@@ -89,7 +86,7 @@ class FlushRecords:
         self._acked = Ranges()
 
     def acked(
-        self, held: "Subscription", flow: "Flow | None", ranges: Iterable[Range], flags: str = ""
+        self, held: GroupRef, flow: ConsumerRef | None, ranges: Iterable[Range], flags: str = ""
     ) -> None:
         """Note what the broker has just accepted, by this flow; None: by no member."""
         token = _token(held, flow)
@@ -102,8 +99,8 @@ class FlushRecords:
     def told(
         self,
         kind: str,
-        held: "Subscription",
-        flow: "Flow | None",
+        held: GroupRef,
+        flow: ConsumerRef | None,
         ranges: Iterable[Range],
         **fields: Any,
     ) -> None:
@@ -136,7 +133,7 @@ class FlushRecords:
             self._acked = Ranges()
 
 
-def _token(held: "Subscription", flow: "Flow | None") -> _Token:
+def _token(held: GroupRef, flow: ConsumerRef | None) -> _Token:
     if flow is None:
         return _Token(held.group, "", "", -1, held.epoch)
     return _Token(held.group, flow.member, flow.incarnation, flow.number, held.epoch)

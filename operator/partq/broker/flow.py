@@ -10,6 +10,7 @@ from partq.broker.audit_records import delivered
 from partq.broker.held import HeldDelivery, HeldFrames
 from partq.broker.subscription import Subscription
 from partq.core.model import Cause, MemberId, PartitionId
+from partq.core.ranges import Ranges
 from partq.core.windows import Window
 from partq.errors import ForbiddenError
 from partq.store.log import Entry
@@ -140,6 +141,10 @@ class Flow:
             # A pause survives a re-bind.
             self.send_paused(subscription)
         self.watch(subscription)
+
+    def unsent(self, partition: PartitionId) -> Ranges:
+        """Return the offsets of deliveries that wait for their audit record: no client has them."""
+        return self.held.unsent(partition)
 
     def forget(self, subscription: Subscription, cause: Cause) -> None:
         """Stop delivering a partition; the client is told why."""

@@ -256,7 +256,7 @@ class Handoffs:
             redeliveries = book.redeliveries
             if cause is not Cause.NONE:
                 flow = subscription.flow
-                unsent = flow.held.unsent(subscription.partition) if flow is not None else None
+                unsent = flow.unsent(subscription.partition) if flow is not None else None
                 redeliveries = book.redeliveries_after_rewind(unsent)
             try:
                 return await self._partitions.commit(

@@ -9,7 +9,7 @@ from partq.broker.flow import Flow
 from partq.broker.flusher import Flusher
 from partq.broker.partition import OwnedPartition
 from partq.broker.progress import Progress
-from partq.broker.subscription import Answer, Subscription
+from partq.broker.subscription import Answer, FlowPort, Subscription
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
 from partq.core.redelivery import MAX_NACK_DELAY_MS, Redelivery
@@ -212,7 +212,7 @@ class Outcomes:
 
     def _take_back(
         self,
-        flow: Flow,
+        flow: FlowPort,
         subscription: Subscription,
         taken: TakenBack,
         cause: Cause,
@@ -302,7 +302,9 @@ def _accepted(subscription: Subscription, frame: frames.Ack) -> list[tuple[int, 
     return [part for each in wanted.pairs() for part in book.acked.outside(*each)]
 
 
-def _tell_of_the_rest(flow: Flow, subscription: Subscription, taken: TakenBack, cause: str) -> None:
+def _tell_of_the_rest(
+    flow: FlowPort, subscription: Subscription, taken: TakenBack, cause: str
+) -> None:
     """Record what a step back has taken beside the messages that were given back.
 
     In line with the deliveries: one that waits to be recorded is before it, and is sent again.
@@ -322,7 +324,7 @@ def _tell_of_the_rest(flow: Flow, subscription: Subscription, taken: TakenBack, 
 def _told(
     kind: str,
     subscription: Subscription,
-    flow: Flow,
+    flow: FlowPort,
     part: tuple[int, int],
     *,
     cause: str = "",

@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import count
-from typing import TYPE_CHECKING, TypedDict
+from typing import Protocol, TypedDict
 
 from partq.broker.audit_records import FlushRecords
 from partq.broker.audit_trail import AuditTrail
+from partq.broker.consumer_ref import ConsumerRef
 from partq.broker.outbox import Outbox
 from partq.core.delivery import Delivery
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
+from partq.core.ranges import Ranges
 from partq.core.windows import Window
 from partq.errors import FencedError, PartqError
-
-if TYPE_CHECKING:
-    from partq.broker.flow import Flow
-
 
 Answer = Callable[[PartqError | None], None]
 """Takes None once an ack is stored, else the reason why it does not count."""
@@ -64,6 +62,38 @@ class Write(TypedDict):
     born: int
 
 
+class FlowPort(ConsumerRef, Protocol):
+    """What a subscription, and whoever changes one, needs of the flow that it is bound to."""
+
+    @property
+    def group(self) -> str:
+        """The group that the flow consumes for."""
+
+    unacked: int
+    """Messages that were sent and not acknowledged, over all partitions of the flow."""
+
+    def notice(self, subscription: "Subscription") -> None:
+        """Look at a partition again: it may have something to send."""
+
+    def send_paused(self, subscription: "Subscription") -> None:
+        """Tell the client that nothing new comes."""
+
+    def send_resumed(self, subscription: "Subscription") -> None:
+        """Tell the client that a pause is over without a handoff."""
+
+    def send_rewound(self, subscription: "Subscription", start: int, cause: Cause) -> None:
+        """Tell the client that all from `start` on is redelivered."""
+
+    def watch(self, subscription: "Subscription") -> None:
+        """Look at a partition again: now, and when what waits in its book has waited enough."""
+
+    def unsent(self, partition: PartitionId) -> Ranges:
+        """Return the offsets of deliveries that wait for their audit record: no client has them."""
+
+    def forget(self, subscription: "Subscription", cause: Cause) -> None:
+        """Stop delivering a partition; the client is told why."""
+
+
 @dataclass(eq=False, slots=True)
 class Subscription:
     """The record of one group on one partition, with what only memory knows."""
@@ -90,7 +120,7 @@ class Subscription:
     """What the next flush tells it."""
     after_counts: Callable[["Subscription"], None] | None = None
     """Called when redelivery counts have changed and are stored, before anything goes out."""
-    flow: "Flow | None" = None
+    flow: FlowPort | None = None
     kept: tuple[int, int] = (0, 0)
     """From where to where the flow's client has the batches that are sent again."""
     pause: Pause | None = None
@@ -223,7 +253,7 @@ class Subscription:
             return
         self.to_hurry.set()
         # What waits for its audit record was never sent: it is not counted as delivered.
-        unsent = flow.held.unsent(self.partition)
+        unsent = flow.unsent(self.partition)
         flow.forget(self, cause)
         self.kept = (0, 0)
         if self.book.in_flight:
