@@ -3,18 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from partq.broker.broker import Broker
-from partq.broker.flow import Flow
-from partq.broker.subscription import Subscription
+from partq.broker.subscription import FlowPort, Subscription
 from partq.core.model import PartitionId
 from partq.simulate.facts import GROUP, seat_name
+from partq.simulate.isolation import Isolation
 from partq.simulate.movement import Movement
 from partq.simulate.records import Records
-
-if TYPE_CHECKING:
-    from partq.simulate.watcher import Watcher
 
 _LISTS: Final = {"pause": "pauses", "drain": "drains", "commit": "commits", "cancel": "cancels"}
 
@@ -30,9 +27,12 @@ class HandoffCalls:
 
     def __init__(
         self,
-        watcher: "Watcher",
         records: Records,
         movement: Movement,
+        isolation: Isolation,
+        *,
+        fail: Callable[[str, str], None],
+        note: Callable[[str], None],
         now: Callable[[], float],
     ) -> None:
         self.commit_count = 0
@@ -40,7 +40,9 @@ class HandoffCalls:
         """How often each partition has left a member."""
         self.pauses_s: list[float] = []
         """How long each partition that was handed over belonged to nobody."""
-        self._watcher = watcher
+        self._isolation = isolation
+        self._fail = fail
+        self._note = note
         self._broker: Broker | None = None
         """Which has just answered."""
         self._records = records
@@ -50,7 +52,7 @@ class HandoffCalls:
         self._paused_at: dict[str, float] = {}
         """Since when a partition is paused that no flow has been given yet."""
         self._committed: set[tuple[str, int]] = set()
-        self._sources: dict[tuple[str, int], tuple[Subscription, Flow | None]] = {}
+        self._sources: dict[tuple[str, int], tuple[Subscription, FlowPort | None]] = {}
         """Whose flow was bound as a commit came."""
         self._cut: set[tuple[str, int]] = set()
         """Commits that were stored while the source was bound."""
@@ -69,7 +71,7 @@ class HandoffCalls:
         elif kind == "pause":
             for item in asked.pauses:
                 name = seat_name(item.partition, group)
-                self._watcher.isolation.asked_to_pause(name, item.broker_epoch, item.attempt)
+                self._isolation.asked_to_pause(name, item.broker_epoch, item.attempt)
                 if group == GROUP:
                     self._movement.asked_to_pause(name, item.attempt)
         items = {item.partition: item for item in getattr(asked, _LISTS[kind])}
@@ -87,7 +89,7 @@ class HandoffCalls:
     def asked_to_yield(self, names: Sequence[str]) -> None:
         """Take a coordinator's call that makes a broker give partitions up."""
         for name in names:
-            self._watcher.isolation.asked_to_yield(name, self._records.logs[name].broker_epoch)
+            self._isolation.asked_to_yield(name, self._records.logs[name].broker_epoch)
 
     def _judge_pause(self, name: str, item: Any, result: Any, began: float) -> None:
         key = (name, item.broker_epoch, item.attempt)
@@ -97,7 +99,7 @@ class HandoffCalls:
             known = self._pauses[key] = _Pause(now, now + item.drain_ms / 1000)
             self._paused_at.setdefault(name, now)
         elif now > known.until + 0.001:
-            self._watcher.fail("attempts", f"{name}: attempt {item.attempt} is paused anew")
+            self._fail("attempts", f"{name}: attempt {item.attempt} is paused anew")
         known.until = now + item.lease_ms / 1000
         self._judge_drain(name, item, result, began)
 
@@ -117,7 +119,7 @@ class HandoffCalls:
         apart = {*seat.acked, *seat.outbox.values()}
         rest = [o for o in range(seat.cursor, stop) if o not in apart and o not in waiting]
         if rest:
-            self._watcher.fail(
+            self._fail(
                 "E4",
                 f"{name}: drained up to {result['last_delivered']}, and stored are acks "
                 f"up to {seat.cursor}",
@@ -133,16 +135,16 @@ class HandoffCalls:
         self._committed.add((name, item.attempt))
         self.commit_count += 1
         self.moves[name] += bool(item.source)
-        self._watcher.note(
+        self._note(
             f"committed {name} from {item.source or 'nobody'} to "
             f"{item.target or 'nobody'}, attempt {item.attempt} {item.cause}"
         )
         pause = self._pauses.get((name, item.broker_epoch, item.attempt))
         needs_pause = item.source and (not item.cause or (name, item.attempt) in self._cut)
         if needs_pause and (pause is None or pause.until <= began):
-            self._watcher.fail("E4", f"{name}: committed without a pause in force")
+            self._fail("E4", f"{name}: committed without a pause in force")
         if result["was_forced"] and (pause is None or self._now() < pause.drain_until):
-            self._watcher.fail("E4", f"{name}: cut off before its drain was over")
+            self._fail("E4", f"{name}: cut off before its drain was over")
 
     def _note_sources(self, broker: Broker, group: str, asked: Any) -> None:
         for item in asked.commits:

@@ -96,7 +96,14 @@ class Watcher:
     def follow(self, records: Records, movement: Movement) -> None:
         """Judge by these records; `movement` is told of what is handed over."""
         self.records = records
-        self.handoffs = HandoffCalls(self, records, movement, self._loop.time)
+        self.handoffs = HandoffCalls(
+            records,
+            movement,
+            self.isolation,
+            fail=self.fail,
+            note=self.note,
+            now=self._loop.time,
+        )
         records.on_birth = self._born
         records.on_late_letter = lambda seat: self.isolation.go_on(seat.name)
         records.is_in_flight = self._is_in_flight
