@@ -17,11 +17,11 @@ from partq.errors import PartqError
 from partq.spark.batch_reader import BatchReader
 from partq.spark.failing import shown
 from partq.spark.log_thread import LogThread
-from partq.spark.options import read_options
+from partq.spark.options import ReadOptions, read_options
 from partq.spark.planning import Plan
 from partq.spark.reaching import find_brokers
 from partq.spark.schema import check_schema, source_schema
-from partq.spark.stream_reader import RefusedReader, stream_reader
+from partq.spark.stream_reader import FixedSignature, RefusedReader
 
 
 class PartqDataSource(DataSource):
@@ -57,7 +57,7 @@ class PartqDataSource(DataSource):
         """Return what reads a stream."""
         try:
             check_schema(schema)
-            return stream_reader(read_options(self.options, is_stream=True), schema)
+            return open_stream_reader(read_options(self.options, is_stream=True), schema)
         except PartqError as error:
             return RefusedReader(error)
 
@@ -77,6 +77,17 @@ class PartqDataSource(DataSource):
 
         with shown():
             return stream_writer(self.options, schema, overwrite=overwrite)
+
+
+def open_stream_reader(options: ReadOptions, schema: StructType) -> DataSourceStreamReader:
+    """Return a reader with the methods that this version of Spark calls."""
+    try:
+        import pyspark.sql.streaming.datasource  # noqa: F401
+    except ImportError:
+        return FixedSignature(options, schema)
+    from partq.spark.admission import AdmittingReader
+
+    return AdmittingReader(options, schema)
 
 
 def register(spark: SparkSession) -> None:

@@ -182,14 +182,3 @@ class RefusedReader(DataSourceStreamReader):
     def read(self, _partition: InputPartition) -> NoReturn:
         """Raise what is wrong."""
         self.initialOffset()
-
-
-def stream_reader(options: ReadOptions, schema: StructType) -> DataSourceStreamReader:
-    """Return a reader with the methods that this version of Spark calls."""
-    try:
-        import pyspark.sql.streaming.datasource  # noqa: F401
-    except ImportError:
-        return FixedSignature(options, schema)
-    from partq.spark.admission import AdmittingReader
-
-    return AdmittingReader(options, schema)
