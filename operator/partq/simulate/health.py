@@ -1,16 +1,43 @@
 """How a simulated cluster is: who consumes what, who has how much, what is left to do."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
+from partq.broker.broker import Broker
 from partq.core.model import MemberId, PartitionId
 from partq.simulate.facts import GROUP, SeatFacts
-
-if TYPE_CHECKING:
-    from partq.simulate.world import World
+from partq.simulate.records import Records
 
 
-def unready(world: "World") -> list[str]:
+class Life(Protocol):
+    """A broker that runs, or starts."""
+
+    @property
+    def broker(self) -> Broker | None: ...  # noqa: D102
+
+
+class PodFacts(Protocol):
+    """A pod of consumers."""
+
+    @property
+    def is_leaving(self) -> bool: ...  # noqa: D102
+
+
+class ClusterFacts(Protocol):
+    """What is judged of a simulated cluster."""
+
+    @property
+    def records(self) -> Records: ...  # noqa: D102
+    @property
+    def brokers(self) -> Mapping[str, Life]: ...  # noqa: D102
+    @property
+    def pods(self) -> Mapping[MemberId, PodFacts]: ...  # noqa: D102
+    @property
+    def coordinators(self) -> Collection[object]: ...  # noqa: D102
+
+
+def unready(world: ClusterFacts) -> list[str]:
     """Return the partitions that nobody consumes, each with what it lacks."""
     return [
         f"{name}: {state}"
@@ -19,7 +46,7 @@ def unready(world: "World") -> list[str]:
     ]
 
 
-def _state(world: "World", seat: SeatFacts) -> str:
+def _state(world: ClusterFacts, seat: SeatFacts) -> str:
     owner = seat.log.owner
     life = world.brokers.get(owner)
     owned = (
@@ -37,7 +64,7 @@ def _state(world: "World", seat: SeatFacts) -> str:
     return "Ready"
 
 
-def is_settled(world: "World", source: str, target: str, name: str) -> bool:
+def is_settled(world: ClusterFacts, source: str, target: str, name: str) -> bool:
     """Say whether who gives a partition stays, who gets it has all that is its own beside it.
 
     And one coordinator alone plans.
@@ -55,7 +82,7 @@ def is_settled(world: "World", source: str, target: str, name: str) -> bool:
     )
 
 
-def uneven(world: "World") -> list[str]:
+def uneven(world: ClusterFacts) -> list[str]:
     """Return the pods that have more than their share, or less, with how much they have."""
     loads = Counter(dict.fromkeys((str(p) for p in world.pods), 0))
     loads.update(seat.member for seat in world.records.seats.values() if seat.group == GROUP)
@@ -67,7 +94,7 @@ def uneven(world: "World") -> list[str]:
     ]
 
 
-def backlog(world: "World") -> list[str]:
+def backlog(world: ClusterFacts) -> list[str]:
     """Return the partitions with messages that are not acknowledged."""
     return [
         f"{name}: {seat.cursor} of {len(seat.log.ids)}"
