@@ -2,14 +2,28 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import Protocol, overload
 
 from partq.core.model import BrokerEpoch, Cause, Epoch, Offset, PartitionId, Token
 from partq.wire.batch import Message
 from partq.wire.frames import Deliver, Range
 
-if TYPE_CHECKING:
-    from partq.client.holding import Holding
+
+class AckTarget(Protocol):
+    """Takes the acks and nacks of one partition: whoever holds it for this consumer."""
+
+    @property
+    def partition(self) -> PartitionId:
+        """The partition that the messages come from."""
+
+    def begun_again(self, upto: int) -> list[Range]:
+        """Return the offsets below `upto` that came out of turn and are in hand."""
+
+    def add_ack(self, delivery: int, upto: int, ranges: Sequence[Range]) -> asyncio.Future[None]:
+        """Acknowledge messages below `upto` (unless -1) and in `ranges`."""
+
+    def add_nack(self, delivery: int, ranges: list[Range], delay_ms: int) -> asyncio.Future[None]:
+        """Give messages back that the application has begun."""
 
 
 class Batch(Sequence[Message]):
@@ -17,9 +31,9 @@ class Batch(Sequence[Message]):
 
     __slots__ = (
         "_frame",
-        "_holding",
         "_nacked",
         "_redeliveries",
+        "_target",
         "cause",
         "messages",
         "offsets",
@@ -28,14 +42,14 @@ class Batch(Sequence[Message]):
 
     def __init__(
         self,
-        holding: "Holding",
+        target: AckTarget,
         frame: Deliver,
         messages: list[Message],
         offsets: Sequence[int],
     ) -> None:
-        self._holding = holding
+        self._target = target
         self._frame = frame
-        self.partition: PartitionId = holding.partition
+        self.partition: PartitionId = target.partition
         self.messages = messages
         self.offsets = offsets
         """The offset of each message; they grow, with gaps where some were acknowledged before."""
@@ -113,18 +127,16 @@ class Batch(Sequence[Message]):
 
     def ack_upto(self, offset: int) -> asyncio.Future[None]:
         """Acknowledge everything that was handed out of the partition up to and with one offset."""
-        return self._ack(offset + 1, self._holding.begun_again(offset + 1))
+        return self._ack(offset + 1, self._target.begun_again(offset + 1))
 
     def give_back(self, offsets: Sequence[int], delay_ms: int) -> asyncio.Future[None]:
         """Give messages back; for applications there is `Consumer.nack`."""
         self._nacked.update(offsets)
         ranges = join_ranges([(offset, offset + 1) for offset in offsets])
-        holding = self._holding
-        return holding.holder.nack(holding, self._frame.delivery, ranges, delay_ms, "")
+        return self._target.add_nack(self._frame.delivery, ranges, delay_ms)
 
     def _ack(self, upto: int, ranges: list[Range]) -> asyncio.Future[None]:
-        holding = self._holding
-        return holding.holder.add_ack(holding, self._frame.delivery, upto, ranges)
+        return self._target.add_ack(self._frame.delivery, upto, ranges)
 
 
 class Delivery:

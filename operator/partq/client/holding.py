@@ -185,6 +185,14 @@ class Holding:
         generation, index = self.partition
         return Release(generation, index, *self.token, self.delivery, start), freed
 
+    def add_ack(self, delivery: int, upto: int, ranges: Sequence[Range]) -> asyncio.Future[None]:
+        """Have the holder acknowledge messages; for batches."""
+        return self.holder.add_ack(self, delivery, upto, ranges)
+
+    def add_nack(self, delivery: int, ranges: list[Range], delay_ms: int) -> asyncio.Future[None]:
+        """Have the holder give messages back; for batches."""
+        return self.holder.nack(self, delivery, ranges, delay_ms, "")
+
     def ack(self, request: int, delivery: int, upto: int, ranges: list[Range]) -> Ack:
         """Return the frame of an ack under this token."""
         self._settle(upto, ranges)
