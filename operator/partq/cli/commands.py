@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import click
 
 from partq.cli import interrupts
-from partq.cli.main import INTERRUPTED
+from partq.cli.interrupts import INTERRUPTED
 from partq.errors import BadRequestError, PartqError, SettingsError
 
 

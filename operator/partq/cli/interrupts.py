@@ -4,6 +4,8 @@ import os
 import signal
 from types import FrameType
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _before: dict[int, signal.Handlers | object] = {}
 

@@ -3,10 +3,9 @@
 import sys
 
 from partq.cli import interrupts
+from partq.cli.interrupts import INTERRUPTED
 from partq.cli.output import CLOSED_PIPE, OutputError, open_output
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
 _EXTRAS = {
     "click": "cli",
     "pydantic": "cli",
