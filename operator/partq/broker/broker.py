@@ -26,7 +26,7 @@ from partq.broker.ownership import Ownership
 from partq.broker.partition import OwnedPartition
 from partq.broker.progress import Progress
 from partq.broker.reader import LogReader
-from partq.broker.refresh import REFRESH_GAP_S, refresh, refresh_forever
+from partq.broker.refresh import REFRESH_GAP_S, ConfigRefresher, refresh_forever
 from partq.broker.room import Room
 from partq.broker.subscription import Subscription
 from partq.broker.trimmer import Trimmer
@@ -87,8 +87,6 @@ class Broker:
         self._config: QueueConfig | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
-        self.drawn_token = secrets.token_urlsafe(24)
-        """What the peers' token becomes if there is none yet."""
         self._turn = 0
         self.peer_token = ""
         """By which brokers of other queues of this Redis know themselves here; empty: not read."""
@@ -211,6 +209,15 @@ class Broker:
             find_flow=self.binder.find,
             on_lost=self.ownership.lose_subscription,
         )
+        self._refresher = ConfigRefresher(
+            self.layouts,
+            self.leases,
+            self.partitions,
+            ownership=self.ownership,
+            binder=self.binder,
+            dead_letters=self.dead_letters,
+            learn=self._learn,
+        )
 
     # ---- life -----------------------------------------------------------------------------------
 
@@ -221,7 +228,7 @@ class Broker:
             ("lease", self.lease.run()),
             ("claims", self.claims.run()),
             ("flusher", self.flusher.run()),
-            ("refresh", refresh_forever(self)),
+            ("refresh", self._refresh_forever()),
             ("expiry", self._expire_forever()),
         ):
             self._spawn(work, name)
@@ -369,13 +376,24 @@ class Broker:
 
     # ---- recurring work -------------------------------------------------------------------------
 
-    def learn(self, config: QueueConfig, peer_token: str) -> None:
+    def _learn(self, config: QueueConfig, peer_token: str) -> None:
         """Take the queue's settings as they are now."""
         self._config, self.peer_token = config, peer_token
 
     async def refresh(self) -> None:
         """Read the queue's settings now; start the books of new groups, or end it all."""
-        await refresh(self)
+        await self._refresher.refresh()
+
+    def _refresh_forever(self) -> Coroutine[Any, Any, None]:
+        return refresh_forever(
+            lambda: self.refresh(),
+            room=self.room,
+            binder=self.binder,
+            expiry=self.expiry,
+            trimmer=self.trimmer,
+            audit_watch=self.audit_watch,
+            is_ready=lambda: self.is_ready,
+        )
 
     async def _expire_forever(self) -> None:
         while True:
