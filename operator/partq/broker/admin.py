@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from partq.broker import mended
 from partq.broker.broker import Broker
-from partq.broker.middlewares import error_body
 from partq.broker.subscription import Subscription
 from partq.core.lag import lag_of
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
@@ -35,6 +34,7 @@ from partq.wire.bodies import (
     PauseItem,
     Pauses,
 )
+from partq.wire.replies import error_body
 
 MAX_ITEMS = 65_536
 DEADLINE_POLL_S = 0.05

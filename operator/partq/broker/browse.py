@@ -8,7 +8,6 @@ from typing import Any
 
 from partq.broker.broker import Broker
 from partq.broker.contents import contents
-from partq.broker.middlewares import error_body
 from partq.core.browse import Page, Row, Why, merge
 from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, UnavailableError
@@ -16,6 +15,7 @@ from partq.store.log import Entry
 from partq.store.partition_records import Record
 from partq.wire import batch, bodies
 from partq.wire.browse import BrowseBody, narrowed
+from partq.wire.replies import error_body
 
 MAX_MERGED = 4096
 """The most partitions of a merged page: each costs a look at its oldest message."""

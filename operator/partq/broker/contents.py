@@ -3,10 +3,10 @@
 import base64
 from typing import Any
 
-from partq.broker.middlewares import error_body
 from partq.errors import UndecodableError
 from partq.store.log import Entry
 from partq.wire import batch
+from partq.wire.replies import error_body
 
 
 def contents(entry: Entry, start: int, stop: int) -> list[dict[str, Any]]:

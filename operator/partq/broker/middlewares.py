@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from partq import errors
-from partq.errors import OutOfSequenceError, PartqError
+from partq.errors import PartqError
 from partq.wire import bodies
+from partq.wire.replies import error_body
 
 STATUS_BY_CODE: dict[str, int] = {
     "internal": 500,
@@ -62,16 +63,6 @@ STATUS_BY_CODE: dict[str, int] = {
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def error_body(error: PartqError) -> dict[str, object]:
-    """Return what a client is told of an error."""
-    body: dict[str, object] = {"code": error.code, "message": error.message}
-    if error.retry_after_s is not None:
-        body["retry_after_ms"] = math.ceil(error.retry_after_s * 1000)
-    if isinstance(error, OutOfSequenceError) and error.due is not None:
-        body["due"] = error.due
-    return body
 
 
 def json_response(

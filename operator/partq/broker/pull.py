@@ -8,7 +8,6 @@ from typing import Any
 from partq.broker.binder import PULL_LEASE_S
 from partq.broker.broker import Broker
 from partq.broker.flow import Flow
-from partq.broker.middlewares import error_body
 from partq.broker.pull_answer import PullAnswer, Taken
 from partq.broker.subscription import Subscription
 from partq.core.model import Cause, MemberId, PartitionId
@@ -22,6 +21,7 @@ from partq.errors import (
 from partq.server.memory import Hold, RequestMemory
 from partq.wire import frames
 from partq.wire.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
+from partq.wire.replies import error_body
 
 FIRST_ANSWER_BITS = 48
 """JSON carries whole numbers of 53 bits everywhere."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from partq.broker.broker import Broker
-from partq.broker.middlewares import error_body
 from partq.broker.partition import OwnedPartition, ReplayProgress
 from partq.core.dead_letters import HEADER_PREFIX, is_undecodable, replayer_of, without_death
 from partq.core.model import Offset, PartitionId
@@ -20,6 +19,7 @@ from partq.errors import BadRequestError, ConflictError, PartqError, Undecodable
 from partq.store.log import Entry
 from partq.wire import batch
 from partq.wire.dead_letters import DropBody, ReplayBody
+from partq.wire.replies import error_body
 
 READ_BYTES = 1024 * 1024
 READ_ENTRIES = 64

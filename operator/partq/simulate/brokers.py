@@ -10,7 +10,6 @@ from typing import Any, Final, cast
 from partq.broker import admin
 from partq.broker.broker import Broker
 from partq.broker.frame_socket import FrameSocket
-from partq.broker.middlewares import error_body
 from partq.broker.pull import Pulls, ack_outcome
 from partq.broker.reset import reset
 from partq.broker.routes.flow import Consuming
@@ -35,6 +34,7 @@ from partq.simulate.watcher import Watcher
 from partq.store.keys import Keys
 from partq.store.log import AppendResult
 from partq.wire import bodies, frames
+from partq.wire.replies import error_body
 
 QUEUE: Final = "queue"
 UID: Final = "00000001"

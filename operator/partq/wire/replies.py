@@ -1,5 +1,9 @@
-"""JSON that another process answers: it may be a broker, or whatever else has that address."""
+"""JSON that processes answer: how a broker writes errors, and how what others answer is read.
 
+What answers may be a broker, or whatever else has that address.
+"""
+
+import math
 from typing import Any
 
 import msgspec
@@ -22,6 +26,16 @@ class _ReportedFlow(msgspec.Struct):
 class _State(msgspec.Struct):
     partitions: dict[str, _Reported]
     flows: list[_ReportedFlow]
+
+
+def error_body(error: PartqError) -> dict[str, object]:
+    """Return what a client is told of an error."""
+    body: dict[str, object] = {"code": error.code, "message": error.message}
+    if error.retry_after_s is not None:
+        body["retry_after_ms"] = math.ceil(error.retry_after_s * 1000)
+    if isinstance(error, OutOfSequenceError) and error.due is not None:
+        body["due"] = error.due
+    return body
 
 
 def parse(text: bytes | bytearray) -> Any:

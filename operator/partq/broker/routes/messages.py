@@ -9,7 +9,7 @@ from aiohttp import web
 
 from partq.broker.broker import Broker
 from partq.broker.calls import PRODUCERS, Calls
-from partq.broker.middlewares import error_body, error_response, json_response
+from partq.broker.middlewares import error_response, json_response
 from partq.broker.routes.access import enter
 from partq.broker.routes.placing import Placing
 from partq.broker.routes.storing import PRODUCER, Outcome, Place, Row, Storing
@@ -39,6 +39,7 @@ from partq.wire.bodies import (
     decode,
     read_texts,
 )
+from partq.wire.replies import error_body
 
 MAX_BODY_MESSAGES = 10_000
 MAX_NUMBERED_MESSAGES = 1_000

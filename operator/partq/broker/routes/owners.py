@@ -9,7 +9,6 @@ from aiohttp import ClientError, web
 
 from partq.broker.broker import Broker
 from partq.broker.keys import PEERS, TLS
-from partq.broker.middlewares import error_body
 from partq.broker.peer_answer import call_peer
 from partq.broker.picture import ask_all
 from partq.broker.routes.storing import FORWARDED
@@ -24,7 +23,7 @@ from partq.errors import (
 )
 from partq.server.body import HOLD
 from partq.wire.bodies import encode
-from partq.wire.replies import read_error
+from partq.wire.replies import error_body, read_error
 
 OWNER_TIMEOUT_S = 4.0
 """How long another broker may take: less than a client waits for its answer."""
