@@ -33,6 +33,22 @@ LONG_TESTS = {
 }
 """What is left to split; nothing is to be added."""
 
+CROWDED = {
+    "partq/broker",
+    "partq/broker/routes",
+    "partq/cli",
+    "partq/client",
+    "partq/coordinator",
+    "partq/core",
+    "partq/kube",
+    "partq/simulate",
+    "partq/spark",
+    "partq/spark/pipeline",
+    "partq/spark/pipeline/audit",
+    "partq/store",
+}
+"""What is left to divide into rooms; nothing is to be added."""
+
 MODULE = pytest.mark.parametrize(
     "module", [pytest.param(path, id=str(path.relative_to(SOURCE.parent))) for path in MODULES]
 )
@@ -53,6 +69,16 @@ COMPOSITION_ROOTS = {"partq/broker/broker.py"}
 def test_a_module_has_at_most_400_lines(module):
     most = 500 if str(module.relative_to(SOURCE.parent)) in COMPOSITION_ROOTS else 400
     assert len(module.read_text(encoding="utf-8").splitlines()) <= most, "split it"
+
+
+def test_a_folder_has_at_most_16_modules():
+    folders = {path.parent for path in MODULES}
+    crowded = {
+        str(folder.relative_to(SOURCE.parent))
+        for folder in folders
+        if len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) > 16
+    }
+    assert crowded <= CROWDED, f"divide {sorted(crowded - CROWDED)} into folders"
 
 
 def test_a_module_of_the_tests_has_at_most_400_lines_too():
