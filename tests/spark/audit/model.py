@@ -1,7 +1,8 @@
 """A small model of brokers and members that writes the audit record that they would write.
 
-Windows and causes are those of the real book, `partq.core.delivery.Delivery`; broker epochs, epochs
-and attempts are drawn as in the scripts. One step of random work after the other, by a seed.
+Windows and causes are those of the real book, `partq.core.delivery.Delivery`.
+Broker epochs, epochs and attempts are drawn as in the scripts. One step of random
+work after the other, by a seed.
 """
 
 from dataclasses import dataclass, field
