@@ -61,7 +61,7 @@ def test_a_module_says_in_its_first_line_why_it_exists(module):
     assert first.endswith((".", ":")), f"{first!r} is not a sentence on one line"
 
 
-COMPOSITION_ROOTS = {"partq/broker/broker.py"}
+COMPOSITION_ROOTS = {"partq/broker/broker.py", "partq/simulate/world.py"}
 """Wire many parts and decide nothing: to cut one makes a circle. They may have 500 lines."""
 
 
