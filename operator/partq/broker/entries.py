@@ -26,7 +26,7 @@ READ_TIMEOUT_S = 4.0
 async def read_entries(
     broker: Broker, partition: PartitionId, query: EntriesQuery, limit: asyncio.Semaphore
 ) -> bytes:
-    """Return stored batches of a partition that is owned here, as `partq.wire.entries` has them.
+    """Return stored batches of an owned partition, as `partq.wire.entries` has them.
 
     From the one that holds the offset on, as many as `max_bytes` allow; one if there is one.
     `limit` bounds how many answers are read side by side.
