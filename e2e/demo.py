@@ -11,7 +11,7 @@ from e2e import manifests
 from e2e.cluster import Cluster, ClusterError, choose
 from e2e.release import Release
 from e2e.stage import Stage, StageError
-from partq.cli.verdict.report import print_verdict
+from partq.lab.verdict.report import print_verdict
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 NAMESPACE = "demo"

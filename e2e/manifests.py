@@ -57,6 +57,16 @@ def group() -> dict[str, Any]:
     }
 
 
+def _worker(module: str) -> tuple[str, ...]:
+    """Return the program of a worker; earlier images have it under `cli`."""
+    program = (
+        "import importlib.util as found, runpy; "
+        "home = 'partq.lab' if found.find_spec('partq.lab') else 'partq.cli'; "
+        f"runpy.run_module(f'{{home}}.workload.{module}', run_name='__main__', alter_sys=True)"
+    )
+    return ("python", "-c", program)
+
+
 def journals(image: str) -> list[dict[str, Any]]:
     """Return the volume that outlives the pods which write to it, and a pod that reads it."""
     claim = {
@@ -81,7 +91,7 @@ def consumers(image: str, replicas: int, *arguments: str) -> dict[str, Any]:
     beside where it works.
     """
     command = [
-        *("python", "-m", "partq.cli.workload.consumer", "--group", GROUP),
+        *(*_worker("consumer"), "--group", GROUP),
         *("--member", "$(PARTQ_MEMBER)", *arguments, *_arguments()),
     ]
     environment = [
@@ -111,7 +121,7 @@ def producer(image: str, *arguments: str) -> dict[str, Any]:
 
     `arguments`: of the publisher, which say what and how fast.
     """
-    program = ("python", "-m", "partq.cli.workload.publisher", "--name", "p-1")
+    program = (*_worker("publisher"), "--name", "p-1")
     command = [*program, *arguments, *_arguments()]
     spec = _pod_spec(_container("producer", image, command, [_token("produce")]), beside=True)
     return {

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from e2e import manifests
 from e2e.cluster import Cluster
-from partq.cli.verdict.journal import in_order
-from partq.cli.verdict.judge import Verdict, judge
-from partq.cli.verdict.records import ASSIGNED, Delivery, Held, Published, Row, parse_lines
+from partq.lab.verdict.journal import in_order
+from partq.lab.verdict.judge import Verdict, judge
+from partq.lab.verdict.records import ASSIGNED, Delivery, Held, Published, Row, parse_lines
 
 READY_S = 120.0
 POLL_S = 0.5

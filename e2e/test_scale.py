@@ -6,7 +6,7 @@ import pytest
 
 from e2e.figures import Figures
 from e2e.stage import Stage
-from partq.cli.verdict.records import ASSIGNED, Held
+from partq.lab.verdict.records import ASSIGNED, Held
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -12,7 +12,7 @@ import yaml
 from e2e import manifests
 from e2e.figures import Figures
 from e2e.stage import Stage, StageError
-from partq.cli.verdict.records import Published
+from partq.lab.verdict.records import Published
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=(tests/spark/test_*reading.py tests/spark/test_sink.py tests/spark/test_rolled_back.py tests/spark/test_filters.py)
+tests=(tests/spark/test_*reading.py tests/spark/write/test_sink.py tests/spark/read/test_rolled_back.py tests/spark/read/test_filters.py)
 site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 
 for version in "$@"; do

@@ -77,13 +77,13 @@ async def store(redis_server: RedisServer, key_prefix: str) -> AsyncIterator[Sto
 SLOW = (
     "tests/spark/",
     "tests/kube/api_server/",
-    "tests/broker/test_schemathesis.py",
+    "tests/broker/server/test_schemathesis.py",
     "tests/cli/test_d",
     "tests/cli/test_redis_cluster.py",
     "tests/simulate/",
     "tests/faults/",
     "tests/embedded/",
-    "tests/test_chaos.py",
+    "tests/lab/test_chaos.py",
 )
 """Where a file takes long, the longest first: begun last, it would keep one worker busy alone."""
 TOGETHER = ("tests/spark/", "tests/kube/api_server/")

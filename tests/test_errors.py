@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from partq import errors
-from partq.broker.middlewares import STATUS_BY_CODE
+from partq.broker.server.errors import STATUS_BY_CODE
 from partq.errors import (
     BY_CODE,
     InternalError,

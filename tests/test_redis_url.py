@@ -6,7 +6,8 @@ import pytest
 
 from partq.core.redis_url import PLAIN_PATTERN, check
 from partq.errors import SettingsError
-from partq.kube import broker_pods, parse
+from partq.kube.objects import broker_pods
+from partq.kube.watch import parse
 from partq.settings import OperatorSettings
 from partq.store.connection import Store
 from tests.kube.bodies import queue_body

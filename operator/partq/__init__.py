@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from partq.client.browser import Browsed, Browser
+    from partq.client.consume.deliveries import Batch, Delivery
+    from partq.client.consume.fence import SqlFence
     from partq.client.consumer import Consumer
-    from partq.client.deliveries import Batch, Delivery
-    from partq.client.fence import SqlFence
     from partq.client.log_reader import LogPosition, LogReader
+    from partq.client.produce.receipts import Position, Positions
     from partq.client.producer import Producer
-    from partq.client.receipts import Position, Positions
-    from partq.client.session import UnreachedError, UntrustedError
+    from partq.client.transport.session import UnreachedError, UntrustedError
     from partq.core.model import Cause, PartitionId, Token
     from partq.errors import (
         AttemptRefusedError,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         WrongPartitionError,
     )
     from partq.wire.batch import Message
-    from partq.wire.entries import StoredBatch
+    from partq.wire.calls.entries import StoredBatch
 
 __all__ = [
     "AttemptRefusedError",
@@ -136,15 +136,15 @@ _HOMES = (
     "partq.errors",
     "partq.core.model",
     "partq.wire.batch",
-    "partq.wire.entries",
+    "partq.wire.calls.entries",
     "partq.client.browser",
     "partq.client.consumer",
-    "partq.client.deliveries",
-    "partq.client.fence",
+    "partq.client.consume.deliveries",
+    "partq.client.consume.fence",
     "partq.client.log_reader",
     "partq.client.producer",
-    "partq.client.receipts",
-    "partq.client.session",
+    "partq.client.produce.receipts",
+    "partq.client.transport.session",
 )
 """Where the public names are; the first module that has one counts."""
 _PACKAGES = ("client", "core", "errors", "wire")

@@ -12,10 +12,10 @@ import pytest
 from aiohttp import ClientSession, web
 
 from partq.broker.app import make_app, make_runner
-from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
-from partq.broker.keys import GUARD
-from partq.broker.peer_answer import open_session
+from partq.broker.peers import open_session
+from partq.broker.server.app_keys import GUARD
+from partq.broker.server.auth import Tokens
 from partq.core.layout import Layout
 from partq.core.model import MemberId, PartitionId
 from partq.embedded.provision import provision
@@ -23,7 +23,7 @@ from partq.resources import Resources, parse_resources
 from partq.settings import BrokerSettings
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.members import Members
+from partq.store.records.members import Members
 from partq.testing import frame_peers
 from partq.testing.frame_peers import FlowPeer, Peer, ProducerPeer
 from partq.testing.redis_server import RedisServer

@@ -8,9 +8,9 @@ import msgspec
 from aiohttp import ClientResponse
 
 from partq.broker.app import CALLS_OF_ALL
-from partq.broker.calls import Binary, Call, CallTable, PlainText, WebSocket
-from partq.broker.openapi import describe
-from partq.wire.answers import Refusal
+from partq.broker.server.endpoints import Binary, Call, CallTable, PlainText, WebSocket
+from partq.broker.server.openapi import describe
+from partq.wire.calls.answers import Refusal
 
 TABLE = CallTable(CALLS_OF_ALL)
 DOCUMENT = describe(TABLE)

@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 from partq.broker.broker import Broker
-from partq.broker.clock import boot_time
+from partq.broker.ownership.clock import boot_time
 from partq.core.clock_watch import ClockWatch
 
 Watch = TypeVar("Watch", bound=ClockWatch)

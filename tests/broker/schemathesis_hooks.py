@@ -7,7 +7,7 @@ from typing import Any
 
 import schemathesis
 
-from partq.wire.bodies import MAX_DRAIN_WAIT_MS, MAX_PULL_WAIT_MS
+from partq.wire.calls.bodies import MAX_DRAIN_WAIT_MS, MAX_PULL_WAIT_MS
 
 ALLOWED = range(min(MAX_DRAIN_WAIT_MS, MAX_PULL_WAIT_MS) + 1)
 SHORT_MS = 20

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 from click.testing import CliRunner
 
-from partq.cli.bench.measure import percentile
-from partq.cli.bench.pace import pace
-from partq.cli.bench.workload import MIN_VALUE_BYTES, OrderCheck, Seen, Workload, due_ns_of
 from partq.cli.commands import cli
+from partq.lab.bench.measure import percentile
+from partq.lab.bench.rate import pace
+from partq.lab.bench.workload import MIN_VALUE_BYTES, OrderCheck, Seen, Workload, due_ns_of
 from partq.wire.batch import Message
 
 KEYS = {

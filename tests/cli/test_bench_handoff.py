@@ -5,8 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from partq.cli.bench.handoff.drive import Load, Strike
-from partq.cli.bench.handoff.figures import (
+from partq.cli.commands import cli
+from partq.lab.bench.handoff.drive import Load, Strike
+from partq.lab.bench.handoff.figures import (
     MARGIN_NS,
     first_elsewhere,
     flow,
@@ -14,11 +15,10 @@ from partq.cli.bench.handoff.figures import (
     highest_tokens,
     summary,
 )
-from partq.cli.bench.handoff.report import Found, render, report
-from partq.cli.commands import cli
-from partq.cli.verdict.judge import judge
-from partq.cli.verdict.records import Delivery, Published
-from partq.cli.workload.synthetic import in_turn
+from partq.lab.bench.handoff.report import Found, render, report
+from partq.lab.verdict.judge import judge
+from partq.lab.verdict.records import Delivery, Published
+from partq.lab.workload.synthetic import in_turn
 
 MS = 1_000_000
 

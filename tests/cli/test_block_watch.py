@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from partq.cli.block_watch import BlockWatch, missing_targets
-from partq.cli.explain import lines as explained
-from partq.cli.groups import row
-from partq.cli.status import render
-from partq.core.explain import Waiting, WaitsFor
+from partq.cli.hosting.block_watch import BlockWatch, missing_targets
+from partq.cli.queues.explain import lines as explained
+from partq.cli.queues.groups import row
+from partq.cli.queues.status import render
+from partq.core.group.explain import Waiting, WaitsFor
 from partq.core.model import PartitionId
 from partq.resources import parse_resources
 

@@ -99,7 +99,7 @@ def test_errors_are_sentences(monkeypatch, error, status):
     def failing():
         raise error
 
-    monkeypatch.setattr("partq.cli.status.status", failing)
+    monkeypatch.setattr("partq.cli.queues.status.status", failing)
     try:
         result = run("status")
     finally:
@@ -114,7 +114,7 @@ def test_surprises_keep_their_trace(monkeypatch):
     def failing():
         raise ZeroDivisionError
 
-    monkeypatch.setattr("partq.cli.status.status", failing)
+    monkeypatch.setattr("partq.cli.queues.status.status", failing)
 
     assert isinstance(run("status").exception, ZeroDivisionError)
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from partq import Consumer, Producer
-from partq.cli.idle import Rest, rest
+from partq.cli.queues.idle import Rest, rest
 from partq.core.model import PartitionId
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import PARTQ, started

@@ -7,14 +7,14 @@ import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
-from partq.cli.demo.outcome import conclude
-from partq.cli.demo.scenario import STEPS
-from partq.cli.verdict.progress import Progress
-from partq.cli.verdict.records import Delivery, Published
-from partq.cli.verdict.timeline import Change
-from partq.cli.workload.events import MAX_LINE_BYTES, default_input, disordered, load, parse
-from partq.cli.workload.synthetic import generate
 from partq.errors import BadRequestError
+from partq.lab.demo.outcome import conclude
+from partq.lab.demo.scenario import STEPS
+from partq.lab.verdict.progress import Progress
+from partq.lab.verdict.records import Delivery, Published
+from partq.lab.verdict.timeline import Change
+from partq.lab.workload.events import MAX_LINE_BYTES, default_input, disordered, load, parse
+from partq.lab.workload.synthetic import generate
 
 
 def test_the_real_events_are_there_and_in_order():

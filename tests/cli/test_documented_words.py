@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from partq.cli.groups import row
-from partq.core.explain import WaitsFor
+from partq.cli.queues.groups import row
+from partq.core.group.explain import WaitsFor
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from partq import Consumer, Message, Producer
-from partq.cli.block_watch import BlockWatch
 from partq.cli.commands import cli
+from partq.cli.hosting.block_watch import BlockWatch
 from partq.embedded.data_dir import read_state
 from partq.testing.local_broker import LocalBroker
 

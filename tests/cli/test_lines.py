@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from partq.cli import lines
-from partq.cli.lines import Line, open_lines
-from partq.cli.publish import Outgoing, parse_record
+from partq.cli.queues import lines
+from partq.cli.queues.lines import Line, open_lines
+from partq.cli.queues.publish import Outgoing, parse_record
 from partq.errors import BadRequestError, MessageTooLargeError, SettingsError
 
 

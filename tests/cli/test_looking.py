@@ -12,10 +12,10 @@ from rich.console import Console
 
 from partq import Consumer, Message, Producer
 from partq.cli.commands import cli
-from partq.cli.groups import row
-from partq.cli.reset import place, remark
-from partq.cli.status import Rates, render
-from partq.cli.wording import spell_age
+from partq.cli.formatting import spell_age
+from partq.cli.queues.groups import row
+from partq.cli.queues.reset import place, remark
+from partq.cli.queues.status import Rates, render
 from partq.errors import SettingsError
 from partq.testing.local_broker import LocalBroker
 

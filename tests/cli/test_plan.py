@@ -5,8 +5,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from partq.cli.plan import MAX_INPUT_BYTES, plan
-from partq.core.assignors import ASSIGNORS
+from partq.cli.queues.plan import MAX_INPUT_BYTES, plan
+from partq.core.group.assignors import ASSIGNORS
 
 
 def run(data, *args):

@@ -7,16 +7,16 @@ import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
-from partq.cli.demo.run import QUEUE
-from partq.cli.demo.scenario import STEPS
-from partq.cli.verdict.journal import in_order
-from partq.cli.verdict.judge import judge
-from partq.cli.workload.stage import Stage
 from partq.embedded.runtime import EmbeddedRuntime
+from partq.lab.demo.run import QUEUE
+from partq.lab.demo.scenario import STEPS
+from partq.lab.verdict.journal import in_order
+from partq.lab.verdict.judge import judge
+from partq.lab.workload.stage import Stage
 from partq.resources import parse_resources
+from partq.store.cluster_slots import slot_of
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.slots import slot_of
 from partq.testing.redis_cluster import RedisCluster, command
 
 PARTITION_COUNT = 12

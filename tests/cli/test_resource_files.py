@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from partq.cli.dev import read_resources
+from partq.cli.hosting.dev import read_resources
 from partq.errors import SettingsError
 
 SIZE_BYTES = 256 * 1024 * 1024

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientTimeout, WSMsgType, web
 
-from partq.client import link, session
+from partq.client.transport import broker_connection, session
 from partq.core.model import PartitionId
 from partq.wire import batch, frames
 from tests.client.member import LEASE_MS, Member
@@ -185,7 +185,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     for module, name in (
         (session, "CALL_TIMEOUT_S"),
-        (link, "CALL_TIMEOUT_S"),
+        (broker_connection, "CALL_TIMEOUT_S"),
         (session, "VIEW_TIMEOUT_S"),
     ):
         monkeypatch.setattr(module, name, WAIT_S)

@@ -24,8 +24,8 @@ from partq import (
     UnavailableError,
 )
 from partq.client.audit_reader import AuditReader
-from partq.client.batch_producer import BatchProducer
-from partq.client.batching import ReadyBatch
+from partq.client.produce.batch_producer import BatchProducer
+from partq.client.produce.batching import ReadyBatch
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, bound
@@ -242,8 +242,8 @@ async def test_a_message_has_no_nack_in_milliseconds(peer, member, stored_batch)
 
 async def test_waiting_for_a_broker_goes_on_to_the_end(peer, client_of, monkeypatch):
     """The last try is made as the time is up: a pause before it is cut short, not left out."""
-    monkeypatch.setattr("partq.client.session.FIRST_VIEW_BACKOFF_S", 3600.0)
-    monkeypatch.setattr("partq.client.liveness.random.uniform", lambda low, high: 3600.0)
+    monkeypatch.setattr("partq.client.transport.session.FIRST_VIEW_BACKOFF_S", 3600.0)
+    monkeypatch.setattr("partq.client.transport.liveness.random.uniform", lambda low, high: 3600.0)
     peer.refusal = (503, "store_unavailable")
     async with asyncio.timeout(WAIT_S):
         entering = asyncio.create_task(client_of(peer.url, connect_timeout_s=0.3).__aenter__())

@@ -9,7 +9,7 @@ import pytest
 
 from partq import Browser, Consumer, LogReader, Producer, SettingsError, SqlFence
 from partq.client.audit_reader import AuditReader
-from partq.client.batch_producer import BatchProducer
+from partq.client.produce.batch_producer import BatchProducer
 from partq.client.producer_state import producer_due
 
 GOOD = {

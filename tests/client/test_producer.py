@@ -14,7 +14,7 @@ from partq import (
     SettingsError,
     UnauthorizedError,
 )
-from partq.client.liveness import boot_time
+from partq.client.transport.liveness import boot_time
 from partq.core.hashing import partition_index, slot_of
 from partq.wire import frames
 

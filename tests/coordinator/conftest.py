@@ -18,8 +18,8 @@ from partq.core.model import BrokerId, PartitionId
 from partq.core.records import Journal
 from partq.errors import UnknownQueueError
 from partq.store.keys import Keys
-from partq.store.layouts import Layouts
-from partq.store.partitions import Partitions
+from partq.store.records.layouts import Layouts
+from partq.store.records.partitions import Partitions
 from tests.coordinator.fake_brokers import GROUP, FakeBrokers, Record
 from tests.coordinator.timing import Clock, eventually
 

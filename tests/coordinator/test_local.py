@@ -8,7 +8,7 @@ import pytest
 from partq import Consumer
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.rebalances import Rebalances
+from partq.store.records.rebalances import Rebalances
 from partq.testing.local_broker import LocalBroker
 
 

@@ -1,11 +1,11 @@
 import pytest
 
-from partq.coordinator.history import History
+from partq.coordinator.group.history import History
 from partq.coordinator.loopback import LoopbackRuntime
 from partq.coordinator.rules import broker_rules, group_rules, group_start
-from partq.core.budget import Budget
-from partq.core.moves import Trigger
-from partq.core.rebalance import GroupType
+from partq.core.group.disruption_budget import Budget
+from partq.core.group.moves import Trigger
+from partq.core.group.planner import GroupType
 from partq.errors import SettingsError
 
 QUEUE = {

@@ -1,7 +1,7 @@
 """What people are shown of a queue while a broker does not answer the coordinator."""
 
 from partq.coordinator.coordinator import SHOW_PATIENCE_S, Coordinator
-from partq.core.membership import Standing
+from partq.core.group.membership import Standing
 from tests.coordinator.fake_brokers import GROUP
 from tests.coordinator.timing import looks
 

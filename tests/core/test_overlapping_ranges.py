@@ -2,10 +2,10 @@
 
 import pytest
 
-from partq.core import delivery
-from partq.core.begun import Begun
-from partq.core.delivery import Delivery
-from partq.core.waiting import Waiting
+from partq.core.cursor import cursor
+from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.processing_times import Begun
+from partq.core.cursor.redelivery_queue import Waiting
 
 COUNT = 200
 OVERLAPPING = [(start, stop) for start in (0, 1) for stop in range(2, COUNT + 1)]
@@ -68,7 +68,7 @@ def test_an_ack_looks_at_no_offset_twice(book):
 
 def test_what_has_begun_is_noted_once(monkeypatch):
     begun = CountedBegun()
-    monkeypatch.setattr(delivery, "Begun", lambda: begun)
+    monkeypatch.setattr(cursor, "Begun", lambda: begun)
     book = Delivery(0)
     book.take(0, COUNT, COUNT)
     book.begin([*OVERLAPPING, (0, 10**15)], 0, 1.0)

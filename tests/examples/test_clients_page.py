@@ -18,7 +18,7 @@ from partq import Producer
 from partq.broker.routes import messages, pull
 from partq.cli.commands import cli
 from partq.testing.local_broker import LocalBroker
-from partq.wire.bodies import PublishBody, PublishHeaders, PullBody
+from partq.wire.calls.bodies import PublishBody, PublishHeaders, PullBody
 
 PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
 WAIT_S = 60.0

@@ -12,7 +12,7 @@ import yaml
 
 from partq.cli.commands import cli
 from partq.resources import API_VERSION, parse_resources
-from partq.wire import answers, browse, group_removal, status
+from partq.wire.calls import answers, browse, group_removal, status
 from tests.examples.pages import ROOT, blocks
 
 MAKE = (ROOT / "Makefile").read_text(encoding="utf-8")

@@ -5,9 +5,9 @@ import contextlib
 from pathlib import Path
 
 from partq import Consumer
-from partq.cli.verdict.journal import JournalWriter
-from partq.cli.workload.consumer import Diary
 from partq.errors import FencedError
+from partq.lab.verdict.journal import JournalWriter
+from partq.lab.workload.consumer import Diary
 
 LOOK_S = 0.01
 

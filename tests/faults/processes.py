@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from partq.broker.app import serve
-from partq.cli.logs import configure_logging
-from partq.cli.processes import run_on_uvloop
-from partq.cli.wiring import coordinate
+from partq.cli.hosting.processes import run_on_uvloop
+from partq.cli.hosting.wiring import coordinate
+from partq.logs import configure_logging
 from partq.settings import BrokerSettings, CoordinatorSettings
 from partq.store.fail_point import FailPoint
 from tests.faults import member

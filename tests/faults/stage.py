@@ -16,13 +16,13 @@ from partq.core.model import MemberId
 from partq.embedded.provision import provision
 from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
-from partq.store.assignments import Assignments
-from partq.store.audit import Audits
 from partq.store.connection import Store
-from partq.store.handoffs import Handoffs
 from partq.store.keys import Keys
-from partq.store.members import Members
-from partq.store.partitions import Partitions
+from partq.store.records.assignments import Assignments
+from partq.store.records.audit import Audits
+from partq.store.records.handoffs import Handoffs
+from partq.store.records.members import Members
+from partq.store.records.partitions import Partitions
 from tests.faults.member import begun
 from tests.faults.proxy import AdminProxy, Tunnel, free_port
 from tests.faults.traffic import MOVES, STAYS, WAIT_S, Traffic, until

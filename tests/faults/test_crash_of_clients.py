@@ -5,9 +5,9 @@ The coordinator stands for the operator, which runs the same one.
 
 import pytest
 
-from partq.cli.verdict.journal import in_order
-from partq.cli.verdict.judge import find_duplicates
 from partq.core.model import Cause
+from partq.lab.verdict.journal import in_order
+from partq.lab.verdict.judge import find_duplicates
 from tests.faults import points
 from tests.faults.stage import GROUP
 from tests.faults.traffic import MOVES, STAYS

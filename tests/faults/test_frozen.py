@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from partq.cli.verdict.records import REVOKED
 from partq.core.model import Cause
+from partq.lab.verdict.records import REVOKED
 from tests.faults import points
 from tests.faults.traffic import MOVES, until
 

@@ -5,12 +5,12 @@ import time
 from collections import Counter
 from itertools import count
 
-from partq.cli.verdict.journal import JournalReader, in_order
-from partq.cli.verdict.judge import judge
-from partq.cli.verdict.progress import Progress
-from partq.cli.verdict.records import MESSAGE_NUMBER_HEADER, Published
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
+from partq.lab.verdict.journal import JournalReader, in_order
+from partq.lab.verdict.judge import judge
+from partq.lab.verdict.progress import Progress
+from partq.lab.verdict.records import MESSAGE_NUMBER_HEADER, Published
 
 WAIT_S = 60.0
 KEYS = 3

@@ -3,12 +3,12 @@
 from datetime import UTC, datetime
 
 from partq.coordinator.view import GroupView, QueueView
-from partq.core.membership import Standing
+from partq.core.group.membership import Standing
 from partq.core.model import Epoch, PartitionId
 from partq.core.records import Assigned
-from partq.kube.conditions import good
 from partq.kube.names import ConditionType, QueueKey
-from partq.kube.render import Durability, GroupFacts, QueueFacts
+from partq.kube.status.conditions import good
+from partq.kube.status.render import Durability, GroupFacts, QueueFacts
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 KEY = QueueKey("shop", "orders")

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from partq.core.layout import Layout
 from partq.errors import UnknownQueueError
-from partq.kube.render import Durability
+from partq.kube.status.render import Durability
 
 
 class FakeStore:

@@ -6,13 +6,13 @@ cluster's view, the runtime's facts, the judgement, the plan.
 
 from collections import Counter
 
-from partq.core.membership import judge
+from partq.core.group.membership import judge
+from partq.core.group.planner import GroupRules, plan
 from partq.core.model import MemberId, PartitionId
-from partq.core.rebalance import GroupRules, plan
-from partq.kube import parse
-from partq.kube.cluster import Cluster
 from partq.kube.runtime import KubernetesRuntime
-from tests.core.test_rebalance import group
+from partq.kube.watch import parse
+from partq.kube.watch.object_cache import Cluster
+from tests.core.group.test_planner import group
 from tests.kube.bodies import group_body, pod_body, queue_body
 from tests.kube.test_leader import Clock
 

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from partq.broker.tls import Tls
-from partq.kube import names, parse
+from partq.kube import names
+from partq.kube.watch import parse
 from partq.metrics import BrokerMetrics, OperatorMetrics
 from partq.wire.tls import trust
 from tests.authority import Authority, Connection, mount

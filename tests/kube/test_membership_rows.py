@@ -2,9 +2,9 @@
 
 import pytest
 
-from partq.core.moves import Forced, Trigger
-from partq.kube.nodes import Node, Taint
-from partq.kube.rollout import NEWS_S
+from partq.core.group.moves import Forced, Trigger
+from partq.kube.watch.nodes import Node, Taint
+from partq.kube.watch.rollout import NEWS_S
 from tests.kube.played_group import DELAY_S, GRACE_S, PlayedGroup, uid_of
 
 PARTITIONS = 6

@@ -2,13 +2,13 @@
 
 import pytest
 
-from partq.core.membership import MemberFact
+from partq.core.group.membership import MemberFact
 from partq.core.model import MemberId
-from partq.kube import parse
-from partq.kube.cluster import Cluster, GroupKey
 from partq.kube.names import QueueKey
-from partq.kube.rollout import NEWS_S
 from partq.kube.runtime import KubernetesRuntime
+from partq.kube.watch import parse
+from partq.kube.watch.object_cache import Cluster, GroupKey
+from partq.kube.watch.rollout import NEWS_S
 from tests.kube.bodies import POD_UID, group_body, pod_body, queue_body
 from tests.kube.test_leader import Clock
 

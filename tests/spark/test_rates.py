@@ -4,9 +4,9 @@ import gzip
 
 import pytest
 
-from partq.cli.bench.spark_figures import SIDES, WITHOUT_QUEUE, Found, Turn, render
-from partq.cli.bench.spark_rates import require_clean
+from partq.cli.lab.bench_spark import require_clean
 from partq.errors import BadRequestError, InternalError
+from partq.lab.bench.spark_figures import SIDES, WITHOUT_QUEUE, Found, Turn, render
 from partq.spark import rates
 from partq.spark.pipeline.access import QueueAccess
 from partq.spark.pipeline.archive_files import read_archive, read_audit

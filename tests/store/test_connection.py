@@ -11,15 +11,15 @@ from partq.core.model import BrokerId, PartitionId
 from partq.core.records import HandoffRecord
 from partq.errors import QuotaExceededError, SettingsError, StoreUnavailableError
 from partq.store.connection import Store
-from partq.store.handoffs import Handoffs
 from partq.store.keys import Keys
-from partq.store.layouts import Layouts
-from partq.store.leases import Leases
-from partq.store.log import AppendBatch, Log
 from partq.store.lua import FULL_MARK, load_scripts
-from partq.store.members import Members
-from partq.store.node import Lane
-from partq.store.partitions import Partitions
+from partq.store.records.handoffs import Handoffs
+from partq.store.records.layouts import Layouts
+from partq.store.records.leases import Leases
+from partq.store.records.log import AppendBatch, Log
+from partq.store.records.members import Members
+from partq.store.records.partitions import Partitions
+from partq.store.server import Lane
 from partq.testing.redis_server import RedisServer
 from tests.store.record import born, write
 

@@ -6,8 +6,8 @@ from partq.core.model import BrokerId
 from partq.errors import StoreUnavailableError
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.leases import Leases
-from partq.store.node import Lane
+from partq.store.records.leases import Leases
+from partq.store.server import Lane
 from tests.failover import FailoverPair
 
 

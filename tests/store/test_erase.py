@@ -7,9 +7,9 @@ import pytest
 from partq.core.model import MemberId
 from partq.errors import ConflictError
 from partq.store.erase import erase_queue
-from partq.store.layouts import Layouts
-from partq.store.members import Members
-from partq.store.partitions import Partitions
+from partq.store.records.layouts import Layouts
+from partq.store.records.members import Members
+from partq.store.records.partitions import Partitions
 
 
 async def make_queue(store, keys, partitions):

@@ -26,20 +26,20 @@ from partq.core.dead_letters import Reason
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.records import HandoffRecord
 from partq.errors import FencedError
-from partq.store import groups
-from partq.store.audit import Audits, Numbered
 from partq.store.connection import Store
-from partq.store.dead_letters import Outboxes
-from partq.store.events import Events
 from partq.store.fail_point import EXIT_STATUS, FailPoint
-from partq.store.handoffs import Handoffs
 from partq.store.keys import Keys
-from partq.store.layouts import Layouts
-from partq.store.leases import Leases
-from partq.store.log import AppendBatch, Log
 from partq.store.lua import load_scripts
-from partq.store.members import Members
-from partq.store.partitions import Partitions
+from partq.store.records import groups
+from partq.store.records.audit import Audits, Numbered
+from partq.store.records.dead_letters import Outboxes
+from partq.store.records.events import Events
+from partq.store.records.handoffs import Handoffs
+from partq.store.records.layouts import Layouts
+from partq.store.records.leases import Leases
+from partq.store.records.log import AppendBatch, Log
+from partq.store.records.members import Members
+from partq.store.records.partitions import Partitions
 from partq.wire.audit import encode_record
 
 P = PartitionId(1, 0)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from partq.core.dead_letters import PRODUCER_PREFIX, Reason
-from partq.core.numbering import is_series
+from partq.core.producer_series import is_series
 from partq.store.lua import load_scripts
 from partq.wire import audit, batch
 

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from partq.core.model import Cause
-from partq.wire import answers, frames
+from partq.wire import frames
+from partq.wire.calls import answers
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "operator" / "partq"

@@ -9,27 +9,11 @@ from typing import Any
 
 from aiohttp import ClientSession, web
 
-from partq.broker.auth import Tokens
 from partq.broker.broker import Broker
-from partq.broker.calls import CallTable
-from partq.broker.entries import READS_AT_ONCE
-from partq.broker.frame_socket import SOCKETS, close_all
-from partq.broker.keys import (
-    BROKER,
-    CALLS,
-    DOCUMENT,
-    GUARD,
-    MEMORY,
-    PEERS,
-    PULLS,
-    READS,
-    TLS,
-    TOKENS,
-)
-from partq.broker.middlewares import error_response, errors_as_json
-from partq.broker.openapi import describe
-from partq.broker.peer_answer import open_session
-from partq.broker.pull import Pulls
+from partq.broker.dead_letters.remote_queue import Targets
+from partq.broker.operations.entries import READS_AT_ONCE
+from partq.broker.operations.pull import Pulls
+from partq.broker.peers import open_session
 from partq.broker.routes import (
     admin,
     audit,
@@ -48,8 +32,24 @@ from partq.broker.routes import (
     replay,
     reset,
 )
-from partq.broker.routes.revoking import watch_tokens
-from partq.broker.targets import Targets
+from partq.broker.server.app_keys import (
+    BROKER,
+    CALLS,
+    DOCUMENT,
+    GUARD,
+    MEMORY,
+    PEERS,
+    PULLS,
+    READS,
+    TLS,
+    TOKENS,
+)
+from partq.broker.server.auth import Tokens
+from partq.broker.server.endpoints import CallTable
+from partq.broker.server.errors import error_response, errors_as_json
+from partq.broker.server.frame_socket import SOCKETS, close_all
+from partq.broker.server.openapi import describe
+from partq.broker.server.revocation import watch_tokens
 from partq.broker.tls import Tls
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.server.guard import Guard
@@ -59,7 +59,7 @@ from partq.server.runner import GuardedRunner
 from partq.settings import BrokerSettings, QueueSettings
 from partq.store.connection import Store
 from partq.store.fail_point import FailPoint
-from partq.wire import bodies
+from partq.wire.calls import bodies
 
 OPEN_GAP_S = 0.5
 SHUTDOWN_TIMEOUT_S = 5.0

@@ -6,30 +6,30 @@ import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from partq.broker import mended
-from partq.broker.audit_watch import AuditWatch
-from partq.broker.binder import EXPIRE_GAP_S, Binder
-from partq.broker.buffers import Buffers
-from partq.broker.chain import Reply
-from partq.broker.claims import Claims
-from partq.broker.clock import boot_time, wall_time
 from partq.broker.config import QueueConfig, dead_letters_of, redelivery_of
-from partq.broker.dead_letters import DeadLetterOffice
-from partq.broker.decode_check import DecodeCheck
-from partq.broker.expiry import Expiry
-from partq.broker.flusher import Flusher
-from partq.broker.handoff import Handoffs
-from partq.broker.holders import Holders
-from partq.broker.lease import LeaseKeeper
-from partq.broker.outcomes import Outcomes
-from partq.broker.ownership import Ownership
-from partq.broker.partition import OwnedPartition
-from partq.broker.progress import Progress
-from partq.broker.reader import LogReader
-from partq.broker.refresh import REFRESH_GAP_S, ConfigRefresher, refresh_forever
-from partq.broker.room import Room
-from partq.broker.subscription import Subscription
-from partq.broker.trimmer import Trimmer
+from partq.broker.config_refresher import REFRESH_GAP_S, ConfigRefresher, refresh_forever
+from partq.broker.dead_letters.forwarder import DeadLetterOffice
+from partq.broker.delivery.acks import Outcomes
+from partq.broker.delivery.cursor_writer import Flusher
+from partq.broker.delivery.decode_check import DecodeCheck
+from partq.broker.delivery.flows import EXPIRE_GAP_S, Binder
+from partq.broker.delivery.handoff import Handoffs
+from partq.broker.delivery.log_fetcher import LogReader
+from partq.broker.delivery.progress import Progress
+from partq.broker.log.appender import Reply
+from partq.broker.log.buffers import Buffers
+from partq.broker.log.holders import Holders
+from partq.broker.log.quota import Room
+from partq.broker.ownership.claims import Claims
+from partq.broker.ownership.clock import boot_time, wall_time
+from partq.broker.ownership.lease import LeaseKeeper
+from partq.broker.ownership.owner import Ownership
+from partq.broker.partition import mended
+from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.partition import OwnedPartition
+from partq.broker.retention.audit_backlog import AuditWatch
+from partq.broker.retention.expiry import Expiry
+from partq.broker.retention.trimmer import Trimmer
 from partq.core.model import BrokerId, Cause, PartitionId
 from partq.core.time_to_live import check_ttl_ms
 from partq.errors import (
@@ -43,16 +43,16 @@ from partq.errors import (
 )
 from partq.metrics import BrokerMetrics
 from partq.settings import BrokerSettings
-from partq.store.audit import Audits
 from partq.store.connection import IsLost, Store
-from partq.store.dead_letters import Outboxes
-from partq.store.events import Events
 from partq.store.keys import Keys
-from partq.store.layouts import Layouts
-from partq.store.leases import Leases
-from partq.store.log import AppendBatch, Log
-from partq.store.members import Members
-from partq.store.partitions import Partitions
+from partq.store.records.audit import Audits
+from partq.store.records.dead_letters import Outboxes
+from partq.store.records.events import Events
+from partq.store.records.layouts import Layouts
+from partq.store.records.leases import Leases
+from partq.store.records.log import AppendBatch, Log
+from partq.store.records.members import Members
+from partq.store.records.partitions import Partitions
 from partq.wire import batch
 
 _log = logging.getLogger(__name__)

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from partq.core.cursor.redelivery_rules import Backoff, Redelivery
 from partq.core.layout import Layout
-from partq.core.redelivery import Backoff, Redelivery
 from partq.errors import UnknownQueueError
-from partq.store.layouts import Layouts
+from partq.store.records.layouts import Layouts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,45 +20,57 @@ class Entry(NamedTuple):
 
 
 COMMANDS: Mapping[str, Entry] = {
-    "demo": Entry(
-        "partq.cli.demo.command", "demo", "Run the main job on real input, and judge it."
-    ),
+    "demo": Entry("partq.cli.lab.demo", "demo", "Run the main job on real input, and judge it."),
     "dev": Entry(
-        "partq.cli.dev", "dev", "Run queues on this machine: Redis, brokers, coordinator."
+        "partq.cli.hosting.dev", "dev", "Run queues on this machine: Redis, brokers, coordinator."
     ),
-    "publish": Entry("partq.cli.publish", "publish", "Publish messages."),
-    "consume": Entry("partq.cli.consume", "consume", "Print the messages of a consumer group."),
+    "publish": Entry("partq.cli.queues.publish", "publish", "Publish messages."),
+    "consume": Entry(
+        "partq.cli.queues.consume", "consume", "Print the messages of a consumer group."
+    ),
     "drained": Entry(
-        "partq.cli.drained", "drained", "Hand a member's partitions over, and wait: for preStop."
+        "partq.cli.queues.drained",
+        "drained",
+        "Hand a member's partitions over, and wait: for preStop.",
     ),
-    "status": Entry("partq.cli.status", "status", "Show partitions, members, lag and handoffs."),
-    "browse": Entry("partq.cli.browse", "browse", "Look at messages without consuming them."),
+    "status": Entry(
+        "partq.cli.queues.status", "status", "Show partitions, members, lag and handoffs."
+    ),
+    "browse": Entry(
+        "partq.cli.queues.browse", "browse", "Look at messages without consuming them."
+    ),
     "groups": Entry(
-        "partq.cli.groups", "groups", "List the consumer groups and their lag; remove one."
+        "partq.cli.queues.groups", "groups", "List the consumer groups and their lag; remove one."
     ),
-    "reset": Entry("partq.cli.reset", "reset", "Move a group's cursors, back or forward."),
+    "reset": Entry("partq.cli.queues.reset", "reset", "Move a group's cursors, back or forward."),
     "dead-letters": Entry(
-        "partq.cli.dead_letters", "dead_letters", "Look at dead letters, replay or drop them."
+        "partq.cli.queues.dead_letters",
+        "dead_letters",
+        "Look at dead letters, replay or drop them.",
     ),
     "explain": Entry(
-        "partq.cli.explain", "explain", "Say why a partition moved, and what it waits for."
+        "partq.cli.queues.explain", "explain", "Say why a partition moved, and what it waits for."
     ),
-    "plan": Entry("partq.cli.plan", "plan", "Compute an assignment, or what a scale would move."),
-    "bench": Entry("partq.cli.bench.command", "bench", "Measure throughput and latency."),
-    "chaos": Entry("partq.cli.chaos.command", "chaos", "Kill every part under load, and judge."),
+    "plan": Entry(
+        "partq.cli.queues.plan", "plan", "Compute an assignment, or what a scale would move."
+    ),
+    "bench": Entry("partq.cli.lab.bench", "bench", "Measure throughput and latency."),
+    "chaos": Entry("partq.cli.lab.chaos", "chaos", "Kill every part under load, and judge."),
     "simulate": Entry(
-        "partq.cli.simulate", "simulate", "Run the protocol under faults in simulated time."
+        "partq.cli.lab.simulate", "simulate", "Run the protocol under faults in simulated time."
     ),
     "pipeline": Entry(
         "partq.cli.pipeline.group", "pipeline", "Archive, replay and check queues, with Spark."
     ),
     "crds": Entry("partq.cli.crds", "crds", "Write the CustomResourceDefinitions."),
-    "broker": Entry("partq.cli.processes", "broker", "Run one broker; settings: environment."),
+    "broker": Entry(
+        "partq.cli.hosting.processes", "broker", "Run one broker; settings: environment."
+    ),
     "coordinator": Entry(
-        "partq.cli.processes", "coordinator", "Run one coordinator; settings: environment."
+        "partq.cli.hosting.processes", "coordinator", "Run one coordinator; settings: environment."
     ),
     "operator": Entry(
-        "partq.cli.processes", "operator", "Run the operator; settings: environment."
+        "partq.cli.hosting.processes", "operator", "Run the operator; settings: environment."
     ),
 }
 

@@ -5,7 +5,7 @@ from numbers import Integral, Real
 from typing import Any
 from urllib.parse import urlsplit
 
-from partq.core.numbering import check_producer_id
+from partq.core.producer_series import check_producer_id
 from partq.errors import BadRequestError, SettingsError
 
 MAX_TIME_S = 86_400

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from partq.client.reader import Reader
+from partq.client.transport.reader import Reader
 from partq.core.model import PartitionId
 from partq.errors import InternalError, RolledBackError
 from partq.wire.audit import AuditGroup, split_answer

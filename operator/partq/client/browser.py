@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from partq.client import tasks
 from partq.client.arguments import MAX_TIME_S, check_range, check_texts
-from partq.client.liveness import Backoff
-from partq.client.session import Session, log
+from partq.client.transport import tasks
+from partq.client.transport.liveness import Backoff
+from partq.client.transport.session import Session, log
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, InternalError, PartqError, UnavailableError
 from partq.wire.batch import Message

@@ -8,20 +8,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from partq.client import arguments, stop_signals, tasks
-from partq.client.acknowledger import Acknowledger
-from partq.client.caller import Caller
-from partq.client.deliveries import Batch, Delivery
-from partq.client.flow import CREDIT_BYTES, Flow, checked_credit, member_path
-from partq.client.flow_set import FlowSet
-from partq.client.heartbeat import Heartbeat
-from partq.client.holding import Window
-from partq.client.layout import QueueView
-from partq.client.liveness import Clock, boot_time
-from partq.client.membership import Membership, OnAssigned, OnError, OnRevoked
-from partq.client.naming import member_name
-from partq.client.session import Session
-from partq.client.watch import LayoutWatch
+from partq.client import arguments
+from partq.client.consume import stop_signals
+from partq.client.consume.acknowledger import Acknowledger
+from partq.client.consume.assigned_partition import Window
+from partq.client.consume.caller import Caller
+from partq.client.consume.deliveries import Batch, Delivery
+from partq.client.consume.flow import CREDIT_BYTES, Flow, checked_credit, member_path
+from partq.client.consume.flow_set import FlowSet
+from partq.client.consume.heartbeat import Heartbeat
+from partq.client.consume.membership import Membership, OnAssigned, OnError, OnRevoked
+from partq.client.consume.naming import member_name
+from partq.client.transport import tasks
+from partq.client.transport.layout import QueueView
+from partq.client.transport.liveness import Clock, boot_time
+from partq.client.transport.metadata import LayoutWatch
+from partq.client.transport.session import Session
 from partq.core.model import PartitionId
 
 log = logging.getLogger("partq.client")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
-from partq.client import tasks
-from partq.client.reader import Reader
+from partq.client.transport import tasks
+from partq.client.transport.reader import Reader
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, InternalError, RolledBackError
-from partq.wire import entries as wire
-from partq.wire.entries import Entries, StoredBatch
+from partq.wire.calls import entries as wire
+from partq.wire.calls.entries import Entries, StoredBatch
 
 __all__ = ["Bounds", "LogPosition", "LogReader", "StoredBatch", "Where"]
 

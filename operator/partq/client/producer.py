@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from partq.client import tasks
 from partq.client.arguments import (
     MAX_TIME_S,
     check_clock,
@@ -17,17 +16,18 @@ from partq.client.arguments import (
     check_texts,
     whole,
 )
-from partq.client.batching import BatchLimits
-from partq.client.budget import Budget
-from partq.client.failures import Failures
-from partq.client.layout import QueueView
-from partq.client.liveness import Clock, boot_time
-from partq.client.outgoing import encode_checked, first_wrong, listed
+from partq.client.produce.batching import BatchLimits
+from partq.client.produce.buffer_pool import Budget
+from partq.client.produce.failures import Failures
+from partq.client.produce.outgoing import encode_checked, first_wrong, listed
+from partq.client.produce.partitioner import Slots
+from partq.client.produce.receipts import ListReceipt, Position, Positions, SingleReceipt
+from partq.client.produce.sender import Publisher
 from partq.client.producer_state import producer_state
-from partq.client.publishing import Publisher
-from partq.client.receipts import ListReceipt, Position, Positions, SingleReceipt
-from partq.client.session import Session
-from partq.client.slots import Slots
+from partq.client.transport import tasks
+from partq.client.transport.layout import QueueView
+from partq.client.transport.liveness import Clock, boot_time
+from partq.client.transport.session import Session
 from partq.core.model import PartitionId
 from partq.core.time_to_live import to_ttl_ms
 from partq.errors import BadRequestError, NotStoredError, PartqError, SettingsError

@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 from partq.client.arguments import MAX_TIME_S, check_producer, check_range
-from partq.client.layout import QueueView
-from partq.client.liveness import Backoff, Clock, boot_time
-from partq.client.reader import TIMEOUT_S
-from partq.client.session import ProducerProgress, Session
+from partq.client.transport.layout import QueueView
+from partq.client.transport.liveness import Backoff, Clock, boot_time
+from partq.client.transport.reader import TIMEOUT_S
+from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
 from partq.errors import UnavailableError
 

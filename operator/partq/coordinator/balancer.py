@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from partq.coordinator.group.observation import World
 from partq.coordinator.ports import AddressBook, BrokerAdmin, BrokerIndex, Lease
-from partq.coordinator.sight import World
 from partq.core.brokers import (
     BrokerMove,
     BrokerRules,

@@ -14,10 +14,10 @@ from partq.coordinator.ports import (
     GroupReport,
     PartitionReport,
 )
-from partq.core.handoff import Attempt, AwaitDrain, Cancel, Commit, Pause
+from partq.core.group.handoff import Attempt, AwaitDrain, Cancel, Commit, Pause
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 from partq.errors import InternalError, PartqError, UnavailableError, from_code
-from partq.wire import replies
+from partq.wire.calls import replies
 from partq.wire.tls import explain
 
 CALL_TIMEOUT_S = 2.0

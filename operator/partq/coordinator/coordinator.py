@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from partq.coordinator.balancer import Balancer, leased_address
-from partq.coordinator.group import GroupWorker
+from partq.coordinator.group.group import GroupWorker
+from partq.coordinator.group.observation import World, owners
 from partq.coordinator.ports import (
     AddressBook,
     BrokerAdmin,
@@ -19,14 +20,13 @@ from partq.coordinator.ports import (
     StorePorts,
     ViewListener,
 )
+from partq.coordinator.record_sync import Upkeep
 from partq.coordinator.rules import Start, broker_rules, group_rules, group_start
-from partq.coordinator.sight import World, owners
 from partq.coordinator.states import StateReader
-from partq.coordinator.upkeep import Upkeep
 from partq.coordinator.view import QueueView
+from partq.core.group.planner import GroupRules, Planner, plan
 from partq.core.layout import Layout
 from partq.core.model import BrokerId, MemberId
-from partq.core.rebalance import GroupRules, Planner, plan
 from partq.errors import PartqError, SettingsError, UnknownQueueError
 
 RESYNC_S = 0.5

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Collection, Mapping
 
 from partq.coordinator.ports import Refusal
-from partq.core.membership import MemberFact
+from partq.core.group.membership import MemberFact
 from partq.core.model import MemberId
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from partq.coordinator.broker_api import UNREADABLE, read_state
+from partq.coordinator.group.observation import World, look, lost_since
 from partq.coordinator.rules import group_rules
-from partq.coordinator.sight import World, look, lost_since
-from partq.core.elapsed import Elapsed
-from partq.core.membership import Sight
+from partq.core.age_tracker import Elapsed
+from partq.core.group.membership import Sight
+from partq.core.group.planner import GroupRules
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.rebalance import GroupRules
 from partq.core.records import Assigned, HandoffRecord, PastMove, Refused, WaitingMove
 from partq.errors import InternalError
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from partq.coordinator.view import QueueView
-from partq.core.handoff import AwaitDrain, Cancel, Commit, Pause
+from partq.core.group.handoff import AwaitDrain, Cancel, Commit, Pause
+from partq.core.group.membership import MemberFact
 from partq.core.layout import Layout
-from partq.core.membership import MemberFact
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 from partq.core.records import (
     Assigned,

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from partq.core.assignors import assignor
 from partq.core.brokers import BrokerRules
-from partq.core.budget import Budget, Limit
-from partq.core.membership import MembershipRules
-from partq.core.rebalance import GroupRules, GroupType
+from partq.core.group.assignors import assignor
+from partq.core.group.disruption_budget import Budget, Limit
+from partq.core.group.membership import MembershipRules
+from partq.core.group.planner import GroupRules, GroupType
 from partq.errors import SettingsError
 
 Start = Literal["Earliest", "Latest"]

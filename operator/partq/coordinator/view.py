@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from partq.core.membership import Seat, Sight, Standing
+from partq.core.group.membership import Seat, Sight, Standing
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.records import Assigned, Rebalance
 

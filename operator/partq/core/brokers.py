@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from partq.core.assignors import sticky
+from partq.core.group.assignors import sticky
 from partq.core.model import BrokerId, PartitionId
 
 LEASE_FACTOR = 1.5

@@ -7,8 +7,8 @@ from partq.errors import UnknownQueueError
 from partq.resources import PartitionedQueue, Resources, effective_group, effective_queue
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.layouts import Layouts
-from partq.store.partitions import Partitions
+from partq.store.records.layouts import Layouts
+from partq.store.records.partitions import Partitions
 
 log = logging.getLogger("partq.embedded")
 

@@ -12,17 +12,17 @@ import aiohttp
 
 from partq.errors import PartqError
 from partq.kube.api import KubeApi
-from partq.kube.broker_addresses import PodResolver
-from partq.kube.cluster import Cluster
-from partq.kube.context import Context, end
-from partq.kube.deletion_cost import DeletionCosts
 from partq.kube.events import EventRecorder
 from partq.kube.health import Health, HealthServer
 from partq.kube.leader import Leader
-from partq.kube.lister import Lister
+from partq.kube.objects.broker_addresses import PodResolver
+from partq.kube.objects.deletion_cost import DeletionCosts
 from partq.kube.ports import OpenStore
+from partq.kube.reconcile.context import Context, end
+from partq.kube.reconcile.workers import Workers
+from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.relist import Lister
 from partq.kube.watches import Watches
-from partq.kube.workers import Workers
 from partq.metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 

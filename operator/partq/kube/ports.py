@@ -1,4 +1,4 @@
-"""What the operator needs of a queue's store; `cli/wiring.py` brings the real one."""
+"""What the operator needs of a queue's store; `cli/hosting/wiring.py` brings the real one."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from partq.coordinator.ports import StorePorts
 from partq.coordinator.provision import Layouts
 from partq.core.model import PartitionId
 from partq.kube.names import QueueKey
-from partq.kube.render import Durability
+from partq.kube.status.render import Durability
 
 
 class QueueStore(Protocol):

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Mapping
 
 from partq.coordinator.ports import Refusal
-from partq.core.membership import MemberFact
+from partq.core.group.membership import MemberFact
 from partq.core.model import MemberId
-from partq.kube import admission, parse
-from partq.kube.cluster import Cluster
-from partq.kube.parse import Pod
-from partq.kube.rollout import NEWS_S, rollout_facts
+from partq.kube.watch import admission, parse
+from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.parse import Pod
+from partq.kube.watch.rollout import NEWS_S, rollout_facts
 from partq.resources.models import RebalancePolicy
 
 COMMIT_MARGIN_S = 1.0

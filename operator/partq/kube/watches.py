@@ -10,11 +10,11 @@ from typing import Any
 import kopf
 
 from partq.kube.api import KubeApi, is_in_cluster
-from partq.kube.cluster import Cluster
-from partq.kube.context import end
 from partq.kube.errors import KubernetesError
-from partq.kube.handlers import register, register_nodes
 from partq.kube.health import Health
+from partq.kube.reconcile.context import end
+from partq.kube.watch.handlers import register, register_nodes
+from partq.kube.watch.object_cache import Cluster
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0

@@ -14,8 +14,8 @@ from partq.spark.pipeline.audit.job import run_audit
 from partq.spark.pipeline.audit.verdict import Verdict
 from partq.spark.pipeline.audit_feed import AuditFeed
 from partq.spark.pipeline.feeds import MessageFeed
-from partq.spark.pipeline.files import open_files
 from partq.spark.pipeline.job import Job
+from partq.spark.pipeline.storage.files import open_files
 
 READ = ("key", "value", "partition", "offset", "publish_time")
 """The columns that are read from both."""

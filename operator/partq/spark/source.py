@@ -14,14 +14,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from partq.errors import PartqError
-from partq.spark.batch_reader import BatchReader
+from partq.spark.connectivity import find_brokers
 from partq.spark.failing import shown
-from partq.spark.log_thread import LogThread
-from partq.spark.options import ReadOptions, read_options
-from partq.spark.planning import Plan
-from partq.spark.reaching import find_brokers
-from partq.spark.schema import check_schema, source_schema
-from partq.spark.stream_reader import FixedSignature, RefusedReader
+from partq.spark.read.batch_reader import BatchReader
+from partq.spark.read.log_thread import LogThread
+from partq.spark.read.options import ReadOptions, read_options
+from partq.spark.read.planning import Plan
+from partq.spark.read.schema import check_schema, source_schema
+from partq.spark.read.stream_reader import FixedSignature, RefusedReader
 
 
 class PartqDataSource(DataSource):
@@ -64,7 +64,7 @@ class PartqDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes a batch."""
         # Spark starts a process for each step of a query: who reads does without what pandas costs.
-        from partq.spark.sink import batch_writer
+        from partq.spark.write.sink import batch_writer
 
         with shown():
             return batch_writer(self.options, schema, overwrite=overwrite)
@@ -73,7 +73,7 @@ class PartqDataSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return what writes the micro-batches of a stream."""
-        from partq.spark.sink import stream_writer  # as `writer`
+        from partq.spark.write.sink import stream_writer  # as `writer`
 
         with shown():
             return stream_writer(self.options, schema, overwrite=overwrite)
@@ -85,7 +85,7 @@ def open_stream_reader(options: ReadOptions, schema: StructType) -> DataSourceSt
         import pyspark.sql.streaming.datasource  # noqa: F401
     except ImportError:
         return FixedSignature(options, schema)
-    from partq.spark.admission import AdmittingReader
+    from partq.spark.read.admission import AdmittingReader
 
     return AdmittingReader(options, schema)
 

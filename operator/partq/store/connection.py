@@ -12,11 +12,11 @@ from redis.backoff import NoBackoff
 
 from partq.core import redis_url
 from partq.errors import SettingsError, StoreUnavailableError
-from partq.store.cluster import Cluster
+from partq.store.cluster_slots import key_of, slot_of
 from partq.store.fail_point import FailPoint
-from partq.store.node import Lane, Node, StoreInfo, worst
-from partq.store.pump import not_sent
-from partq.store.slots import key_of, slot_of
+from partq.store.pipelined_connection import not_sent
+from partq.store.redis_cluster import Cluster
+from partq.store.server import Lane, Node, StoreInfo, worst
 
 _READ_BYTES = 1024 * 1024
 _AT_ONCE = 500

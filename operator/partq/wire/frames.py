@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from partq.errors import BadFrameError
-from partq.wire import shape_errors
+from partq.wire.calls import shape_errors
 
 PROTOCOL_VERSION: Final = 1
 MAX_HEADER_BYTES: Final = 1024 * 1024

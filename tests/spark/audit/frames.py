@@ -6,8 +6,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from partq.spark.pipeline.archive_log import ArchiveLog, QueueIdentity
-from partq.spark.pipeline.local_files import LocalFiles
 from partq.spark.pipeline.manifest import DataFile, Entry, Position
+from partq.spark.pipeline.storage.local_files import LocalFiles
 from partq.wire.audit import COLUMNS
 
 _TEXTS = {

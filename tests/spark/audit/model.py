@@ -1,6 +1,6 @@
 """A small model of brokers and members that writes the audit record that they would write.
 
-Windows and causes are those of the real book, `partq.core.delivery.Delivery`.
+Windows and causes are those of the real book, `partq.core.cursor.cursor.Delivery`.
 Broker epochs, epochs and attempts are drawn as in the scripts. One step of random
 work after the other, by a seed.
 """
@@ -8,7 +8,7 @@ work after the other, by a seed.
 from dataclasses import dataclass, field
 from random import Random
 
-from partq.core.delivery import Delivery
+from partq.core.cursor.cursor import Delivery
 from partq.core.model import Cause
 from partq.wire.audit import GENESIS, AuditRecord, encode_group, encode_record
 

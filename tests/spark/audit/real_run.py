@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from partq import Consumer, LogReader, Producer
 from partq.client.audit_reader import AuditReader
-from partq.client.session import Session
+from partq.client.transport.session import Session
 from partq.core.model import PartitionId
 from partq.errors import FencedError
 from partq.testing.local_broker import LocalBroker

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from partq.spark.pipeline.files import Files
+from partq.spark.pipeline.storage.files import Files
 
 CHANGES = ("create", "move", "remove")
 

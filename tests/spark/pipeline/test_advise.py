@@ -24,8 +24,8 @@ from partq.spark.pipeline.advise.lag import lag_history
 from partq.spark.pipeline.advise.loads import HotKey, Keys, Loads, load_of
 from partq.spark.pipeline.archive_files import COLUMNS, Staging
 from partq.spark.pipeline.archive_log import ArchiveLog, QueueIdentity
-from partq.spark.pipeline.files import open_files
 from partq.spark.pipeline.manifest import Entry
+from partq.spark.pipeline.storage.files import open_files
 from partq.spark.pipeline.watch import Watch
 
 BEGIN_MS = 1_800_000_000_000

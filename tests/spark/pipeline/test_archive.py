@@ -26,9 +26,9 @@ from partq.spark.pipeline.archive_files import read_archive, read_state
 from partq.spark.pipeline.archive_log import ArchiveLog
 from partq.spark.pipeline.feeds import MessageFeed
 from partq.spark.pipeline.job import Job
-from partq.spark.pipeline.local_files import LocalFiles
 from partq.spark.pipeline.manifest import DataFile, Gap, Position
 from partq.spark.pipeline.planning import Span
+from partq.spark.pipeline.storage.local_files import LocalFiles
 from partq.spark.pipeline.watch import Watch
 from tests.cli.processes import PARTQ
 from tests.spark.conftest import JAVA_OPTIONS, SETTINGS

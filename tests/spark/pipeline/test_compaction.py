@@ -15,10 +15,10 @@ from partq.spark.pipeline.archive_files import (
 )
 from partq.spark.pipeline.archive_log import ArchiveLog, QueueIdentity
 from partq.spark.pipeline.compaction import compact, plan_merges
-from partq.spark.pipeline.files import open_files
 from partq.spark.pipeline.job import Job
-from partq.spark.pipeline.local_files import LocalFiles
 from partq.spark.pipeline.manifest import DataFile, Entry, Gap
+from partq.spark.pipeline.storage.files import open_files
+from partq.spark.pipeline.storage.local_files import LocalFiles
 from partq.spark.pipeline.watch import Watch
 from tests.spark.pipeline.crashing import Crash, CrashingFiles, crash_points
 from tests.spark.pipeline.rows import DAY_MS, NOW_MS, QUEUE, add, rows_of

@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from partq.errors import SettingsError
-from partq.spark.pipeline.files import open_files
-from partq.spark.pipeline.hadoop_files import HadoopFiles
-from partq.spark.pipeline.local_files import LocalFiles
+from partq.spark.pipeline.storage.files import open_files
+from partq.spark.pipeline.storage.hadoop_files import HadoopFiles
+from partq.spark.pipeline.storage.local_files import LocalFiles
 
 
 @pytest.fixture(params=["local", "hadoop"])

@@ -14,8 +14,8 @@ from partq.spark.pipeline.access import QueueAccess
 from partq.spark.pipeline.archive_log import ArchiveLog
 from partq.spark.pipeline.compaction import compact
 from partq.spark.pipeline.job import Job
-from partq.spark.pipeline.local_files import LocalFiles
 from partq.spark.pipeline.replay import Preview, ReplayFilter, ReplayPlan, preview, step_rows
+from partq.spark.pipeline.storage.local_files import LocalFiles
 from partq.spark.pipeline.watch import Watch
 from tests.spark.live_queue import live_queue
 from tests.spark.pipeline.crashing import Crash, CrashingFiles

@@ -2,11 +2,11 @@
 
 from aiohttp import web
 
-from partq.broker import admin
-from partq.broker.calls import ADMINS, Calls
-from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter, group_of, read_body
-from partq.wire.answers import (
+from partq.broker.operations import state as admin
+from partq.broker.server.access import enter, group_of, read_body
+from partq.broker.server.endpoints import ADMINS, Calls
+from partq.broker.server.errors import json_response
+from partq.wire.calls.answers import (
     BrokerState,
     ClaimResults,
     CommitResults,
@@ -14,7 +14,7 @@ from partq.wire.answers import (
     ExpiryAnswer,
     PartitionResults,
 )
-from partq.wire.bodies import Cancels, Commits, Drains, PartitionNames, Pauses, decode
+from partq.wire.calls.bodies import Cancels, Commits, Drains, PartitionNames, Pauses, decode
 
 calls = Calls()
 PREFIX = "/admin/v1/queues/{queue}"

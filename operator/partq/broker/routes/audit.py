@@ -5,10 +5,10 @@ from typing import Any
 from aiohttp import web
 
 from partq.broker.broker import Broker
-from partq.broker.calls import ADMINS, Binary, Calls
-from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter, read_body
-from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.broker.server.access import enter, read_body
+from partq.broker.server.endpoints import ADMINS, Binary, Calls
+from partq.broker.server.errors import json_response
+from partq.broker.server.owner_calls import ask_owners, by_name, named
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
@@ -18,10 +18,10 @@ from partq.errors import (
     UnknownPartitionError,
 )
 from partq.server.body import HOLD
-from partq.store.audit_state import AuditState
+from partq.store.records.audit_state import AuditState
 from partq.wire import audit
-from partq.wire.audit_calls import AuditCursors, AuditQuery, AuditStates
-from partq.wire.bodies import decode, read_texts
+from partq.wire.calls.audit_calls import AuditCursors, AuditQuery, AuditStates
+from partq.wire.calls.bodies import decode, read_texts
 
 calls = Calls()
 

@@ -6,16 +6,16 @@ from typing import Any
 
 from aiohttp import web
 
-from partq.broker.browse import MAX_PAGES_BYTES, browse, read_page
-from partq.broker.calls import CONSUMERS, Calls
-from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter, read_body
-from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.broker.operations.browse import MAX_PAGES_BYTES, browse, read_page
+from partq.broker.server.access import enter, read_body
+from partq.broker.server.endpoints import CONSUMERS, Calls
+from partq.broker.server.errors import json_response
+from partq.broker.server.owner_calls import ask_owners, by_name, named
 from partq.core.model import PartitionId
 from partq.errors import UnknownPartitionError
 from partq.server.body import HOLD
-from partq.wire.bodies import decode
-from partq.wire.browse import BrowseAnswer, BrowseBody, BrowsedPages, narrowed
+from partq.wire.calls.bodies import decode
+from partq.wire.calls.browse import BrowseAnswer, BrowseBody, BrowsedPages, narrowed
 
 calls = Calls()
 

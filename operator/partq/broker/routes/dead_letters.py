@@ -7,9 +7,9 @@ from functools import partial
 
 from aiohttp import web
 
-from partq.broker.calls import PEERS, Calls
-from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter, read_body, settle
+from partq.broker.server.access import enter, read_body, settle
+from partq.broker.server.endpoints import PEERS, Calls
+from partq.broker.server.errors import json_response
 from partq.core.dead_letters import PRODUCER_PREFIX
 from partq.core.model import PartitionId
 from partq.errors import (
@@ -25,10 +25,10 @@ from partq.errors import (
     UnknownPartitionError,
     WrongPartitionError,
 )
-from partq.store.log import AppendResult
-from partq.wire.answers import DeadLetterAnswer
+from partq.store.records.log import AppendResult
 from partq.wire.batch import MAX_BATCH_BYTES, read_header
-from partq.wire.bodies import DeadLetterBody, decode
+from partq.wire.calls.answers import DeadLetterAnswer
+from partq.wire.calls.bodies import DeadLetterBody, decode
 
 ANSWER_TIMEOUT_S = 5.0
 MAX_PRODUCER_CHARS = 128

@@ -2,15 +2,15 @@
 
 from aiohttp import web
 
-from partq.broker.calls import CONSUMERS, Binary, Calls
-from partq.broker.entries import read_entries
-from partq.broker.keys import READS
-from partq.broker.routes.access import enter
-from partq.broker.routes.owners import named
+from partq.broker.operations.entries import read_entries
+from partq.broker.server.access import enter
+from partq.broker.server.app_keys import READS
+from partq.broker.server.endpoints import CONSUMERS, Binary, Calls
+from partq.broker.server.owner_calls import named
 from partq.errors import DataLossError, NotOwnerError, RolledBackError, UnknownPartitionError
 from partq.server.body import HOLD
-from partq.wire.bodies import read_texts
-from partq.wire.entries import EntriesQuery
+from partq.wire.calls.bodies import read_texts
+from partq.wire.calls.entries import EntriesQuery
 
 calls = Calls()
 

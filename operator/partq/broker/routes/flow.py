@@ -5,13 +5,13 @@ import asyncio
 from aiohttp import web
 
 from partq.broker.broker import Broker
-from partq.broker.calls import CONSUMERS, Calls, WebSocket
-from partq.broker.flow import MAX_CREDIT, Flow
-from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
-from partq.broker.pings import Pings
-from partq.broker.routes.access import enter, group_of, peer
-from partq.broker.subscription import Answer
-from partq.core.horizon import ACK_SPAN
+from partq.broker.delivery.flow import MAX_CREDIT, Flow
+from partq.broker.partition.group_partition import Answer
+from partq.broker.server.access import enter, group_of, peer
+from partq.broker.server.endpoints import CONSUMERS, Calls, WebSocket
+from partq.broker.server.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
+from partq.broker.server.pings import Pings
+from partq.core.cursor.horizon import ACK_SPAN
 from partq.core.model import Cause
 from partq.errors import BadFrameError, BadRequestError, PartqError, UnavailableError
 from partq.wire import frames

@@ -6,27 +6,27 @@ from typing import Any
 
 from aiohttp import web
 
-from partq.broker.calls import ADMINS, ANYONE, OPEN, PRODUCERS, Calls, PlainText
-from partq.broker.gauges import render_metrics
-from partq.broker.keys import BROKER, DOCUMENT, GUARD, TLS
-from partq.broker.middlewares import json_response
-from partq.broker.outlines import read_outlines
-from partq.broker.picture import read_picture
-from partq.broker.routes.access import enter, group_of
-from partq.broker.routes.owners import ask_states
-from partq.broker.status import read_layout, read_status
+from partq.broker.operations.gauges import render_metrics
+from partq.broker.operations.group_snapshot import read_picture
+from partq.broker.operations.producer_batches import read_outlines
+from partq.broker.operations.status import read_layout, read_status
+from partq.broker.server.access import enter, group_of
+from partq.broker.server.app_keys import BROKER, DOCUMENT, GUARD, TLS
+from partq.broker.server.endpoints import ADMINS, ANYONE, OPEN, PRODUCERS, Calls, PlainText
+from partq.broker.server.errors import json_response
+from partq.broker.server.owner_calls import ask_states
 from partq.core.model import PartitionId
-from partq.core.numbering import series_name
+from partq.core.producer_series import series_name
 from partq.metrics import CONTENT_TYPE
-from partq.wire.answers import (
+from partq.wire.calls.answers import (
     Health,
     LayoutAnswer,
     Picture,
     ProducerDue,
     Readiness,
 )
-from partq.wire.bodies import ProducerQuery, read_texts
-from partq.wire.status import StatusAnswer
+from partq.wire.calls.bodies import ProducerQuery, read_texts
+from partq.wire.calls.status import StatusAnswer
 
 calls = Calls()
 

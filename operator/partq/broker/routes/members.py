@@ -5,15 +5,15 @@ from typing import Any
 from aiohttp import web
 
 from partq.broker.broker import Broker
-from partq.broker.calls import CONSUMERS, Calls
-from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter, group_of, peer, read_body
 from partq.broker.routes.pull import PREFIX
+from partq.broker.server.access import enter, group_of, peer, read_body
+from partq.broker.server.endpoints import CONSUMERS, Calls
+from partq.broker.server.errors import json_response
 from partq.core.model import MemberId
 from partq.errors import FencedError, StoreUnavailableError
-from partq.store.members import Members
-from partq.wire.answers import Alive, MemberAnswer
-from partq.wire.bodies import AliveBody, decode
+from partq.store.records.members import Members
+from partq.wire.calls.answers import Alive, MemberAnswer
+from partq.wire.calls.bodies import AliveBody, decode
 
 calls = Calls()
 

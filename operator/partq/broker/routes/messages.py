@@ -8,12 +8,12 @@ from typing import Self
 from aiohttp import web
 
 from partq.broker.broker import Broker
-from partq.broker.calls import PRODUCERS, Calls
-from partq.broker.middlewares import error_response, json_response
-from partq.broker.routes.access import enter
-from partq.broker.routes.placing import Placing
-from partq.broker.routes.storing import PRODUCER, Outcome, Place, Row, Storing
-from partq.core.numbering import check_producer_id
+from partq.broker.operations.partitioner import Placing
+from partq.broker.server.access import enter
+from partq.broker.server.endpoints import PRODUCERS, Calls
+from partq.broker.server.errors import error_response, json_response
+from partq.broker.server.message_writer import PRODUCER, Outcome, Place, Row, Storing
+from partq.core.producer_series import check_producer_id
 from partq.errors import (
     BadRequestError,
     BatchTooLargeError,
@@ -31,15 +31,15 @@ from partq.errors import (
 )
 from partq.server.body import read_body
 from partq.wire import batch
-from partq.wire.answers import Placed, PublishResults
-from partq.wire.bodies import (
+from partq.wire.calls.answers import Placed, PublishResults
+from partq.wire.calls.bodies import (
     KEY_NAMES,
     PublishBody,
     PublishHeaders,
     decode,
     read_texts,
 )
-from partq.wire.replies import error_body
+from partq.wire.calls.replies import error_body
 
 MAX_BODY_MESSAGES = 10_000
 MAX_NUMBERED_MESSAGES = 1_000

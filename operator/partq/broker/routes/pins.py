@@ -5,16 +5,16 @@ from typing import Any
 
 from aiohttp import web
 
-from partq.broker.auth import Grant, Role
-from partq.broker.calls import CONSUMERS, Calls
-from partq.broker.middlewares import json_response
-from partq.broker.routes.access import enter, read_body
-from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.broker.server.access import enter, read_body
+from partq.broker.server.auth import Grant, Role
+from partq.broker.server.endpoints import CONSUMERS, Calls
+from partq.broker.server.errors import json_response
+from partq.broker.server.owner_calls import ask_owners, by_name, named
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, QuotaExceededError, UnknownPartitionError
-from partq.store.log import MAX_PIN_MS
-from partq.wire.bodies import decode
-from partq.wire.browse import PinBody, PinResults
+from partq.store.records.log import MAX_PIN_MS
+from partq.wire.calls.bodies import decode
+from partq.wire.calls.browse import PinBody, PinResults
 
 MAX_NAME_CHARS = 63
 OWNER_DIGITS = 16

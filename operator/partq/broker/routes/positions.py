@@ -5,15 +5,15 @@ from typing import Any
 
 from aiohttp import web
 
-from partq.broker.calls import CONSUMERS, Calls
-from partq.broker.middlewares import json_response
-from partq.broker.positions import advance, check, find_position
-from partq.broker.routes.access import enter, group_of, read_body
-from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.broker.operations.positions import advance, check, find_position
+from partq.broker.server.access import enter, group_of, read_body
+from partq.broker.server.endpoints import CONSUMERS, Calls
+from partq.broker.server.errors import json_response
+from partq.broker.server.owner_calls import ask_owners, by_name, named
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, UnknownPartitionError
-from partq.wire.bodies import decode
-from partq.wire.positions import CursorResults, CursorsBody, PositionResults, PositionsBody
+from partq.wire.calls.bodies import decode
+from partq.wire.calls.positions import CursorResults, CursorsBody, PositionResults, PositionsBody
 
 calls = Calls()
 

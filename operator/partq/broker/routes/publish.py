@@ -6,14 +6,14 @@ from collections import deque
 from aiohttp import web
 
 from partq.broker.broker import Broker
-from partq.broker.calls import PRODUCERS, Calls, WebSocket
-from partq.broker.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
-from partq.broker.pings import Pings
-from partq.broker.routes.access import enter
+from partq.broker.server.access import enter
+from partq.broker.server.endpoints import PRODUCERS, Calls, WebSocket
+from partq.broker.server.frame_socket import CLOSE_TIMEOUT_S, FrameSocket
+from partq.broker.server.pings import Pings
 from partq.core.model import PartitionId
-from partq.core.numbering import MAX_NUMBER, check_producer_id
+from partq.core.producer_series import MAX_NUMBER, check_producer_id
 from partq.errors import BadFrameError, BadRequestError, NotOwnerError, PartqError, UnavailableError
-from partq.store.log import AppendResult
+from partq.store.records.log import AppendResult
 from partq.wire import frames
 from partq.wire.batch import MAX_BATCH_BYTES
 

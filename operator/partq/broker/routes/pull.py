@@ -8,12 +8,12 @@ from typing import Any
 from aiohttp import web
 
 from partq.broker.broker import Broker
-from partq.broker.calls import CONSUMERS, Calls
-from partq.broker.flow import Flow
-from partq.broker.keys import PULLS
-from partq.broker.middlewares import json_response
-from partq.broker.pull import ack_outcome
-from partq.broker.routes.access import enter, group_of, peer, read_body, settle
+from partq.broker.delivery.flow import Flow
+from partq.broker.operations.pull import ack_outcome
+from partq.broker.server.access import enter, group_of, peer, read_body, settle
+from partq.broker.server.app_keys import PULLS
+from partq.broker.server.endpoints import CONSUMERS, Calls
+from partq.broker.server.errors import json_response
 from partq.core.model import MemberId, PartitionId
 from partq.errors import (
     BadRequestError,
@@ -26,8 +26,8 @@ from partq.errors import (
     PartqError,
 )
 from partq.wire import frames
-from partq.wire.answers import ItemResults, Left, NackResults, PullAnswer
-from partq.wire.bodies import (
+from partq.wire.calls.answers import ItemResults, Left, NackResults, PullAnswer
+from partq.wire.calls.bodies import (
     AckBody,
     AckItem,
     LeaveQuery,

@@ -2,14 +2,14 @@
 
 from aiohttp import web
 
-from partq.broker.calls import ADMINS, Calls
-from partq.broker.middlewares import json_response
-from partq.broker.removal import remove
-from partq.broker.routes.access import enter, read_body
-from partq.broker.routes.owners import ask_states
+from partq.broker.operations.removal import remove
+from partq.broker.server.access import enter, read_body
+from partq.broker.server.endpoints import ADMINS, Calls
+from partq.broker.server.errors import json_response
+from partq.broker.server.owner_calls import ask_states
 from partq.errors import ConflictError
-from partq.wire.bodies import decode
-from partq.wire.group_removal import RemoveAnswer, RemoveBody
+from partq.wire.calls.bodies import decode
+from partq.wire.calls.group_removal import RemoveAnswer, RemoveBody
 
 calls = Calls()
 

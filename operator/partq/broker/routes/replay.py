@@ -4,14 +4,14 @@ from functools import partial
 
 from aiohttp import web
 
-from partq.broker.calls import ADMINS, Calls
-from partq.broker.middlewares import json_response
-from partq.broker.replay import drop, replay
-from partq.broker.routes.access import enter, read_body
-from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.broker.operations.replay import drop, replay
+from partq.broker.server.access import enter, read_body
+from partq.broker.server.endpoints import ADMINS, Calls
+from partq.broker.server.errors import json_response
+from partq.broker.server.owner_calls import ask_owners, by_name, named
 from partq.errors import UnknownPartitionError
-from partq.wire.bodies import decode
-from partq.wire.dead_letters import DropBody, DropResults, ReplayBody, ReplayResults
+from partq.wire.calls.bodies import decode
+from partq.wire.calls.dead_letters import DropBody, DropResults, ReplayBody, ReplayResults
 
 calls = Calls()
 PREFIX = "/v1/queues/{queue}/dead-letters"

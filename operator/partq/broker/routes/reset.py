@@ -4,14 +4,14 @@ from functools import partial
 
 from aiohttp import web
 
-from partq.broker.calls import ADMINS, Calls
-from partq.broker.middlewares import json_response
-from partq.broker.reset import check, reset
-from partq.broker.routes.access import enter, group_of, read_body
-from partq.broker.routes.owners import ask_owners, by_name, named
+from partq.broker.operations.reset import check, reset
+from partq.broker.server.access import enter, group_of, read_body
+from partq.broker.server.endpoints import ADMINS, Calls
+from partq.broker.server.errors import json_response
+from partq.broker.server.owner_calls import ask_owners, by_name, named
 from partq.errors import UnknownPartitionError
-from partq.wire.answers import ResetResults
-from partq.wire.bodies import ResetBody, decode
+from partq.wire.calls.answers import ResetResults
+from partq.wire.calls.bodies import ResetBody, decode
 
 calls = Calls()
 

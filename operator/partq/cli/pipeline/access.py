@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from partq.cli.connection import Connection
+from partq.cli.queues.connection import Connection
 
 if TYPE_CHECKING:
     from partq.spark.pipeline.access import QueueAccess

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from partq.cli.connection import Connect, connection_options
 from partq.cli.pipeline.access import access_of
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
 from partq.cli.quantity import Quantity
+from partq.cli.queues.connection import Connect, connection_options
 from partq.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def archive(
         from partq.spark.pipeline.archive import Archiver, ArchiveSettings
         from partq.spark.pipeline.archive_log import ArchiveLog
         from partq.spark.pipeline.feeds import Feed, MessageFeed
-        from partq.spark.pipeline.files import open_files
+        from partq.spark.pipeline.storage.files import open_files
 
         feeds: list[Feed] = [MessageFeed(access, group)]
         if has_record:

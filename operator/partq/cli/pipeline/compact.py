@@ -55,7 +55,7 @@ def compact(
     def work(job: "Job") -> "Compaction":
         from partq.spark.pipeline import compaction
         from partq.spark.pipeline.archive_log import ArchiveLog
-        from partq.spark.pipeline.files import open_files
+        from partq.spark.pipeline.storage.files import open_files
 
         return compaction.compact(
             job,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from partq.cli.connection import Connect, connection_options
+from partq.cli.formatting import full_name, milliseconds
 from partq.cli.pipeline.access import access_of
 from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_options
 from partq.cli.quantity import Quantity
-from partq.cli.wording import full_name, milliseconds
+from partq.cli.queues.connection import Connect, connection_options
 from partq.core.model import PartitionId
 from partq.errors import SettingsError
 
@@ -79,7 +79,7 @@ def replay(
     def work(job: "Job") -> "Replayed":
         from partq.spark.pipeline import replay as replaying
         from partq.spark.pipeline.archive_log import ArchiveLog
-        from partq.spark.pipeline.files import open_files
+        from partq.spark.pipeline.storage.files import open_files
 
         return replaying.replay(
             job,
@@ -99,7 +99,7 @@ def replay(
 def _preview(job: "Job", root: str, chosen: dict[str, Any]) -> "Preview":
     from partq.spark.pipeline import replay as replaying
     from partq.spark.pipeline.archive_log import ArchiveLog
-    from partq.spark.pipeline.files import open_files
+    from partq.spark.pipeline.storage.files import open_files
 
     archive = ArchiveLog.open(open_files(job.spark, root))
     return replaying.preview(job, archive, replaying.ReplayFilter(**chosen))

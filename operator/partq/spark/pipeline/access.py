@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from partq.client.session import Session
+from partq.client.transport.session import Session
 from partq.spark.pipeline.archive_log import QueueIdentity
 
 

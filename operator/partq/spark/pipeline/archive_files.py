@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 from partq.core.model import PartitionId
 from partq.errors import InternalError
 from partq.spark.pipeline.archive_log import STAGING, ArchiveLog
-from partq.spark.pipeline.files import Files, open_files
 from partq.spark.pipeline.manifest import DataFile, State, Stream, select
+from partq.spark.pipeline.storage.files import Files, open_files
 
 MESSAGE_COLUMNS: Final = {
     "queue": "string",

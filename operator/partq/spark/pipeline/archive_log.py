@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from partq.errors import ConflictError, InternalError, SettingsError
-from partq.spark.pipeline.files import Files
 from partq.spark.pipeline.manifest import Entry, State
+from partq.spark.pipeline.storage.files import Files
 
 FORMAT = 1
 STATE = "_partq"

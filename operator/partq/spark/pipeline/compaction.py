@@ -9,9 +9,9 @@ from uuid import uuid4
 from partq.errors import ConflictError, InternalError
 from partq.spark.pipeline.archive_files import Staging, in_one_file_per_folder, read_files
 from partq.spark.pipeline.archive_log import STAGING, ArchiveLog
-from partq.spark.pipeline.files import Files
 from partq.spark.pipeline.job import Job
 from partq.spark.pipeline.manifest import STREAMS, DataFile, Entry, State, Stream, select
+from partq.spark.pipeline.storage.files import Files
 from partq.spark.pipeline.watch import Progress
 
 MERGED_AT_ONCE = 256

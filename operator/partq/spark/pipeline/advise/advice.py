@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from partq.core.assignors import sticky
+from partq.core.group.assignors import sticky
 from partq.core.hashing import slot_range
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError

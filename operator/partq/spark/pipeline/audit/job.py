@@ -21,11 +21,11 @@ from partq.spark.pipeline.archive_log import ArchiveLog
 from partq.spark.pipeline.audit.checks import Evidence, Reach, checks_of, gather
 from partq.spark.pipeline.audit.figures import draw_figures
 from partq.spark.pipeline.audit.findings import with_keys
-from partq.spark.pipeline.audit.page import render
+from partq.spark.pipeline.audit.report.page import render
 from partq.spark.pipeline.audit.schema import FINDINGS as FINDING_COLUMNS
 from partq.spark.pipeline.audit.summary import summarize
 from partq.spark.pipeline.audit.verdict import Verdict
-from partq.spark.pipeline.files import Files, open_files
+from partq.spark.pipeline.storage.files import Files, open_files
 from partq.spark.pipeline.watch import Progress, Watch
 
 FINDINGS, DUPLICATES, HANDOFFS = "findings", "duplicates", "handoffs"

@@ -1,0 +1,382 @@
+"""Moves what a group does not get done to its outbox, and from there to the dead-letter queue.
+
+Three steps, each safe to repeat, so that whoever owns the partition goes on after any crash: one
+script puts the offset into the outbox, the target stores the message under the number that it got
+there, one script takes it out. One message of an outbox is on its way at a time: they arrive in
+the order of their numbers, and a number below the target's last one is a repeat.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Protocol
+
+from partq.broker.config import DeadLetterRules
+from partq.broker.dead_letters.letter import LetterWriter
+from partq.broker.delivery.cursor_writer import Flusher
+from partq.broker.delivery.decode_check import DecodeCheck
+from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.outbox import Trouble
+from partq.broker.partition.partition import OwnedPartition
+from partq.core.cursor.cursor import Delivery
+from partq.core.dead_letters import DeadLetter, Reason, producer_of
+from partq.errors import (
+    BatchTooLargeError,
+    DataLossError,
+    FencedError,
+    MessageTooLargeError,
+    PartqError,
+    UnavailableError,
+    UnknownGroupError,
+)
+from partq.metrics import BrokerMetrics
+from partq.store.keys import Keys
+from partq.store.records.dead_letters import Outboxes
+from partq.store.records.log import Log
+
+MOVES_AT_ONCE = 100
+"""Messages that one script moves at most."""
+FIRST_WAIT_S = 0.1
+"""How long the first repeat of a failed step waits; the wait doubles from time to time."""
+LONGEST_WAIT_S = 2.0
+PATIENCE_S = 5.0
+"""A target that takes nothing for so long stops the partition: it may just be restarting."""
+_log = logging.getLogger(__name__)
+
+
+class Target(Protocol):
+    """Where dead letters go."""
+
+    async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
+        """Have a batch of one message stored; False: its number is known there, so it was before.
+
+        Raises:
+            PartqError: it is not stored, or that is not known.
+        """
+
+
+class DeadLetterOffice:
+    """Empties the outboxes of the partitions that this broker owns, each by a task of its own."""
+
+    def __init__(
+        self,
+        outboxes: Outboxes,
+        log: Log,
+        keys: Keys,
+        *,
+        check: DecodeCheck,
+        flusher: Flusher,
+        clock: Callable[[], float],
+        rules: Callable[[str], DeadLetterRules],
+        on_lost: Callable[[Subscription, PartqError], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        metrics: BrokerMetrics,
+    ) -> None:
+        self._outboxes = outboxes
+        self._writer = LetterWriter(log, keys, check)
+        self._keys = keys
+        self._flusher = flusher
+        self._clock = clock
+        self._rules = rules
+        self._target: Target | None = None
+        self._on_lost = on_lost
+        self._spawn = spawn
+        self._metrics = metrics
+
+    def connect(self, target: Target) -> None:
+        """Say how other queues are reached; before that nothing is sent."""
+        self._target = target
+
+    @property
+    def target(self) -> Target:
+        """How other queues are reached.
+
+        Raises:
+            UnavailableError: nobody has said.
+        """
+        if self._target is None:
+            raise UnavailableError(
+                "dead letters: the broker has no connection to other queues yet; it tries again"
+            )
+        return self._target
+
+    def watch(self, owned: OwnedPartition) -> None:
+        """Go on with the outboxes of a partition, and look at what its groups exceed."""
+        for subscription in owned.groups.values():
+            if subscription.after_counts is None:
+                subscription.after_counts = self.check
+                if subscription.outbox.letters:
+                    # They count as done, which the stored book may not say yet.
+                    self._flusher.notice(subscription)
+            self.check(subscription)
+
+    def check(self, subscription: Subscription) -> None:
+        """Doom the messages that were delivered again more often than the group allows."""
+        rules = self._rules(subscription.group)
+        limit = rules.max_redeliveries
+        subscription.outbox.is_parking = limit is None and not rules.takes_expired
+        if limit is not None:
+            exceeding = subscription.book.exceeding(limit)
+            self.doom(subscription, exceeding, Reason.MAX_REDELIVERIES)
+        elif subscription.outbox.letters:
+            self._work_on(subscription)
+
+    def doom(self, subscription: Subscription, offsets: list[int], reason: Reason) -> None:
+        """Have messages moved that are not in flight; until they are, nothing is delivered."""
+        for offset in offsets:
+            subscription.outbox.doomed.setdefault(offset, reason)
+        if subscription.outbox.doomed or subscription.outbox.letters:
+            self._work_on(subscription)
+
+    def park(self, subscription: Subscription, ranges: list[tuple[int, int]]) -> None:
+        """Have messages moved that do not decode, whatever the group's limit of redeliveries."""
+        count = sum(stop - start for start, stop in ranges)
+        if not count:
+            return
+        _log.warning(
+            "partition %s, group %s: %d messages from offset %d on do not decode, and become dead "
+            "letters",
+            subscription.partition,
+            subscription.group,
+            count,
+            ranges[0][0],
+        )
+        self._metrics.undecodable(subscription.group, count)
+        for start, stop in ranges:
+            subscription.outbox.aside.update(dict.fromkeys(range(start, stop)))
+        self._work_on(subscription)
+
+    def _work_on(self, subscription: Subscription) -> None:
+        if subscription.outbox.doomed or subscription.outbox.aside:
+            subscription.outbox.wake()
+        if not subscription.outbox.is_working and not subscription.is_dropped:
+            subscription.outbox.is_working = True
+            name = f"dead letters {subscription.partition}/{subscription.group}"
+            self._spawn(self._work(subscription), name)
+
+    async def _work(self, subscription: Subscription) -> None:
+        outbox = subscription.outbox
+        wait_s = FIRST_WAIT_S
+        try:
+            while outbox.has_work and not subscription.is_dropped:
+                to_move = outbox.to_move
+                try:
+                    await self._step(subscription)
+                except PartqError as error:
+                    self._note(subscription, error)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(wait_s):
+                            await to_move.wait()
+                    wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+                else:
+                    wait_s = FIRST_WAIT_S
+        finally:
+            outbox.is_working = False
+
+    async def _step(self, subscription: Subscription) -> None:
+        """Move what is doomed while there is room, else send the next letter.
+
+        Raises:
+            PartqError: the step is to be repeated.
+        """
+        outbox = subscription.outbox
+        if outbox.is_in_doubt or outbox.can_move:
+            await self._move(subscription)
+            return
+        letter = outbox.letters[0]
+        try:
+            reason = await self._send_and_move(subscription, letter)
+        except DataLossError as error:
+            if not subscription.is_dropped:
+                self._on_lost(subscription, error)
+            if subscription.is_dropped:
+                raise
+            # The record was read again since, and says the same: nobody can ever send it.
+            subscription.missing = ""
+            await self._give_up(subscription, letter)
+            return
+        if await self._take_out(subscription, letter):
+            self._metrics.dead_lettered(subscription.group, reason.word)
+
+    async def _give_up(self, subscription: Subscription, letter: DeadLetter) -> None:
+        """Drop a letter whose message is nowhere."""
+        if await self._take_out(subscription, letter, is_lost=True):
+            _log.error(
+                "dead letter %d of %s, group %s: the log does not hold its message; it is dropped",
+                *(letter.offset, subscription.partition, subscription.group),
+            )
+            self._metrics.skipped(subscription.group, 1)
+
+    async def _take_out(
+        self, subscription: Subscription, letter: DeadLetter, *, is_lost: bool = False
+    ) -> bool:
+        """Take a letter out; False: the partition or the group is not served here.
+
+        Raises:
+            PartqError: it is to be repeated.
+        """
+        # Only once the stored book says that the group has done with it: whoever claims the
+        # partition would else find its offset neither done nor in the outbox. Of a busy group the
+        # book is never stored as a whole.
+        error = await self._flusher.store(subscription)
+        if subscription.is_dropped:
+            return False
+        if error is not None:
+            raise error
+        remove = self._outboxes.remove(
+            subscription.partition,
+            subscription.group,
+            **subscription.next_write(),
+            letter=letter.number,
+            is_lost=is_lost,
+        )
+        if not await self._in_record(subscription, remove):
+            return False
+        outbox = subscription.outbox
+        outbox.letters = [each for each in outbox.letters if each.number != letter.number]
+        self._end_trouble(subscription)
+        self._resume(subscription)
+        return True
+
+    async def _send_and_move(self, subscription: Subscription, letter: DeadLetter) -> Reason:
+        """Send a letter, and move what is doomed meanwhile: the target may take long to answer.
+
+        Raises:
+            DataLossError: the log does not have the letter's message.
+            PartqError: both are to be repeated.
+        """
+        outbox = subscription.outbox
+        sending = asyncio.create_task(self._send(subscription, letter))
+        try:
+            while not sending.done():
+                if outbox.can_move and not subscription.is_dropped:
+                    await self._move(subscription)
+                    continue
+                doom = asyncio.create_task(outbox.to_move.wait())
+                try:
+                    await asyncio.wait({sending, doom}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    doom.cancel()
+            return sending.result()
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    async def _send(self, subscription: Subscription, letter: DeadLetter) -> Reason:
+        """Have a letter stored, and return why it was one.
+
+        Raises:
+            DataLossError: the log does not have its message.
+        """
+        queue = self._rules(subscription.group).queue
+        producer = producer_of(self._keys.uid, subscription.partition, subscription.group)
+        written = await self._writer.write(subscription, letter)
+        try:
+            await self.target.send(queue, written.slot, written.data, producer, letter.number)
+        except (MessageTooLargeError, BatchTooLargeError) as error:
+            if written.without_batch is None:
+                raise
+            # Nobody can decode it, so nobody is to wait until its queue takes larger messages.
+            _log.warning(
+                "dead letters of %s, group %s: the batch at offset %d, which does not decode, is "
+                "left out: %s",
+                *(subscription.partition, subscription.group, letter.offset, error.message),
+            )
+            data = written.without_batch
+            await self.target.send(queue, written.slot, data, producer, letter.number)
+        if written.without_batch is not None and subscription.outbox.broken is not None:
+            subscription.outbox.broken.carrier = letter.offset
+        return written.reason
+
+    async def _move(self, subscription: Subscription) -> None:
+        outbox, book = subscription.outbox, subscription.book
+        if subscription.is_held:
+            raise UnavailableError(
+                f"partition {subscription.partition}: a commit or a reset is under way; it is "
+                "tried again"
+            )
+        counts = book.redeliveries
+        for offset in [offset for offset in outbox.doomed if _is_done(book, offset)]:
+            del outbox.doomed[offset]
+        for offset in list(islice(outbox.aside, MOVES_AT_ONCE)):
+            if _is_done(book, offset) or offset in outbox.doomed:
+                del outbox.aside[offset]
+        most = min(outbox.room, MOVES_AT_ONCE)
+        chosen = sorted(outbox.doomed.items())[:most]
+        aside = islice(outbox.aside, max(0, most - len(chosen)))
+        chosen += [(offset, Reason.UNDECODABLE) for offset in aside]
+        if not chosen and not outbox.is_in_doubt:
+            self._resume(subscription)
+            return
+        add = self._outboxes.add(
+            subscription.partition,
+            subscription.group,
+            **subscription.next_write(),
+            letters=[(offset, reason, counts.get(offset, 0)) for offset, reason in chosen],
+        )
+
+        async def move() -> None:
+            # Until it is answered the stored outbox may hold what this one does not.
+            outbox.is_in_doubt = True
+            outbox.letters = await add
+            outbox.is_in_doubt = False
+
+        if not await self._in_record(subscription, move()):
+            return
+        book = subscription.book  # a reset may have put another one in its place meanwhile
+        for offset, _ in chosen:
+            outbox.doomed.pop(offset, None)
+            outbox.aside.pop(offset, None)
+            was_in_flight = book.discard([(offset, offset + 1)])
+            if subscription.flow is not None:
+                subscription.flow.unacked -= was_in_flight
+        self._flusher.notice(subscription)
+        self._resume(subscription)
+
+    async def _in_record(
+        self, subscription: Subscription, change: Coroutine[Any, Any, None]
+    ) -> bool:
+        """Change the stored outbox; False: the partition or the group is not served here."""
+        try:
+            await change
+        except (FencedError, UnknownGroupError) as error:
+            self._on_lost(subscription, error)
+        return not subscription.is_dropped
+
+    def _note(self, subscription: Subscription, error: PartqError) -> None:
+        """Remember why a step failed, and say so once when that lasts."""
+        now, outbox = self._clock(), subscription.outbox
+        if outbox.trouble is None:
+            outbox.trouble = Trouble(error.message, now)
+        outbox.trouble.message = error.message
+        if not outbox.trouble.is_lasting and now - outbox.trouble.since >= PATIENCE_S:
+            outbox.trouble.is_lasting = True
+            _log.warning(
+                "dead letters of %s, group %s: %s; %s until they are stored",
+                subscription.partition,
+                subscription.group,
+                error.message,
+                "they do not decode, and hold the log, while deliveries go on,"
+                if outbox.is_parking
+                else "its deliveries wait",
+            )
+
+    def _end_trouble(self, subscription: Subscription) -> None:
+        trouble, subscription.outbox.trouble = subscription.outbox.trouble, None
+        if trouble is not None and trouble.is_lasting:
+            _log.info(
+                "dead letters of %s, group %s: stored again",
+                subscription.partition,
+                subscription.group,
+            )
+
+    def _resume(self, subscription: Subscription) -> None:
+        if subscription.flow is not None and subscription.is_open:
+            subscription.flow.notice(subscription)
+
+
+def _is_done(book: Delivery, offset: int) -> bool:
+    """Whether the group has done with an offset meanwhile."""
+    return offset < book.cursor or book.acked.end_of_run(offset) != offset

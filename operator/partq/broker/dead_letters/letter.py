@@ -1,0 +1,121 @@
+"""Writes a dead letter: its message, or of an undecodable batch what is left to tell."""
+
+from dataclasses import dataclass
+
+from partq.broker.delivery.decode_check import DecodeCheck
+from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.outbox import BrokenBatch
+from partq.core.dead_letters import (
+    BATCH,
+    OMITTED,
+    UNDECODABLE,
+    DeadLetter,
+    Origin,
+    Reason,
+    headers_of,
+)
+from partq.core.model import BrokerEpoch, Offset
+from partq.errors import DataLossError, UndecodableError
+from partq.store.keys import Keys
+from partq.store.records.log import Entry, Log
+from partq.wire import batch
+
+MAX_VALUE_BYTES = batch.MAX_BATCH_BYTES - 65_536
+"""A larger batch is no value of a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenLetter:
+    """A dead letter, ready to be sent."""
+
+    slot: int
+    data: bytes
+    """It alone as a batch."""
+    reason: Reason
+    without_batch: bytes | None = None
+    """The same without the batch that it carries; None: it carries none."""
+
+
+class LetterWriter:
+    """Reads what dead letters are made of."""
+
+    def __init__(self, log: Log, keys: Keys, check: DecodeCheck) -> None:
+        self._log = log
+        self._keys = keys
+        self._check = check
+
+    async def write(self, subscription: Subscription, letter: DeadLetter) -> WrittenLetter:
+        """Return a letter of a group's outbox, with what became of it in its headers.
+
+        Of an undecodable batch the bytes go with one letter; the others name it. Which one
+        that was is the broker's memory: another broker sends them once more.
+
+        Raises:
+            DataLossError: its message is not in the log.
+            StoreUnavailableError: no answer.
+        """
+        outbox, offset = subscription.outbox, letter.offset
+        broken = outbox.broken
+        if broken is None or not broken.spares(offset):
+            entry = await self._read(subscription, letter)
+            at = offset - entry.first
+            try:
+                (message,) = batch.decode(entry.data, at, at + 1)
+            except UndecodableError:
+                broken = await self._broken(subscription, entry)
+            else:
+                slot = batch.read_slots(entry.data, batch.read_header(entry.data))[at]
+                message.headers = headers_of(
+                    message.headers, self._origin(subscription, letter, entry.broker_epoch), letter
+                )
+                return WrittenLetter(slot, _alone(message, slot), Reason(letter.reason))
+        else:
+            entry = None
+        told = letter._replace(reason=Reason.UNDECODABLE)
+        headers = headers_of(None, self._origin(subscription, told, broken.broker_epoch), told)
+        headers[UNDECODABLE] = str(offset - broken.unreadable.first)
+        slot = broken.slots[offset - broken.unreadable.first]
+        if entry is None or broken.carrier not in {None, offset}:
+            generation = subscription.partition.generation
+            headers[BATCH] = f"{generation}.{broken.broker_epoch}.{broken.carrier}"
+            data = _alone(batch.Message(None, b"", headers), slot)
+            return WrittenLetter(slot, data, Reason.UNDECODABLE)
+        omitted = batch.Message(None, b"", {**headers, OMITTED: str(len(entry.data))})
+        without = data = _alone(omitted, slot)
+        if len(entry.data) <= MAX_VALUE_BYTES:
+            data = _alone(batch.Message(None, entry.data, headers), slot)
+        return WrittenLetter(slot, data, Reason.UNDECODABLE, without)
+
+    async def _read(self, subscription: Subscription, letter: DeadLetter) -> Entry:
+        partition, offset = subscription.partition, Offset(letter.offset)
+        entry = await self._log.find(partition, offset)
+        if entry is None:
+            raise DataLossError(
+                f"partition {partition}, group {subscription.group}: the log does not hold message "
+                f"{offset} of a dead letter, expected it until the dead letter is stored; the "
+                "record is read again, and a dead letter that misses its message is dropped"
+            )
+        return entry
+
+    async def _broken(self, subscription: Subscription, entry: Entry) -> BrokenBatch:
+        broken = subscription.outbox.broken
+        if broken is None or broken.unreadable.first != entry.first:
+            slots = batch.read_slots(entry.data, batch.read_header(entry.data))
+            broken = BrokenBatch(await self._check.look(entry), slots, entry.broker_epoch)
+            subscription.outbox.broken = broken
+        return broken
+
+    def _origin(
+        self, subscription: Subscription, letter: DeadLetter, broker_epoch: BrokerEpoch
+    ) -> Origin:
+        return Origin(
+            self._keys.queue,
+            subscription.group,
+            subscription.partition,
+            Offset(letter.offset),
+            broker_epoch,
+        )
+
+
+def _alone(message: batch.Message, slot: int) -> bytes:
+    return batch.encode([batch.encode_message(message)], [slot])

@@ -1,0 +1,376 @@
+"""What members say of what they got: acks, nacks, releases, what has begun; and their silence."""
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from partq.broker.delivery.cursor_writer import Flusher
+from partq.broker.delivery.decode_check import DecodeCheck
+from partq.broker.delivery.flow import Flow
+from partq.broker.delivery.progress import Progress
+from partq.broker.partition.group_partition import Answer, FlowPort, Subscription
+from partq.broker.partition.partition import OwnedPartition
+from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, Redelivery
+from partq.core.cursor.unreadable import NOTHING, Unreadable, explains, in_hand, set_aside
+from partq.core.cursor.windows import TakenBack
+from partq.core.model import Cause, PartitionId
+from partq.core.ranges import Ranges
+from partq.errors import BadRequestError, FencedError, NotDeliveredError, PartqError
+from partq.metrics import BrokerMetrics
+from partq.wire import frames
+from partq.wire.audit import encode_record
+
+UNDECODABLE = "undecodable"
+NACK_REASONS = ("", UNDECODABLE)
+
+_log = logging.getLogger(__name__)
+
+
+class Outcomes:
+    """Counts outcomes in the books, each under the token and delivery that it names."""
+
+    def __init__(
+        self,
+        *,
+        owned: Mapping[PartitionId, OwnedPartition],
+        flusher: Flusher,
+        clock: Callable[[], float],
+        rules: Callable[[str], Redelivery],
+        check: DecodeCheck,
+        park: Callable[[Subscription, list[tuple[int, int]]], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], None],
+        metrics: BrokerMetrics,
+        progress: Progress,
+    ) -> None:
+        self._owned = owned
+        self._flusher = flusher
+        self._clock = clock
+        self._rules = rules
+        self._check = check
+        self._park = park
+        self._spawn = spawn
+        self._metrics = metrics
+        self._progress = progress
+
+    def ack(self, flow: Flow, frame: frames.Ack, answer: Answer) -> None:
+        """Count an ack; `answer(None)` follows once it is stored, or the error at once."""
+        error = _ack_problem(frame)
+        subscription = self._token_of(flow, frame)
+        if error is not None:
+            answer(error)
+        elif subscription is None:
+            answer(_fenced(frame))
+        elif subscription.is_committing:
+            subscription.held_acks.append(lambda: self.ack(flow, frame, answer))
+        else:
+            accepted = _accepted(subscription, frame)
+            try:
+                _check_sent(flow, subscription, frame.upto, frame.ranges)
+                acked = subscription.book.ack(frame.upto, frame.ranges, frame.delivery)
+            except PartqError as error:
+                answer(error)
+                return
+            flow.unacked -= acked
+            if accepted:
+                subscription.flush_records.acked(subscription, flow, accepted)
+            if acked:
+                self._has_moved(flow)
+            self._metrics.acked(flow.group, acked)
+            flow.notice(subscription)
+            self._flusher.notice(subscription, answer)
+
+    def nack(
+        self, flow: Flow, frame: frames.Nack, answer: Answer, found: Unreadable | None = None
+    ) -> int | None:
+        """Take messages back that could not be processed; they are redelivered after their delay.
+
+        `answer(None)` follows once their counts are stored, or the error at once. Returns from
+        where on everything is sent again; None: nothing but these messages, or not known yet.
+
+        Where the client could not decode them, `found` is what the broker cannot decode either:
+        that becomes dead letters, and the rest is redelivered at once. None: it has a look first.
+        """
+        error = _nack_problem(frame)
+        subscription = self._token_of(flow, frame)
+        if error is not None:
+            answer(error)
+        elif subscription is None:
+            answer(_fenced(frame))
+        elif subscription.is_committing:
+            subscription.held_acks.append(lambda: self.nack(flow, frame, answer, found))
+        elif frame.reason == UNDECODABLE and found is None:
+            self._spawn(self._nack_after_look(flow, frame, answer), "look at what does not decode")
+        else:
+            book = subscription.book
+            if found and (
+                not found.ranges
+                or frame.delivery != book.number
+                or not explains(found, frame.ranges)
+            ):
+                found = None
+            rules = self._rules(flow.group)
+            delay_s = 0.0 if found else frame.delay_ms / 1000
+            try:
+                _check_sent(flow, subscription, 0, frame.ranges)
+                taken = book.nack(
+                    [*frame.ranges, *in_hand(book, found)] if found else frame.ranges,
+                    frame.delivery,
+                    now=self._clock(),
+                    delay_s=rules.after_nack_s if delay_s < 0 else lambda _: delay_s,
+                    is_free=rules.is_free,
+                    begun=None if frame.begun < 0 else frame.begun,
+                    counts=found is None,
+                )
+            except PartqError as refusal:
+                answer(refusal)
+                return None
+            if taken.messages:
+                self._has_moved(flow)
+            kept_before = subscription.kept
+            self._take_back(flow, subscription, taken, Cause.NACK, frame.reason, answer)
+            if frame.keeps:
+                _note_kept(subscription, taken, kept_before)
+            if found:
+                self._park(subscription, set_aside(book, found))
+            return taken.rewound_from
+        return None
+
+    async def _nack_after_look(self, flow: Flow, frame: frames.Nack, answer: Answer) -> None:
+        self.nack(flow, frame, answer, await self.find_unreadable(flow, frame))
+
+    async def find_unreadable(self, flow: Flow, frame: frames.Nack) -> Unreadable:
+        """Return what of the first nacked batch the broker cannot decode either.
+
+        One look of a flow at a time: a client that decodes nothing waits for its own.
+        """
+        start = min((start for start, _ in frame.ranges), default=-1)
+        async with flow.look:
+            subscription = self._token_of(flow, frame)
+            if subscription is None or not 0 <= start < subscription.book.position:
+                return NOTHING
+            try:
+                return await self._check.find(subscription.partition, start) or NOTHING
+            except PartqError as error:
+                _log.warning("partition %s: not looked at: %s", subscription.partition, error)
+                return NOTHING
+
+    def release(self, flow: Flow, frame: frames.Release) -> None:
+        """Take back what a client has not begun.
+
+        Raises:
+            BadRequestError, NotDeliveredError, RewoundError: nothing was released.
+        """
+        if frame.start < 0:
+            raise BadRequestError(f"release: got start {frame.start}, expected 0 or more")
+        subscription = self._token_of(flow, frame)
+        if subscription is None or subscription.is_committing:
+            return  # the token has ended, or is about to: everything is taken back anyway
+        _check_sent(flow, subscription, frame.start)
+        trail, position = subscription.trail, subscription.book.position
+        released = subscription.book.release(frame.start, frame.delivery)
+        subscription.kept = (0, 0)  # the client keeps nothing that it releases
+        if trail is not None and released:
+            first = max(frame.start, subscription.book.cursor)
+            trail.note(_told("release", subscription, flow, (first, position)))
+        flow.unacked -= released
+        subscription.to_hurry.set()  # nothing may be in flight any more
+        if flow.is_leaving and subscription.pause is None:
+            # Nobody asked for it: the client is about to end its connection, and wants no more.
+            flow.credit = 0
+        flow.notice(subscription)
+        self._progress.notice()
+
+    def begin(self, flow: Flow, frame: frames.Begun) -> None:
+        """Note what the application has begun: from now on the time for its acks runs."""
+        subscription = self._token_of(flow, frame)
+        if subscription is not None:
+            subscription.book.begin(frame.ranges, frame.delivery, self._clock())
+
+    def time_out(self) -> None:
+        """Take back what applications have had in hand for too long, where it is time to look."""
+        now = self._clock()
+        for owned in self._owned.values():
+            for subscription in owned.groups.values():
+                rules = self._rules(subscription.group)
+                flow = subscription.flow
+                if (
+                    not rules.ack_timeout_s
+                    or flow is None
+                    or subscription.is_committing
+                    or now < subscription.next_tick
+                ):
+                    continue
+                subscription.next_tick = now + rules.ack_tick_s
+                taken = subscription.book.time_out(
+                    now - rules.ack_timeout_s,
+                    now=now,
+                    delay_s=rules.after_timeout_s,
+                    is_free=rules.is_free,
+                )
+                if taken.counted:
+                    self._take_back(flow, subscription, taken, Cause.ACK_TIMEOUT)
+
+    def _take_back(
+        self,
+        flow: FlowPort,
+        subscription: Subscription,
+        taken: TakenBack,
+        cause: Cause,
+        reason: str = "",
+        answer: Answer | None = None,
+    ) -> None:
+        flow.unacked -= taken.messages
+        if taken.rewound_from is not None:
+            subscription.kept = (0, 0)
+            _tell_of_the_rest(flow, subscription, taken, reason or cause.name.lower())
+            flow.send_rewound(subscription, taken.rewound_from, cause)
+        if taken.counted:
+            if subscription.trail is not None:
+                subscription.flush_records.told(
+                    "nack",
+                    subscription,
+                    flow,
+                    Ranges((offset, offset + 1) for offset in sorted(taken.offsets)).pairs(),
+                    cause=reason or cause.name.lower(),
+                )
+            subscription.counts += 1
+            self._metrics.taken_back(flow.group, reason or cause.name.lower(), taken.counted)
+        flow.watch(subscription)
+        self._flusher.notice(subscription, answer)
+
+    def _has_moved(self, flow: Flow) -> None:
+        flow.acked_at = self._clock()
+        flow.is_known_stuck = False
+
+    def _token_of(
+        self, flow: Flow, frame: frames.Ack | frames.Nack | frames.Release | frames.Begun
+    ) -> Subscription | None:
+        owned = self._owned.get(PartitionId(frame.generation, frame.partition))
+        subscription = owned.groups.get(flow.group) if owned is not None else None
+        if (
+            subscription is None
+            or subscription.flow is not flow
+            or subscription.broker_epoch != frame.broker_epoch
+            or subscription.epoch != frame.epoch
+        ):
+            return None
+        return subscription
+
+
+def _check_sent(
+    flow: Flow, subscription: Subscription, stop: int, ranges: Sequence[tuple[int, int]] = ()
+) -> None:
+    """Refuse what speaks of messages that wait for their audit record: nobody has got them.
+
+    Raises:
+        NotDeliveredError: it does; nothing was changed.
+    """
+    sent_upto = flow.held.sent_upto(subscription.partition)
+    if sent_upto is None:
+        return
+    stop = max([stop, *(high for _, high in ranges)])
+    if stop > sent_upto:
+        raise NotDeliveredError(
+            f"partition {subscription.partition}: up to {stop}; delivered up to {sent_upto}: "
+            "nothing was changed; acknowledge what this flow was sent"
+        )
+
+
+def _note_kept(subscription: Subscription, taken: TakenBack, before: tuple[int, int]) -> None:
+    """Note which batches a client has that keeps what it has not begun.
+
+    `before`: which it had, of an earlier step back; what was not sent again yet, it still has.
+    """
+    if taken.rewound_from is None:
+        return
+    start, stop = taken.begun_upto, taken.sent_upto
+    if before[0] <= stop < before[1]:
+        stop = before[1]
+    elif stop < before[0]:
+        start, stop = before  # nothing of it was sent again yet
+    subscription.kept = (start, stop)
+
+
+def _accepted(subscription: Subscription, frame: frames.Ack) -> list[tuple[int, int]]:
+    """Return what an ack adds to what the group has done with, if somebody wants to know."""
+    if subscription.trail is None:
+        return []
+    book = subscription.book
+    wanted = Ranges((max(start, book.cursor), stop) for start, stop in frame.ranges)
+    for part in book.waiting.outside(book.cursor, frame.upto):
+        wanted.add(*part)
+    return [part for each in wanted.pairs() for part in book.acked.outside(*each)]
+
+
+def _tell_of_the_rest(
+    flow: FlowPort, subscription: Subscription, taken: TakenBack, cause: str
+) -> None:
+    """Record what a step back has taken beside the messages that were given back.
+
+    In line with the deliveries: one that waits to be recorded is before it, and is sent again.
+    """
+    trail = subscription.trail
+    if trail is None or taken.rewound_from is None:
+        return
+    told = Ranges((offset, offset + 1) for offset in sorted(taken.offsets))
+    for part in subscription.book.acked.within(taken.rewound_from, taken.begun_upto):
+        told.add(*part)
+    for part in told.outside(taken.rewound_from, taken.begun_upto):
+        trail.note(_told("nack", subscription, flow, part, cause=cause))
+    if taken.begun_upto < taken.sent_upto:
+        trail.note(_told("release", subscription, flow, (taken.begun_upto, taken.sent_upto)))
+
+
+def _told(
+    kind: str,
+    subscription: Subscription,
+    flow: FlowPort,
+    part: tuple[int, int],
+    *,
+    cause: str = "",
+) -> bytes:
+    return encode_record(
+        kind,
+        group=flow.group,
+        member=flow.member,
+        incarnation=flow.incarnation,
+        flow=flow.number,
+        epoch=subscription.epoch,
+        first=part[0],
+        stop=part[1],
+        delivery=subscription.book.number - 1,  # it has just gone up
+        cause=cause,
+    )
+
+
+def _ack_problem(frame: frames.Ack) -> BadRequestError | None:
+    if frame.upto < -1:
+        return BadRequestError(f"ack: got upto {frame.upto}, expected 0 or more, or -1 for none")
+    if frame.upto < 0 and not frame.ranges:
+        return BadRequestError(
+            "ack: got neither upto nor ranges, expected one of them, or both: nothing is "
+            "acknowledged"
+        )
+    return None
+
+
+def _nack_problem(frame: frames.Nack) -> BadRequestError | None:
+    if not frame.ranges:
+        return BadRequestError("nack: got no ranges, expected 1 or more: nothing is given back")
+    if not -1 <= frame.delay_ms <= MAX_NACK_DELAY_MS:
+        return BadRequestError(
+            f"nack: delay of {frame.delay_ms} ms; expected 0 to {MAX_NACK_DELAY_MS}, or -1 for the "
+            "group's own"
+        )
+    if frame.reason not in NACK_REASONS:
+        return BadRequestError(
+            f"nack: reason {frame.reason[:40]!r}; expected {UNDECODABLE!r} or none"
+        )
+    return None
+
+
+def _fenced(frame: frames.Ack | frames.Nack) -> FencedError:
+    return FencedError(
+        f"partition {frame.generation}.{frame.partition}: token ({frame.broker_epoch}, "
+        f"{frame.epoch}) has ended; stop working on the partition, its messages go to its new owner"
+    )

@@ -1,0 +1,354 @@
+"""Who is bound: admission, binding and the loss of flows."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from math import inf
+
+from partq.broker.delivery.cursor_writer import Flusher
+from partq.broker.delivery.flow import Flow, Judge, Reader
+from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.partition import OwnedPartition
+from partq.core.cursor.horizon import MAX_PIECES
+from partq.core.model import Cause, Epoch, MemberId, PartitionId
+from partq.core.records import Refused
+from partq.errors import (
+    BadRequestError,
+    BrokerClosingError,
+    FencedError,
+    MemberInUseError,
+    MemberRefusedError,
+    NotListedError,
+    NotOwnerError,
+    PartqError,
+    SupersededError,
+    UnknownGroupError,
+)
+from partq.store.records.events import Events
+from partq.store.records.members import Members
+from partq.store.records.partitions import Partitions
+
+PING_LOST_S = 3.0
+"""A flow without a frame for so long is lost."""
+PING_MISSED_S = 1.5
+"""A flow without a frame for so long has missed a ping: another incarnation may take over."""
+EXPIRE_GAP_S = 0.25
+"""How often silent flows are looked for."""
+PULL_LEASE_S = 30.0
+"""A pulling member is bound for so long after its last call."""
+STUCK_S = 10.0
+"""A flow at the limit of unacknowledged messages that acknowledges none for so long is told of."""
+LISTING_WAIT_S = 1.0
+LISTING_POLL_S = 0.05
+_UNSAID = (
+    "and no coordinator has said why: a new member is let in a moment after its first call, so "
+    "call again; if this stays, look whether a coordinator (on Kubernetes: the operator) runs"
+)
+MAX_NAME_CHARS = 253
+MAX_CREDIT_BYTES = 2**40
+MAX_FLOWS = 20_000
+MAX_LOST_FLOWS = 1000
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LostFlow:
+    """A flow that ended, as the coordinator wants to know of it."""
+
+    group: str
+    member: MemberId
+    incarnation: str
+    lost_at: float
+    is_leaving: bool
+    """The member had said that it leaves: it does not come back."""
+
+
+class Binder:
+    """All flows of this broker, one per (group, member)."""
+
+    def __init__(
+        self,
+        *,
+        owned: dict[PartitionId, OwnedPartition],
+        partitions: Partitions,
+        members: Members,
+        events: Events,
+        flusher: Flusher,
+        reader: Reader,
+        judge: Judge,
+        clock: Callable[[], float],
+        max_unacked: Callable[[], int],
+        on_lost: Callable[[Subscription, PartqError], None],
+    ) -> None:
+        self._owned = owned
+        self._partitions = partitions
+        self._members = members
+        self._events = events
+        self._flusher = flusher
+        self._reader = reader
+        self._judge = judge
+        self._clock = clock
+        self._max_unacked = max_unacked
+        self._on_lost = on_lost
+        self._flows: dict[tuple[str, MemberId], Flow] = {}
+        self._numbers = 0
+        self._looked_at = inf
+        """When `expire` last looked, by the event loop's clock."""
+        self._lost: dict[tuple[str, MemberId], LostFlow] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    # ---- looking --------------------------------------------------------------------------------
+
+    def find(self, group: str, member: MemberId) -> Flow | None:
+        """Return the member's flow."""
+        return self._flows.get((group, member))
+
+    @property
+    def flows(self) -> Iterable[Flow]:
+        """All bound flows."""
+        return self._flows.values()
+
+    @property
+    def lost(self) -> Iterable[LostFlow]:
+        """Flows that ended and did not come back, the newest last."""
+        return self._lost.values()
+
+    # ---- binding --------------------------------------------------------------------------------
+
+    async def bind(
+        self,
+        *,
+        group: str,
+        member: str,
+        incarnation: str,
+        address: str,
+        kind: str,
+        credit: int,
+        credit_bytes: int = 0,
+    ) -> Flow:
+        """Open the member's flow, and take up every partition here that is recorded as its own.
+
+        Raises:
+            NotListedError, MemberInUseError, BrokerClosingError, BadRequestError: no flow.
+        """
+        for name, value in (("member", member), ("incarnation", incarnation)):
+            if not 1 <= len(value) <= MAX_NAME_CHARS or not value.isprintable():
+                raise BadRequestError(
+                    f"bind: {name} {value[:40]!r}; expected 1 to {MAX_NAME_CHARS} printable "
+                    "characters"
+                )
+        if not 1 <= credit <= 1_000_000:
+            raise BadRequestError(f"bind: credit {credit}; expected 1 to 1000000 messages")
+        if not 0 <= credit_bytes <= MAX_CREDIT_BYTES:
+            raise BadRequestError(
+                f"bind: credit of {credit_bytes} bytes; expected 0 (no bound) to {MAX_CREDIT_BYTES}"
+            )
+        name = MemberId(member)
+        await self._admit(group, name, address)
+        if self._is_closed:
+            raise BrokerClosingError("the broker is shutting down; bind at another one")
+        if len(self._flows) >= MAX_FLOWS:
+            raise BrokerClosingError(f"{MAX_FLOWS} flows are bound here; bind later")
+        older = self._flows.get((group, name))
+        if older is not None:
+            silent_s = self._clock() - older.last_seen
+            if older.incarnation != incarnation and silent_s < PING_MISSED_S:
+                raise MemberInUseError(
+                    f"member {name} of {group}: incarnation {older.incarnation} holds a living "
+                    "flow; end that process, or choose another member id",
+                    retry_after_s=PING_MISSED_S,
+                )
+            self.lose(older)
+        self._numbers += 1
+        flow = Flow(
+            number=self._numbers,
+            group=group,
+            member=name,
+            incarnation=incarnation,
+            address=address,
+            kind=kind,
+            credit=credit,
+            credit_bytes=credit_bytes,
+            max_unacked=self._max_unacked,
+            reader=self._reader,
+            judge=self._judge,
+            now=self._clock(),
+        )
+        self._flows[group, name] = flow
+        self._lost.pop((group, name), None)
+        self._own(self._events.add("bound", group=group, member=name))
+        return flow
+
+    async def take_up(self, flow: Flow) -> None:
+        """Bind the flow to every partition here whose record names its member."""
+        await asyncio.gather(
+            *(
+                self.take_up_one(owned.groups[flow.group], flow)
+                for owned in list(self._owned.values())
+                if flow.group in owned.groups
+            )
+        )
+
+    async def take_up_one(self, subscription: Subscription, flow: Flow) -> None:
+        """Bind the flow to one partition, if that is its member's: raises the epoch."""
+        async with subscription.lock:
+            if not self._may_take(subscription, flow):
+                return
+            self.unbind(subscription, Cause.FLOW_LOST)
+            if subscription.trail is not None:
+                # What happened under the older epoch is recorded before the newer one.
+                await self._flusher.settle(subscription)
+                await subscription.settle_audit()
+                if not self._may_take(subscription, flow):
+                    return
+            try:
+                epoch = await self._bind(subscription, flow)
+            except (FencedError, NotOwnerError, UnknownGroupError) as error:
+                self._on_lost(subscription, error)
+                return
+            subscription.epoch = epoch
+            if self._may_take(subscription, flow):
+                flow.attach(subscription)
+
+    async def _bind(self, subscription: Subscription, flow: Flow) -> Epoch:
+        while True:
+            try:
+                return await self._partitions.bind(
+                    subscription.partition,
+                    subscription.group,
+                    member=flow.member,
+                    incarnation=flow.incarnation,
+                    **subscription.next_write(),
+                )
+            except SupersededError:
+                continue  # a flush was faster: nothing was written
+
+    def _may_take(self, subscription: Subscription, flow: Flow) -> bool:
+        return (
+            subscription.member == flow.member
+            and subscription.flow is not flow
+            and not subscription.is_dropped
+            and not flow.is_closed
+        )
+
+    def take_up_later(self, owned: OwnedPartition) -> None:
+        """Bind the flows that are here already to a partition that was just claimed."""
+        for subscription in owned.groups.values():
+            if subscription.member is None:
+                continue
+            flow = self.find(subscription.group, subscription.member)
+            if flow is not None:
+                self._own(self._take_up_safely(subscription, flow))
+
+    async def _take_up_safely(self, subscription: Subscription, flow: Flow) -> None:
+        try:
+            await self.take_up_one(subscription, flow)
+        except PartqError as error:
+            # The client binds again, and finds its partitions then.
+            _log.warning("bind of %s to %s: %s", subscription.partition, flow.member, error)
+            self.lose(flow)
+
+    def unbind(self, subscription: Subscription, cause: Cause) -> None:
+        """Take a partition from its flow, and have the redelivery counts stored."""
+        subscription.unbind(cause)
+        if subscription.must_flush_first:
+            self._flusher.notice(subscription)
+
+    async def _admit(self, group: str, member: MemberId, address: str) -> None:
+        deadline = self._clock() + LISTING_WAIT_S
+        has_asked = False
+        while True:
+            read = await self._members.read(group)
+            listed, refused = read.members.get(member), read.refused.get(member)
+            if listed is not None and listed.address == address:
+                return
+            if not has_asked:
+                await self._events.add("ask", group=group, member=member, address=address)
+                has_asked = True
+            if self._clock() >= deadline:
+                if refused is None or refused.address != address:
+                    refused = Refused(address, f"it is not listed at {address}, {_UNSAID}")
+                kind = MemberRefusedError if refused.is_final else NotListedError
+                text = f"member {member} may not join {group} yet: {refused.reason}"
+                raise kind(text, retry_after_s=1.0)
+            await asyncio.sleep(LISTING_POLL_S)
+
+    # ---- losing ---------------------------------------------------------------------------------
+
+    def lose(self, flow: Flow) -> None:
+        """End a flow: its partitions are unbound, what was in flight goes out again."""
+        if flow.is_closed:
+            return
+        for subscription in list(flow.subscriptions):
+            self.unbind(subscription, Cause.FLOW_LOST)
+        flow.close()
+        key = (flow.group, flow.member)
+        if self._flows.get(key) is flow:
+            del self._flows[key]
+            self._lost[key] = LostFlow(
+                flow.group, flow.member, flow.incarnation, self._clock(), flow.is_leaving
+            )
+            if len(self._lost) > MAX_LOST_FLOWS:
+                del self._lost[next(iter(self._lost))]
+        self._own(self._events.add("unbound", group=flow.group, member=flow.member))
+
+    def expire(self) -> None:
+        """Lose the flows that have been silent for too long; tell of those that are stuck.
+
+        While this broker's event loop stood still, flows could not be heard: that is no silence.
+        """
+        now, looked_at = self._clock(), asyncio.get_running_loop().time()
+        still_s = max(0.0, looked_at - self._looked_at - EXPIRE_GAP_S)
+        self._looked_at = looked_at
+        for flow in list(self._flows.values()):
+            flow.last_seen = min(now, flow.last_seen + still_s)
+            limit = PULL_LEASE_S if flow.kind == "pull" else PING_LOST_S
+            if now - flow.last_seen > limit:
+                _log.info("flow of %s in %s: silent, lost", flow.member, flow.group)
+                self.lose(flow)
+            elif flow.is_known_stuck or now - flow.acked_at <= STUCK_S:
+                continue
+            elif (partition := flow.scattered) is not None:
+                flow.is_known_stuck = True
+                _log.warning(
+                    "flow of %s in %s: what is acknowledged of partition %s lies in more than %d "
+                    "pieces: nothing new of it is sent until what lies between them is done",
+                    *(flow.member, flow.group, partition, MAX_PIECES),
+                )
+            elif flow.is_at_limit:
+                flow.is_known_stuck = True
+                _log.warning(
+                    "flow of %s in %s: %d messages are not acknowledged, which is the limit "
+                    "(limits.maxUnackedPerFlow): nothing more is sent until some are; "
+                    "acknowledge earlier, or raise it",
+                    flow.member,
+                    flow.group,
+                    flow.unacked,
+                )
+
+    def leave(self, flow: Flow) -> None:
+        """Note that the member's process is ending."""
+        if not flow.is_leaving:
+            flow.is_leaving = True
+            self._own(self._events.add("leaving", group=flow.group, member=flow.member))
+
+    def lose_all(self) -> None:
+        """End all flows."""
+        for flow in list(self._flows.values()):
+            self.lose(flow)
+
+    async def close(self) -> None:
+        """End all flows, and bind nobody any more."""
+        self._is_closed = True
+        self.lose_all()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _own(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,1 @@
+"""The log of a partition: appending to it, its newest batches, and how much may be stored."""

@@ -1,0 +1,271 @@
+"""Appends of one partition, one call after another, so that a lost answer is never stored twice."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from partq.broker.log.buffers import PendingBudget, memory_bytes
+from partq.broker.log.quota import Room
+from partq.core.model import BrokerEpoch, Offset, PartitionId
+from partq.errors import (
+    AppendGapError,
+    ConflictError,
+    InternalError,
+    NotOwnerError,
+    NotStoredError,
+    OutcomeUnknownError,
+    PartqError,
+    QuotaExceededError,
+    StoreUnavailableError,
+)
+from partq.store.records.log import AppendBatch, Appended, AppendResult, Entry, Log
+
+MAX_CALL_BYTES = 4 * 1024 * 1024
+"""Batches of one call, in bytes; one larger batch makes a call of its own."""
+MAX_CALL_BATCHES = 128
+RETRY_GAP_S = 0.05
+MAX_PASSED_MS = 10_000
+"""The most that the time between two calls counts for: in a longer one this process may have
+stood still, or its machine slept, and repeats that wait to be read have not aged meanwhile."""
+
+Reply = Callable[[AppendResult | PartqError], None]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    batch: AppendBatch
+    reply: Reply
+    submitted_at: float
+
+
+class AppendChain:
+    """The only writer of a partition's log while its broker owns it.
+
+    A call names the offset that it expects and its number under the broker epoch. Batches that
+    arrive while one is under way form the next.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        partition: PartitionId,
+        *,
+        broker_epoch: BrokerEpoch,
+        end: int,
+        room: Room,
+        budget: PendingBudget,
+        clock: Callable[[], float],
+        on_stored: Callable[[list[Entry]], None],
+        on_lost: Callable[[PartqError], None],
+    ) -> None:
+        self._store = log
+        self._partition = partition
+        self._broker_epoch = broker_epoch
+        self._end = end
+        self._number = 0
+        self._room = room
+        self._clock = clock
+        self._counted_upto = clock()
+        """Up to where the store was told how much time has passed."""
+        self._on_stored = on_stored
+        self._on_lost = on_lost
+        self._pending: deque[_Pending] = deque()
+        self._budget = budget
+        self.held_bytes = 0
+        """Of batches that have no answer yet; the budget counts it."""
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_open = True
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write what is submitted."""
+        self._task = asyncio.create_task(self._run(), name=f"append {self._partition}")
+        self._task.add_done_callback(self._ended)
+
+    def submit(self, batch: AppendBatch, reply: Reply) -> None:
+        """Queue a batch; `reply` is called once, with its result or the reason why there is none.
+
+        Raises:
+            NotOwnerError: the partition is being given up.
+            NotStoredError: too much waits already, here or in the partitions of this broker.
+        """
+        if not self._is_open:
+            raise NotOwnerError(
+                f"partition {self._partition}: this broker gives it up; read /layout for its broker"
+            )
+        budget = self._budget
+        if not budget.take(self, memory_bytes(batch.data)):
+            raise NotStoredError(
+                f"partition {self._partition}: {budget.used_bytes} bytes wait at this broker to be "
+                f"stored, {self.held_bytes} of them for this partition, and {budget.max_bytes} is "
+                "the limit (PARTQ_PENDING_BYTES); publish again later, and more slowly",
+                retry_after_s=0.5,
+            )
+        self._pending.append(_Pending(batch, reply, self._clock()))
+        self._wake.set()
+
+    async def finish(self) -> None:
+        """Take nothing more, and wait until the call under way has its answer."""
+        self._is_open = False
+        self._refuse_pending()
+        await self._idle.wait()
+
+    def drop(self) -> None:
+        """Stop at once; calls under way end as `outcome_unknown`."""
+        self._is_open = False
+        if self._task is not None:
+            self._task.cancel()
+        self._refuse_pending()
+
+    def _refuse_pending(self) -> None:
+        error = NotOwnerError(
+            f"partition {self._partition}: this broker no longer owns it; read /layout for its "
+            "broker"
+        )
+        while self._pending:
+            pending = self._pending.popleft()
+            self._budget.give_back(self, memory_bytes(pending.batch.data))
+            pending.reply(error)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                call = self._next_call()
+                self._idle.clear()
+                try:
+                    await self._store_call(call)
+                except BaseException:
+                    self._answer_unknown(call)
+                    raise
+                finally:
+                    self._budget.give_back(
+                        self, sum(memory_bytes(each.batch.data) for each in call)
+                    )
+                    self._idle.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("append to %s failed", self._partition, exc_info=error)
+            self._on_lost(InternalError(f"append to {self._partition} failed: {error}"))
+
+    def _next_call(self) -> list[_Pending]:
+        call: list[_Pending] = []
+        size = 0
+        while self._pending and len(call) < MAX_CALL_BATCHES:
+            length = len(self._pending[0].batch.data)
+            if call and size + length > MAX_CALL_BYTES:
+                break
+            call.append(self._pending.popleft())
+            size += length
+        return call
+
+    async def _store_call(self, call: list[_Pending]) -> None:
+        sizes = [len(pending.batch.data) for pending in call]
+        grant = self._room.take(sizes)
+        stored_bytes = sum(sizes)  # until the outcome is known
+        now = self._clock()
+        try:
+            appended = await self._append_until_answered(
+                [_aged(pending, now) for pending in call], grant.room_bytes, self._count_time(now)
+            )
+            stored_bytes = sum(
+                size
+                for size, result in zip(sizes, appended.results, strict=True)
+                if result.status == "stored"
+            )
+        except QuotaExceededError as error:
+            stored_bytes = 0
+            for pending in call:
+                pending.reply(error)
+            return
+        except ConflictError as error:
+            # Fenced, or the log is not where this broker left it: what is in memory is wrong.
+            self._answer_unknown(call)
+            self._is_open = False
+            self._on_lost(error)
+            return
+        finally:
+            self._room.settle(grant, stored_bytes)
+        self._number += 1
+        self._end = appended.next
+        entries = [
+            Entry(
+                first=Offset(result.offset),
+                count=pending.batch.count,
+                broker_epoch=self._broker_epoch,
+                at_ms=appended.at_ms,
+                data=pending.batch.data,
+                ttl_ms=pending.batch.ttl_ms,
+            )
+            for pending, result in zip(call, appended.results, strict=True)
+            if result.status == "stored"
+        ]
+        if entries:
+            self._on_stored(entries)
+        for pending, result in zip(call, appended.results, strict=True):
+            pending.reply(result)
+
+    async def _append_until_answered(
+        self, batches: list[AppendBatch], room_bytes: int | None, passed_ms: int
+    ) -> Appended:
+        is_in_doubt = is_failing = False
+        while True:
+            try:
+                return await self._store.append(
+                    self._partition,
+                    broker_epoch=self._broker_epoch,
+                    number=self._number,
+                    expected=Offset(self._end),
+                    batches=batches,
+                    room_bytes=room_bytes,
+                    passed_ms=passed_ms,
+                )
+            except QuotaExceededError as error:
+                if not is_in_doubt:
+                    raise
+                # An earlier try may be stored. The next call must not bear its number: it would
+                # get its answer.
+                raise AppendGapError(
+                    f"partition {self._partition}: append {self._number} is in doubt, and Redis is "
+                    "too full to tell"
+                ) from error
+            except StoreUnavailableError as error:
+                # The same call again, under the same number, finds out what became of it.
+                is_in_doubt = is_in_doubt or not error.is_outcome_known
+                if not is_failing:
+                    _log.warning("append to %s: %s; asking again", self._partition, error)
+                is_failing = True
+                await asyncio.sleep(RETRY_GAP_S)
+
+    def _count_time(self, now: float) -> int:
+        """Return how much time has passed since this was asked last, in whole ms."""
+        passed_ms = int((now - self._counted_upto) * 1000)
+        if passed_ms > MAX_PASSED_MS:
+            self._counted_upto = now
+            return MAX_PASSED_MS
+        self._counted_upto += passed_ms / 1000
+        return passed_ms
+
+    def _answer_unknown(self, call: list[_Pending]) -> None:
+        error = OutcomeUnknownError(
+            f"partition {self._partition}: the store did not say whether the batch is stored; "
+            "send it again under the same numbers"
+        )
+        for pending in call:
+            pending.reply(error)
+
+
+def _aged(pending: _Pending, now: float) -> AppendBatch:
+    """Return a batch as it is to be stored: a repeat has grown older while it waited here."""
+    batch = pending.batch
+    if not batch.age_ms:
+        return batch
+    return replace(batch, age_ms=batch.age_ms + int((now - pending.submitted_at) * 1000) + 1)

@@ -1,0 +1,236 @@
+"""Looking at messages without consuming them: nothing is delivered, counted or acknowledged."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+from partq.broker.broker import Broker
+from partq.broker.operations.message_json import contents
+from partq.core.browse import Page, Row, Why, merge
+from partq.core.model import Offset, PartitionId
+from partq.errors import BadRequestError, UnavailableError
+from partq.store.records.log import Entry
+from partq.store.records.partition_records import Record
+from partq.wire import batch
+from partq.wire.calls import bodies
+from partq.wire.calls.browse import BrowseBody, narrowed
+from partq.wire.calls.replies import error_body
+
+MAX_MERGED = 4096
+"""The most partitions of a merged page: each costs a look at its oldest message."""
+AT_ONCE = 16
+"""Partitions whose messages are read for one merged page: bounds its memory."""
+MIN_SHARE_BYTES = 16 * 1024
+"""What a partition's part of a merged page may hold at least."""
+MESSAGE_BYTES = 256
+"""What a message counts for beside its own bytes: JSON has names for everything."""
+MAX_PAGES_BYTES = 8 * 1024 * 1024
+"""What the pages of one answer may hold together, where each partition has its own."""
+READ_BYTES = 1024 * 1024
+READ_ENTRIES = 256
+READ_TIMEOUT_S = 3.0
+
+Pages = Callable[[Sequence[PartitionId], BrowseBody], Awaitable[Mapping[PartitionId, Any]]]
+"""Gets pages from the owners of partitions: each as `read_page` returns it, or with an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a partition is to be shown from."""
+
+    offset: int
+    at_ms: int | None
+    """When the message there was stored; None: there is none."""
+    first: int
+    """The first offset that the log holds."""
+
+
+async def read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -> dict[str, Any]:
+    """Return messages of a partition that is owned here, in the order of their offsets.
+
+    Raises:
+        NotOwnerError, StoreUnavailableError: nothing was read.
+        UnavailableError: not in time, or the log has changed meanwhile.
+    """
+    broker.find(partition)
+    try:
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return await _read_page(broker, partition, body)
+    except TimeoutError:
+        raise UnavailableError(
+            f"partition {partition}: not read within {READ_TIMEOUT_S:g} s; ask again",
+            retry_after_s=1.0,
+        ) from None
+
+
+async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -> dict[str, Any]:
+    record = await broker.partitions.read(partition)
+    at = (await _start(broker, partition, body, record)).offset
+    rows: list[dict[str, Any]] = []
+    used = 0
+    is_full = False
+    while at < record.next and not is_full:
+        entries = await broker.log.read(
+            partition,
+            Offset(at),
+            max_bytes=max(1, min(body.max_bytes - used, READ_BYTES)),
+            max_entries=READ_ENTRIES,
+        )
+        if not entries:
+            raise UnavailableError(
+                f"partition {partition}: {at} is no longer in the log; ask again",
+                retry_after_s=1.0,
+            )
+        for entry in entries:
+            at = max(at, entry.first)  # what was trimmed meanwhile is passed over
+            room = body.max_messages - len(rows)
+            sizes = _sizes(entry, at)
+            taken = 0
+            for row in _rows(partition, entry, at, _within(sizes[:room], body.max_bytes)):
+                if rows and used + row["size"] > body.max_bytes:
+                    break
+                used += row["size"]
+                rows.append(row)
+                taken += 1
+            at += taken
+            is_full = taken < len(sizes)
+            if is_full:
+                break
+    if at >= record.next:
+        why = Why.END
+    else:
+        why = Why.ENOUGH if len(rows) == body.max_messages else Why.SIZE
+    return {"rows": rows, "next": at, "why": why, "first": record.trimmed, "end": record.next}
+
+
+def _sizes(entry: Entry, at: int) -> list[int]:
+    """Return what each message of a batch counts for, from an offset on."""
+    ends = batch.read_ends(entry.data, batch.read_header(entry.data))
+    begin = at - entry.first
+    starts = [ends[begin - 1] if begin else 0, *ends[begin:]]
+    return [MESSAGE_BYTES + stop - start for start, stop in pairwise(starts)]
+
+
+def _within(sizes: Sequence[int], max_bytes: int) -> Sequence[int]:
+    """Return the first sizes that a page may hold; one in any case."""
+    count = sum(total <= max_bytes for total in accumulate(sizes))
+    return sizes[: max(1, count)]
+
+
+def _rows(
+    partition: PartitionId, entry: Entry, at: int, sizes: Sequence[int]
+) -> Iterator[dict[str, Any]]:
+    """Return messages, each with what it counts for: JSON may be larger than what is stored."""
+    shown = contents(entry, at, at + len(sizes))
+    for offset, (size, content) in enumerate(zip(sizes, shown, strict=True), at):
+        message = {
+            "partition": str(partition),
+            "offset": offset,
+            "publish_time_ms": entry.at_ms,
+            "append_broker_epoch": entry.broker_epoch,
+            **content,
+        }
+        yield {
+            "size": max(size, MESSAGE_BYTES + len(bodies.encode(content))),
+            "message": message,
+        }
+
+
+async def browse(
+    broker: Broker, partitions: Sequence[PartitionId], body: BrowseBody, ask: Pages
+) -> dict[str, Any]:
+    """Return the oldest messages of several partitions, by the time at which they were stored.
+
+    A partition that nobody serves is named, and is as if it were not there: what it holds may be
+    older than what is shown.
+
+    Raises:
+        BadRequestError: too many partitions for one answer.
+        StoreUnavailableError: nothing was read.
+    """
+    if len(partitions) > MAX_MERGED:
+        raise BadRequestError(
+            f"browse: {len(partitions)} partitions; at most {MAX_MERGED} can be merged: name some, "
+            "or set is_merged to false"
+        )
+    records = await broker.partitions.read_many(partitions)
+    found = await asyncio.gather(
+        *(_start(broker, partition, body, record) for partition, record in records.items())
+    )
+    starts = dict(zip(records, found, strict=True))
+    served = broker.claims.served()
+    unavailable: dict[str, Any] = {
+        str(partition): error_body(
+            UnavailableError(f"partition {partition}: no broker serves it at the moment; ask again")
+        )
+        for partition in partitions
+        if partition not in served or partition not in starts
+    }
+    # The oldest messages are in the partitions that begin with the oldest ones.
+    by_time = sorted(
+        (start.at_ms, partition)
+        for partition, start in starts.items()
+        if start.at_ms is not None and partition in served
+    )
+    chosen = [partition for _, partition in by_time[:AT_ONCE]]
+    share = {
+        "offsets": {str(partition): starts[partition].offset for partition in chosen},
+        "max_bytes": max(MIN_SHARE_BYTES, body.max_bytes // max(1, len(chosen))),
+        "is_merged": False,
+    }
+    pages: dict[PartitionId, Page[Any]] = {}
+    for partition, answer in (await ask(chosen, narrowed(body, share))).items():
+        if "error" in answer:
+            unavailable[str(partition)] = answer["error"]
+            continue
+        try:
+            pages[partition] = _page(answer)
+        except (KeyError, TypeError, ValueError) as error:
+            unusable = UnavailableError(
+                f"partition {partition}: its broker gave no usable page ({error!r}); ask again"
+            )
+            unavailable[str(partition)] = error_body(unusable)
+    merged = merge(
+        pages,
+        max_messages=body.max_messages,
+        max_bytes=body.max_bytes,
+        before_ms=by_time[AT_ONCE][0] if len(by_time) > AT_ONCE else None,
+    )
+    following = {partition: start.offset for partition, start in starts.items()} | merged.next
+    return {
+        "messages": merged.contents,
+        "next": {str(partition): offset for partition, offset in sorted(following.items())},
+        "why": merged.why,
+        "trimmed": {
+            str(partition): start.first
+            for partition, start in starts.items()
+            if body.offsets.get(str(partition), start.first) < start.first
+        },
+        "unavailable": unavailable,
+    }
+
+
+async def _start(broker: Broker, partition: PartitionId, body: BrowseBody, record: Record) -> Start:
+    wanted = body.offsets.get(str(partition))
+    if wanted is None:
+        wanted = 0 if body.at_ms is None else await broker.log.find_time(partition, body.at_ms)
+    offset = min(max(wanted, record.trimmed), record.next)
+    if offset == record.next:
+        return Start(offset, None, record.trimmed)
+    _, (at_ms,) = await broker.log.read_times(partition, [offset])
+    return Start(offset, at_ms, record.trimmed)
+
+
+def _page(answer: Mapping[str, Any]) -> Page[Any]:
+    rows = [
+        Row(
+            row["message"]["offset"],
+            row["message"]["publish_time_ms"],
+            row["size"],
+            row["message"],
+        )
+        for row in answer["rows"]
+    ]
+    return Page(rows, answer["next"], Why(answer["why"]))

@@ -1,0 +1,60 @@
+"""The metrics of a broker, with its gauges as of now."""
+
+from collections.abc import Mapping
+
+from partq.broker.broker import Broker
+from partq.broker.partition.partition import OwnedPartition
+from partq.core.clock_watch import ahead_ms
+from partq.core.cursor.lag import lag_of
+
+
+def render_metrics(broker: Broker) -> bytes:
+    """Return all metrics in Prometheus's text format."""
+    flows: dict[str, int] = {}
+    for flow in broker.binder.flows:
+        flows[flow.group] = flows.get(flow.group, 0) + 1
+    books = [
+        ((str(owned.id), each.group), owned.tail.end, each)
+        for owned in broker.owned.values()
+        for each in owned.groups.values()
+    ]
+    broker.metrics.observe(
+        ends={str(owned.id): owned.tail.end for owned in broker.owned.values()},
+        lags={
+            key: (lag_of(end, each.book.cursor, each.book.acked.pairs()), each.book.in_flight)
+            for key, end, each in books
+        },
+        outboxes={
+            key: (len(box.letters), bool(box.blocked), bool(box.parked))
+            for key, _, each in books
+            for box in [each.outbox]
+        },
+        missing={key: bool(each.missing) for key, _, each in books},
+        flows=flows,
+    )
+    pending, tails, ahead = broker.buffers.pending, broker.buffers.tails, broker.reader.ahead
+    broker.metrics.observe_buffers(
+        {
+            "pending": (pending.used_bytes, pending.max_bytes),
+            "tail": (tails.used_bytes, tails.max_bytes),
+            "read_ahead": (ahead.used_bytes, ahead.max_bytes),
+        }
+    )
+    if (info := broker.room.info) is not None:
+        broker.metrics.observe_store(
+            memory_bytes=info.used_memory_bytes,
+            max_memory_bytes=info.maxmemory_bytes,
+            aof_bytes=info.aof_bytes,
+            ahead_ms={
+                str(owned.id): ahead_by
+                for owned in broker.owned.values()
+                if (ahead_by := _ahead_ms(broker, owned, info.clocks_ms))
+            },
+        )
+    return broker.metrics.render()
+
+
+def _ahead_ms(broker: Broker, owned: OwnedPartition, clocks_ms: Mapping[str, int]) -> int:
+    """Return by how much a partition is ahead of its server's clock; 0: not, or nobody knows."""
+    now_ms = clocks_ms.get(broker.log.server_of(owned.id) or "", owned.stored_at_ms)
+    return ahead_ms(owned.stored_at_ms, now_ms)

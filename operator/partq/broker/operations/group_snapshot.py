@@ -1,0 +1,122 @@
+"""One group as a whole, for whoever explains it or plans for it: records, and what brokers say.
+
+Any broker can be asked: it asks the others. So it also serves whoever reaches one broker only, and
+while no coordinator runs.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from aiohttp import ClientError, ClientSession
+
+from partq.broker.broker import Broker
+from partq.broker.operations import state as admin
+from partq.broker.peers import call_peer
+from partq.broker.tls import Tls
+from partq.errors import OverloadedError, UnknownGroupError
+from partq.server.memory import Hold
+from partq.store.records.assignments import Assignments
+from partq.store.records.handoffs import Handoffs
+from partq.store.records.layouts import Layouts
+from partq.store.records.members import Members
+from partq.store.records.rebalances import Rebalances
+from partq.wire.calls.replies import check_state
+
+PEER_TIMEOUT_S = 2.0
+"""How long another broker may take to say what it has."""
+
+
+async def read_picture(broker: Broker, group: str, brokers: dict[str, Any]) -> dict[str, Any]:
+    """Read a group's records, beside what `ask_all` has got from the brokers.
+
+    Raises:
+        UnknownGroupError: the group was removed meanwhile.
+        StoreUnavailableError: no answer from Redis.
+    """
+    store, keys = broker.store, broker.keys
+    layouts = Layouts(store, keys)
+    queue_spec, spec = await asyncio.gather(
+        layouts.read_config(),
+        layouts.read_group_config(group),
+    )
+    assigned, members, under_way, journal = await asyncio.gather(
+        Assignments(store, keys).read(group),
+        Members(store, keys).read(group),
+        Handoffs(store, keys).read(group),
+        Rebalances(store, keys).read_journal(group),
+    )
+    if spec is None or queue_spec is None:
+        raise UnknownGroupError(
+            f"group {group}: not stored, or removed; create a ConsumerGroup of this name"
+        )
+    return {
+        "now_ms": members.now_ms,
+        "queue_spec": queue_spec.spec,
+        "group_spec": spec.spec,
+        "partitions": [str(partition) for partition in broker.config.layout.partitions()],
+        "members": {member: asdict(listed) for member, listed in members.members.items()},
+        "heirs": members.heirs,
+        "refused": {member: each._asdict() for member, each in members.refused.items()},
+        "assignment": _by_name(assigned),
+        "handoffs": _by_name(under_way),
+        "past": {str(p): [asdict(move) for move in moves] for p, moves in journal.past.items()},
+        "waiting": _by_name(journal.waiting),
+        "brokers": _of_group(brokers, group),
+    }
+
+
+def _by_name(records: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(partition): asdict(record) for partition, record in records.items()}
+
+
+async def ask_all(
+    broker: Broker, peers: ClientSession, *, token: str, tls: Tls | None, hold: Hold
+) -> dict[str, Any]:
+    """Return the state of every broker with a lease, or why it is not known.
+
+    Args:
+        broker: that is asked.
+        peers: for calls to the others.
+        token: the caller's header `Authorization`, which says what it may see.
+        tls: by which the others' certificates are checked; None: by the system's.
+        hold: of the call, for what the others answer.
+    """
+    observer = broker.claims.observer
+    others = sorted(observer.living(broker.clock()) - {broker.id})
+    states = await asyncio.gather(
+        *(
+            _ask(f"{observer.leases[other].url}{_path(broker)}", peers, token, tls, hold)
+            for other in others
+        )
+    )
+    return dict(zip(others, states, strict=True)) | {broker.id: {"state": admin.state(broker)}}
+
+
+def _of_group(brokers: dict[str, Any], group: str) -> dict[str, Any]:
+    """Return the states without what is of other groups."""
+    for answer in brokers.values():
+        for partition in answer.get("state", {}).get("partitions", {}).values():
+            partition["groups"] = {g: s for g, s in partition["groups"].items() if g == group}
+    return brokers
+
+
+def _path(broker: Broker) -> str:
+    return f"/admin/v1/queues/{broker.settings.queue}/state"
+
+
+async def _ask(
+    url: str, peers: ClientSession, token: str, tls: Tls | None, hold: Hold
+) -> dict[str, Any]:
+    try:
+        status, state = await call_peer(
+            peers, tls, "GET", url,
+            headers={"Authorization": token}, timeout_s=PEER_TIMEOUT_S, hold=hold,
+        )  # fmt: skip
+        if status != 200:
+            return {"error": f"status {status}"}
+        check_state(state)
+        return {"state": state}
+    except (ClientError, TimeoutError, ValueError, OverloadedError) as error:
+        return {"error": str(error) or type(error).__name__}

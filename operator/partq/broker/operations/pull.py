@@ -1,0 +1,285 @@
+"""Consuming by plain HTTP: a flow whose deliveries wait for the next pull."""
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from partq.broker.broker import Broker
+from partq.broker.delivery.flow import Flow
+from partq.broker.delivery.flows import PULL_LEASE_S
+from partq.broker.operations.pull_answer import PullAnswer, Taken
+from partq.broker.partition.group_partition import Subscription
+from partq.core.model import Cause, MemberId, PartitionId
+from partq.core.ranges import Ranges
+from partq.errors import (
+    BadRequestError,
+    FencedError,
+    PartqError,
+    StoreUnavailableError,
+)
+from partq.server.memory import Hold, RequestMemory
+from partq.wire import frames
+from partq.wire.calls.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
+from partq.wire.calls.replies import error_body
+
+FIRST_ANSWER_BITS = 48
+"""JSON carries whole numbers of 53 bits everywhere."""
+
+
+@dataclass(slots=True)
+class PullState:
+    """What a pulling member got last."""
+
+    answer: int = field(default_factory=lambda: random.getrandbits(FIRST_ANSWER_BITS))
+    """Its number. The first one is drawn: a member that names an answer of a flow that has ended,
+    here or in an earlier life of the broker, must not name one of this flow by chance."""
+    body: dict[str, Any] | None = None
+    has_messages: bool = False
+    """Whether that has messages."""
+    unanswered: list[frames.Begun] = field(default_factory=list)
+    """What of it no call was answered with yet: the time for its acks does not run."""
+    hold: Hold | None = None
+    """What the last answer holds of the memory of all requests, until the next one."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Pulls of one member are answered one after another."""
+
+    def keep(self, body: dict[str, Any], hold: Hold, *, has_messages: bool) -> None:
+        """Keep an answer until the next pull names it, in case that it is lost."""
+        self.body, self.hold, self.has_messages = body, hold, has_messages
+
+    def is_wanted(self, unacked: int) -> bool:
+        """Say whether a pull that does not name the answer gets it again.
+
+        Not when nothing of it could be lost: it has no messages, or none is in flight (`unacked`).
+        """
+        return self.body is not None and self.has_messages and unacked > 0
+
+    def release(self) -> None:
+        """Forget the last answer."""
+        self.body = None
+        if self.hold is not None:
+            self.hold.release()
+
+
+class Pulls:
+    """The pulling members of this broker."""
+
+    def __init__(self, broker: Broker, memory: RequestMemory | None = None) -> None:
+        self._broker = broker
+        self._memory = memory or RequestMemory(broker.settings.request_memory_bytes)
+        self._states: dict[Flow, PullState] = {}
+
+    async def pull(
+        self,
+        *,
+        group: str,
+        member: str,
+        incarnation: str,
+        address: str,
+        max_messages: int,
+        wait_ms: int,
+        last_answer: int | None,
+    ) -> dict[str, Any]:
+        """Return the next messages; or the last answer again, not named and with some in flight.
+
+        Raises:
+            BadRequestError, NotListedError, MemberInUseError: nothing was delivered.
+            OverloadedError: other requests hold too much memory; nothing was delivered.
+        """
+        if not 1 <= max_messages <= MAX_PULL_MESSAGES or not 0 <= wait_ms <= MAX_PULL_WAIT_MS:
+            raise BadRequestError(
+                f"pull: max_messages {max_messages}, wait_ms {wait_ms}; expected 1 to "
+                f"{MAX_PULL_MESSAGES} and 0 to {MAX_PULL_WAIT_MS}"
+            )
+        flow, state = await self._flow(group, member, incarnation, address)
+        flow.last_seen = self._broker.clock()
+        async with state.lock:
+            if last_answer == state.answer or not state.is_wanted(flow.unacked):
+                state.release()
+                answer = PullAnswer(Hold(self._memory))
+                flow.credit, flow.fits = max_messages, answer.fits
+                try:
+                    await self._take(flow, answer, wait_ms)
+                    await self._recorded(flow, answer.taken)
+                except BaseException:
+                    answer.hold.release()
+                    raise
+                finally:
+                    flow.fits = None
+                state.answer += 1
+                state.unanswered = [_begun(each) for each in answer.taken]
+                body = self._render(flow, state.answer, answer)
+                state.keep(body, answer.hold, has_messages=bool(answer.taken))
+            # A broker whose lease is over must not answer: somebody else may own the partitions.
+            await self._broker.lease.renewed(self._broker.settings.lease_ttl_s * 2)
+            flow.last_seen = self._broker.clock()
+            if flow.is_closed or state.body is None:
+                state.release()
+                raise FencedError(f"member {member}: the flow was lost meanwhile; pull again")
+            for begun in state.unanswered:
+                self._broker.outcomes.begin(flow, begun)
+            state.unanswered = []
+            # The messages are under tokens that may have ended; whose partitions these are now
+            # is told fresh each time.
+            return {**state.body, **self._holdings(flow)}
+
+    def find(self, group: str, member: str, number: int, address: str) -> Flow:
+        """Return the member's flow, if it is the one named.
+
+        Raises:
+            ForbiddenError: it is bound from another address than the call comes from.
+            FencedError: it was lost, or another one took its place.
+        """
+        flow = self._broker.binder.find(group, MemberId(member))
+        if flow is not None:
+            flow.check_address(address)
+        if flow is None or flow.number != number or flow.is_closed:
+            raise FencedError(
+                f"flow {number} of {member} has ended: its messages are redelivered; pull again"
+            )
+        flow.last_seen = self._broker.clock()
+        return flow
+
+    async def _flow(
+        self, group: str, member: str, incarnation: str, address: str
+    ) -> tuple[Flow, PullState]:
+        flow = self._broker.binder.find(group, MemberId(member))
+        if flow is not None and flow.incarnation == incarnation:
+            flow.check_address(address)
+        if flow is None or flow.incarnation != incarnation or flow.kind != "pull":
+            flow = await self._broker.binder.bind(
+                group=group,
+                member=member,
+                incarnation=incarnation,
+                address=address,
+                kind="pull",
+                credit=MAX_PULL_MESSAGES,
+            )
+            flow.credit = 0
+            self._states = {f: s for f, s in self._states.items() if not f.is_closed}
+            state = self._states[flow] = PullState()
+            flow.on_closed = state.release
+            try:
+                await self._broker.binder.take_up(flow)
+            except PartqError:
+                self._broker.binder.lose(flow)  # the next pull binds again, to every partition
+                raise
+            return flow, state
+        return flow, self._states[flow]
+
+    async def _take(self, flow: Flow, answer: PullAnswer, wait_ms: int) -> None:
+        """Take windows until there are some, or a partition is paused, or the wait is over.
+
+        Raises:
+            OverloadedError: the first message finds too little memory.
+        """
+        clock = self._broker.clock
+        until = clock() + wait_ms / 1000
+        while not flow.is_closed and self._broker.lease.is_valid:
+            flow.wake.clear()
+            flow.drop_controls()
+            flow.out_bytes = 0  # an answer has a bound of its own
+            found = flow.next_delivery(clock())
+            if isinstance(found, tuple):
+                subscription, entry, window = found
+                answer.add(flow.deliver_header(subscription, entry, window), window)
+                if answer.is_full or flow.credit <= 0:
+                    break
+                continue
+            if answer.lacks_bytes and not answer.taken:
+                raise answer.hold.refusal(answer.lacks_bytes)
+            is_paused = any(s.pause is not None for s in flow.subscriptions)
+            left = until - clock()
+            if answer.taken or is_paused or left <= 0:
+                break
+            try:
+                async with asyncio.timeout(left if found is None else min(left, found - clock())):
+                    await flow.wake.wait()
+            except TimeoutError:
+                continue
+        flow.credit = 0
+        answer.forget_looks()
+
+    async def _recorded(self, flow: Flow, taken: list[Taken]) -> None:
+        """Record the windows before they are answered.
+
+        Raises:
+            FencedError: the flow was lost meanwhile.
+            StoreUnavailableError: Redis does not answer; what was taken is redelivered.
+        """
+        subscriptions: dict[PartitionId, Subscription] = {}
+        for each in taken:
+            partition = _partition_of(each)
+            owned = self._broker.owned.get(partition)
+            subscription = owned.groups.get(flow.group) if owned is not None else None
+            if subscription is None or subscription.flow is not flow:
+                continue
+            subscriptions[partition] = subscription
+            pulled = flow.held.pulled.setdefault(partition, Ranges())
+            pulled.add(each.window.start, each.window.stop)
+            if (trail := subscription.trail) is not None:
+                trail.note(flow.record_of(each.header, each.window))
+        try:
+            async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
+                for subscription in subscriptions.values():
+                    await subscription.settle_audit()
+        except BaseException as error:
+            # Nobody gets them: they must not count as delivered.
+            self._broker.binder.lose(flow)
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailableError(
+                    "pull: the deliveries are not on record, so Redis does not answer; pull again",
+                    retry_after_s=1.0,
+                ) from None
+            raise
+        # What is lost, or about to be, goes to whoever has the partition next.
+        kept = {
+            partition
+            for partition, subscription in subscriptions.items()
+            if partition in flow.held.pulled and not subscription.is_committing
+        }
+        for partition in kept:
+            del flow.held.pulled[partition]
+        taken[:] = [each for each in taken if _partition_of(each) in kept]
+
+    def _render(self, flow: Flow, number: int, answer: PullAnswer) -> dict[str, Any]:
+        for each in answer.taken:
+            cause = Cause(each.window.cause).name.lower()
+            self._broker.metrics.delivered(flow.group, cause, each.window.messages)
+        return {
+            "answer": number,
+            "flow": flow.number,
+            "lease_ms": round(PULL_LEASE_S * 1000),
+            "messages": answer.messages(),
+        }
+
+    def _holdings(self, flow: Flow) -> dict[str, Any]:
+        living = self._broker.claims.observer.living(self._broker.clock())
+        leases = self._broker.claims.observer.leases
+        return {
+            "held": sorted(str(s.partition) for s in flow.subscriptions),
+            "paused": sorted(str(s.partition) for s in flow.subscriptions if s.pause is not None),
+            "others": sorted(leases[b].url for b in living if b != self._broker.id),
+        }
+
+
+def _partition_of(taken: Taken) -> PartitionId:
+    return PartitionId(taken.header.generation, taken.header.partition)
+
+
+def _begun(taken: Taken) -> frames.Begun:
+    header, window = taken.header, taken.window
+    return frames.Begun(
+        header.generation,
+        header.partition,
+        header.broker_epoch,
+        header.epoch,
+        header.delivery,
+        ranges=[(window.start, window.stop)],
+    )
+
+
+def ack_outcome(error: PartqError | None) -> dict[str, Any]:
+    """Return what one ack of a call came to."""
+    return {} if error is None else {"error": error_body(error)}

@@ -1,0 +1,113 @@
+"""The answer to a pull, encoded while its messages are taken, so that it has a bound as JSON."""
+
+from dataclasses import dataclass
+
+from partq.broker.operations.message_json import contents
+from partq.core.cursor.windows import Window
+from partq.core.model import Cause
+from partq.server.memory import Hold
+from partq.store.records.log import Entry
+from partq.wire import batch, frames
+from partq.wire.calls import bodies
+
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""Of JSON; one message is always there, however large it is."""
+MESSAGE_BYTES = 300
+"""What a message counts for beside its content: its place and its token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A window that is delivered by the answer, and its messages as JSON."""
+
+    header: frames.Deliver
+    window: Window
+    messages: list[bytes]
+
+
+class PullAnswer:
+    """What a pull is answered with.
+
+    Args:
+        hold: what the answer holds of the memory of all requests.
+    """
+
+    def __init__(self, hold: Hold) -> None:
+        self.hold = hold
+        self.taken: list[Taken] = []
+        self.is_full = False
+        self.lacks_bytes = 0
+        """What the next message needs of the memory of all requests, which has too little."""
+        self._size = 0
+        self._offset = 0
+        self._contents: list[bytes] = []
+        """Of the batch that was looked at last, from `_offset` on."""
+        self._looked_bytes = 0
+        """What these hold, until they are delivered."""
+
+    def fits(self, entry: Entry, offset: int, limit: int) -> int:
+        """Encode messages of a batch from an offset on; return how many of them fit."""
+        self.forget_looks()
+        self._offset = offset
+        before = self._size
+        stop = min(entry.first + entry.count, offset + limit, self._raw_stop(entry, offset))
+        for content in contents(entry, offset, stop):
+            encoded = bodies.encode(content)
+            size = before + MESSAGE_BYTES + len(encoded)
+            is_first = not self.taken and not self._contents
+            if size > MAX_ANSWER_BYTES and not is_first:
+                self.is_full = True
+                break
+            if not self.hold.try_take(MESSAGE_BYTES + len(encoded)):
+                self.lacks_bytes = MESSAGE_BYTES + len(encoded)
+                break
+            self._looked_bytes += MESSAGE_BYTES + len(encoded)
+            self._contents.append(encoded)
+            before = size
+        return len(self._contents)
+
+    def forget_looks(self) -> None:
+        """Give back what was looked at and is not delivered: a batch may be looked at often."""
+        self.hold.give_back(self._looked_bytes)
+        self._contents, self._looked_bytes = [], 0
+
+    def _raw_stop(self, entry: Entry, offset: int) -> int:
+        """Return where the messages end that may fit: as JSON they are not smaller."""
+        ends = batch.read_ends(entry.data, batch.read_header(entry.data))
+        at = offset - entry.first
+        start = ends[at - 1] if at else 0
+        while at < entry.count and ends[at] - start <= MAX_ANSWER_BYTES:
+            at += 1
+        return max(entry.first + at, offset + 1)
+
+    def add(self, header: frames.Deliver, window: Window) -> None:
+        """Note a window of the batch that was looked at last."""
+        cause = Cause(window.cause)
+        skipped = {offset for start, stop in header.skip for offset in range(start, stop)}
+        counts = dict(header.redeliveries)
+        messages = []
+        for offset in range(window.start, window.stop):
+            if offset in skipped:
+                continue
+            place = {
+                "partition": f"{header.generation}.{header.partition}",
+                "broker_epoch": header.broker_epoch,
+                "epoch": header.epoch,
+                "delivery": header.delivery,
+                "offset": offset,
+                "publish_time_ms": header.at_ms,
+                "append_broker_epoch": header.append_broker_epoch,
+                "cause": "" if cause is Cause.NONE else cause.name.lower(),
+                "redeliveries": counts.get(offset, 0),
+            }
+            # What does not decode stays in its place: whether to pass over it, the member says.
+            content = self._contents[offset - self._offset]
+            self._looked_bytes -= MESSAGE_BYTES + len(content)
+            messages.append(bodies.encode(place)[:-1] + b"," + content[1:])
+        self.forget_looks()
+        self._size += sum(map(len, messages))
+        self.taken.append(Taken(header, window, messages))
+
+    def messages(self) -> bodies.Raw:
+        """Return all messages as one piece of JSON."""
+        return bodies.Raw(b"[" + b",".join(m for each in self.taken for m in each.messages) + b"]")

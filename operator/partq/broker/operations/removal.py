@@ -1,0 +1,137 @@
+"""Removing a consumer group, as an administrator wants it: outside Kubernetes nobody else does.
+
+The queue stops naming it, by the steps of the operator. Then its coordinator drops the cursors, and
+each broker forgets it when it reads the queue's settings.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from partq.broker.broker import Broker
+from partq.coordinator.provision import remove_group
+from partq.core.cursor.lag import lag_of
+from partq.core.model import PartitionId
+from partq.errors import ConflictError, UnavailableError, UnknownGroupError
+from partq.store.records.partition_records import Record
+from partq.wire.calls.group_removal import RemoveBody
+
+MAX_NAMED = 3
+"""How many members or brokers an error names."""
+
+_log = logging.getLogger(__name__)
+
+
+async def remove(
+    broker: Broker, group: str, body: RemoveBody, states: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Remove a group, or say what would go; a repeat does what an earlier call has left.
+
+    Args:
+        broker: that is asked.
+        group: its name.
+        body: what was asked for.
+        states: what `picture.ask_all` has got from the brokers.
+
+    Raises:
+        UnknownGroupError: nothing is left of it, if it was ever there.
+        ConflictError: it is not removed: members are connected, it belongs to a resource on
+            Kubernetes, or it was changed meanwhile.
+        UnavailableError: brokers or nodes of the store do not say what they have of it.
+        StoreUnavailableError: half of it may be done; a repeat does the rest.
+    """
+    partitions = broker.config.layout.partitions()
+    config = await broker.layouts.read_config()
+    named = frozenset(config.groups if config is not None else ())
+    records = await broker.partitions.read_many(partitions)
+    _check_answers(broker, states, set(partitions) - records.keys())
+    having = [partition for partition, record in records.items() if group in record.groups]
+    known = {str(partition) for partition in having} | set(_known(group, states))
+    others = sorted(named - {group})
+    if group not in named and not known:
+        raise UnknownGroupError(
+            f"group {group[:80]}: queue {broker.settings.queue} has {', '.join(others) or 'none'}; "
+            "nothing of this one is there to be removed"
+        )
+    if group in named:
+        _check_members(group, states)
+    lag, letters = await _unfinished(broker, group, {each: records[each] for each in having})
+    await remove_group(broker.layouts, group, is_dry_run=body.is_dry_run)
+    if not body.is_dry_run:
+        _log.info("group %s of %s removed", group, broker.settings.queue)
+        await broker.refresh()
+    return {
+        "is_removed": group not in named or not body.is_dry_run,
+        "partitions": len(known),
+        "lag": lag,
+        "dead_letters": letters,
+        "groups": others,
+    }
+
+
+def _check_answers(
+    broker: Broker, states: Mapping[str, Any], silent: Iterable[PartitionId]
+) -> None:
+    """Refuse to go on without having seen all of the queue."""
+    errors = {name: answer["error"] for name, answer in states.items() if "error" in answer}
+    if errors:
+        told = "; ".join(f"{name}: {errors[name]}" for name in sorted(errors)[:MAX_NAMED])
+        raise UnavailableError(
+            f"queue {broker.settings.queue}: {len(errors)} of {len(states)} brokers do not say "
+            f"which members are connected ({told}); ask again",
+            retry_after_s=1.0,
+        )
+    if missing := sorted(silent):
+        raise UnavailableError(
+            f"queue {broker.settings.queue}: Redis does not show the records of {len(missing)} "
+            f"partitions, the first is {missing[0]}; ask again",
+            retry_after_s=1.0,
+        )
+
+
+def _check_members(group: str, states: Mapping[str, Any]) -> None:
+    members = sorted(
+        {
+            str(flow["member"])
+            for answer in states.values()
+            for flow in answer["state"]["flows"]
+            if flow["group"] == group
+        }
+    )
+    if members:
+        named = ", ".join(members[:MAX_NAMED])
+        more = f" and {len(members) - MAX_NAMED} more" if len(members) > MAX_NAMED else ""
+        is_one = len(members) == 1
+        raise ConflictError(
+            f"group {group}: {'member' if is_one else 'members'} {named}{more} "
+            f"{'is' if is_one else 'are'} connected; stop {'it' if is_one else 'them'} first: "
+            "nothing was removed"
+        )
+
+
+def _known(group: str, states: Mapping[str, Any]) -> Iterable[str]:
+    """Return the partitions where a broker has the group in memory."""
+    return (
+        name
+        for answer in states.values()
+        for name, partition in answer["state"]["partitions"].items()
+        if group in partition["groups"]
+    )
+
+
+async def _unfinished(
+    broker: Broker, group: str, records: Mapping[PartitionId, Record]
+) -> tuple[int, int]:
+    """Return how many messages a group has not acknowledged, and how many dead letters wait."""
+    lag = letters = 0
+    reads = (broker.partitions.read_cursor(partition, group) for partition in records)
+    found = await asyncio.gather(*reads, return_exceptions=True)
+    for record, cursor in zip(records.values(), found, strict=True):
+        if isinstance(cursor, UnknownGroupError):
+            continue  # it was dropped meanwhile
+        if isinstance(cursor, BaseException):
+            raise cursor
+        lag += lag_of(record.next, cursor.cursor, cursor.acked)
+        letters += len(cursor.outbox)
+    return lag, letters

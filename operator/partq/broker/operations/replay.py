@@ -1,0 +1,240 @@
+"""Sends dead letters back to the queues that they came from, and frees or drops them here.
+
+Each goes to its queue as the replay of this log, numbered by its offset. The queue knows a number
+that it has stored, so a replay that was cut off repeats nothing when it is begun again.
+
+A dead letter that stands for an undecodable message is no message. It stays here; where others
+behind it are to be freed, it is first written again at the end of its own partition, numbered in
+the same way. So the log is freed from its beginning on, and nothing in it is lost.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from partq.broker.broker import Broker
+from partq.broker.partition.partition import OwnedPartition, ReplayProgress
+from partq.core.dead_letters import HEADER_PREFIX, is_undecodable, replayer_of, without_death
+from partq.core.model import Offset, PartitionId
+from partq.errors import BadRequestError, ConflictError, PartqError, UndecodableError
+from partq.store.records.log import Entry
+from partq.wire import batch
+from partq.wire.calls.dead_letters import DropBody, ReplayBody
+from partq.wire.calls.replies import error_body
+
+READ_BYTES = 1024 * 1024
+READ_ENTRIES = 64
+BUDGET_S = 2.0
+"""A call ends after this, at whatever message it is: its caller goes on from there."""
+
+
+async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> dict[str, Any]:
+    """Replay messages of a partition that is owned here, in the order of their offsets.
+
+    What was replayed is freed at the end of the call. What is skipped stays.
+
+    Raises:
+        NotOwnerError, ConflictError: nothing was replayed.
+        StoreUnavailableError: some may have been; a repeat of the call goes on.
+    """
+    _check_groups(broker, partition)
+    owned = broker.find(partition)
+    record = await broker.partitions.read(partition)
+    begun = _progress(owned, record.trimmed, record.next, body.offsets.get(str(partition)))
+    call = _Call(broker, owned, *begun, broker.clock() + BUDGET_S, body.max_messages)
+    answer: dict[str, Any] = {}
+    try:
+        await call.replay()
+    except PartqError as error:
+        answer["stopped"] = error_body(error)
+    finally:
+        owned.replay = ReplayProgress(call.done, call.at, call.end)
+    await broker.log.trim(partition, broker_epoch=owned.broker_epoch, expired=call.done)
+    if call.skipped:
+        answer["skipped_because"] = error_body(
+            UndecodableError(
+                f"partition {partition}: {call.skipped} dead letters stand for messages that do "
+                "not decode, and stay here, as they are no messages to send back; the first is "
+                f"{call.first_skipped}; publish what they stood for again, then drop them"
+            )
+        )
+    return {
+        "next": call.at,
+        "end": call.end,
+        "replayed": call.replayed,
+        "repeated": call.repeated,
+        "skipped": call.skipped,
+        **answer,
+    }
+
+
+def _progress(owned: OwnedPartition, trimmed: int, end: int, offset: int | None) -> ReplayProgress:
+    """Return where a call begins: never above what a call has come to, as all below is freed."""
+    known = owned.replay
+    if offset is None or known is None:
+        return ReplayProgress(trimmed, trimmed, end)
+    done = max(known.done, trimmed)
+    return ReplayProgress(done, max(done, min(offset, known.at)), known.end)
+
+
+async def drop(broker: Broker, partition: PartitionId, body: DropBody) -> dict[str, Any]:
+    """Drop the messages of a partition that is owned here, or say which would be.
+
+    A stored batch is dropped as a whole or not at all. Where the oldest message is no dead letter,
+    the queue may be another one than is meant: only what `before` names is dropped.
+
+    Raises:
+        NotOwnerError, ConflictError: nothing was dropped.
+        StoreUnavailableError: some may have been; a repeat of the call goes on.
+    """
+    _check_groups(broker, partition)
+    epoch = broker.find(partition).broker_epoch
+    record = await broker.partitions.read(partition)
+    stop = record.next if body.before is None else min(body.before, record.next)
+    first = record.trimmed
+    if body.before is None:
+        await _check_kind(broker, partition, Offset(first), record.next)
+    while not body.is_dry_run and first < stop:
+        freed = await broker.log.trim(partition, broker_epoch=epoch, expired=stop)
+        if freed.first == first:
+            break  # a pin holds the rest, or the batch is not to be dropped as a whole
+        first = freed.first
+    return {"start": record.trimmed, "stop": stop if body.is_dry_run else first}
+
+
+def _check_groups(broker: Broker, partition: PartitionId) -> None:
+    groups = broker.find(partition).groups
+    if groups:
+        raise ConflictError(
+            f"queue {broker.settings.queue}: group {min(groups)} consumes it, and would get what "
+            "is replayed or dropped here, too; where its cursors are makes no difference; on "
+            "Kubernetes delete the ConsumerGroup, elsewhere `partq groups remove` removes it"
+        )
+
+
+async def _check_kind(broker: Broker, partition: PartitionId, first: Offset, end: int) -> None:
+    entries = await broker.log.read(partition, first, max_bytes=1, max_entries=1)
+    if not entries:
+        return
+    at = max(first, entries[0].first)
+    try:
+        (message,) = batch.decode(entries[0].data, at - entries[0].first, at - entries[0].first + 1)
+    except UndecodableError:
+        headers = None
+    else:
+        headers = message.headers
+    if HEADER_PREFIX + "queue" not in (headers or {}):
+        raise ConflictError(
+            f"partition {partition} of queue {broker.settings.queue}: message {at} is no dead "
+            f"letter, as it lacks the header {HEADER_PREFIX}queue: nothing was dropped; name the "
+            "dead-letter queue itself, or say of this one what is to be dropped, dead letter or "
+            f"not: --partition {partition} --before {end}"
+        )
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call of a replay. It takes at least one step, whatever the time."""
+
+    broker: Broker
+    owned: OwnedPartition
+    done: int
+    at: int
+    end: int
+    until: float
+    left: int
+    replayed: int = 0
+    repeated: int = 0
+    skipped: int = 0
+    first_skipped: str = ""
+
+    async def replay(self) -> None:
+        """Take the messages in turn until the end, or until the time or the number is used up.
+
+        Raises:
+            PartqError: the message at `at`, or one before it that is set aside, was not stored.
+        """
+        while self.at < self.end:
+            entries = await self._read(self.at)
+            if not entries:
+                self.at = self.end  # the rest has outlived its time to live meanwhile
+            for entry in entries:
+                stop = min(entry.first + entry.count, self.end)
+                for offset in range(max(self.at, entry.first), stop):
+                    await self._take(entry, offset)
+                    if not self.left or self.broker.clock() >= self.until:
+                        return
+
+    async def _take(self, entry: Entry, offset: int) -> None:
+        """Skip a dead letter that is no message, or send it back once the way to it is free."""
+        message = self._message(entry, offset)
+        headers = message.headers or {}
+        if is_undecodable(headers):
+            told = (headers.get(HEADER_PREFIX + name, "?") for name in ("queue", "position"))
+            self.first_skipped = self.first_skipped or " ".join(told)
+            self.skipped += 1
+        else:
+            while self.done < self.at:
+                if not await self._set_aside():
+                    return
+            if await self._send(entry, offset, message):
+                self.replayed += 1
+            else:
+                self.repeated += 1
+            self.done = offset + 1
+        self.at = offset + 1
+        self.left -= 1
+
+    async def _set_aside(self) -> bool:
+        """Write what was skipped again at the end of the log; False: the time is over.
+
+        What was sent back, but could not be freed yet, may lie between.
+        """
+        entries = await self._read(self.done)
+        for entry in entries:
+            for offset in range(max(self.done, entry.first), entry.first + entry.count):
+                if offset >= self.at:
+                    break
+                message = self._message(entry, offset)
+                if is_undecodable(message.headers):
+                    await self._store(self.broker.settings.queue, entry, offset, message)
+                self.done = offset + 1
+                if self.broker.clock() >= self.until:
+                    return False
+        if not entries or entries[-1].first + entries[-1].count >= self.at:
+            self.done = self.at
+        return True
+
+    async def _send(self, entry: Entry, offset: int, message: batch.Message) -> bool:
+        """Send one message to its queue; False: it has it from an earlier replay."""
+        queue = (message.headers or {}).get(HEADER_PREFIX + "queue", "")
+        if not queue:
+            raise BadRequestError(
+                f"partition {self.owned.id}: message {offset} has no header {HEADER_PREFIX}queue, "
+                "so nothing says where it came from; drop it, or publish it yourself"
+            )
+        message.headers = without_death(message.headers) or None
+        return await self._store(queue, entry, offset, message)
+
+    async def _store(self, queue: str, entry: Entry, offset: int, message: batch.Message) -> bool:
+        slot = batch.read_slots(entry.data, batch.read_header(entry.data))[offset - entry.first]
+        data = batch.encode([batch.encode_message(message)], [slot])
+        uid = self.broker.settings.queue_uid
+        producer = replayer_of(uid, self.owned.id, entry.broker_epoch)
+        return await self.broker.dead_letters.target.send(queue, slot, data, producer, offset)
+
+    def _message(self, entry: Entry, offset: int) -> batch.Message:
+        at = offset - entry.first
+        try:
+            (message,) = batch.decode(entry.data, at, at + 1)
+        except UndecodableError as error:
+            raise UndecodableError(
+                f"partition {self.owned.id}: message {offset} of this queue is no dead letter of a "
+                f"broker ({error.message}); drop it: --partition {self.owned.id} --before "
+                f"{entry.first + entry.count}"
+            ) from error
+        return message
+
+    async def _read(self, start: int) -> list[Entry]:
+        return await self.broker.log.read(
+            self.owned.id, Offset(start), max_bytes=READ_BYTES, max_entries=READ_ENTRIES
+        )

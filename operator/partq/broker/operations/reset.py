@@ -1,0 +1,180 @@
+"""Moving a group's cursor in a partition, back or forward, as an administrator wants it."""
+
+import asyncio
+import logging
+from typing import Any
+
+from partq.broker.broker import Broker
+from partq.broker.partition.group_partition import Subscription
+from partq.core.model import Cause, PartitionId
+from partq.errors import (
+    BadRequestError,
+    ConflictError,
+    FencedError,
+    PartqError,
+    SupersededError,
+    UnavailableError,
+)
+from partq.store.records.partition_records import Moved
+from partq.wire.calls.bodies import MAX_NATURAL, ResetBody
+
+SETTLE_TIMEOUT_S = 3.0
+"""How long a reset waits until the acks that came before it are stored."""
+
+_log = logging.getLogger(__name__)
+
+
+def check(body: ResetBody, partition_count: int) -> None:
+    """Refuse what does not say where to, or says it twice.
+
+    Args:
+        body: what was asked for.
+        partition_count: how many partitions it is for.
+
+    Raises:
+        BadRequestError: it is not just one place.
+    """
+    places = {"to": body.to, "at_ms": body.at_ms, "offset": body.offset}
+    given = [name for name, value in places.items() if value is not None]
+    if len(given) != 1:
+        got = ", ".join(given) or "none of them"
+        raise BadRequestError(f"reset: got {got}; expected one of to, at_ms and offset")
+    if body.offset is not None and partition_count != 1:
+        raise BadRequestError(
+            f"reset: an offset for {partition_count} partitions; offsets count per partition: "
+            "name the one that is meant"
+        )
+
+
+async def reset(
+    broker: Broker, partition: PartitionId, group: str, body: ResetBody
+) -> dict[str, Any]:
+    """Move the cursor of a group in a partition that is owned here, or say what would change.
+
+    Raises:
+        NotOwnerError, UnknownGroupError, FencedError: nothing was changed.
+        ConflictError: a member is bound, and the call is not forced; nothing was changed.
+        StoreUnavailableError: it may have been moved; a repeat moves it again.
+    """
+    subscription = broker.find(partition).find(group)
+    wanted = await _offset(broker, partition, body)
+    record = await broker.partitions.read(partition)
+    view = {
+        "member": subscription.member or "",
+        "is_bound": subscription.flow is not None,
+        "cursor": subscription.book.cursor,
+        "to": max(record.trimmed, min(wanted, record.next)),
+        "wanted": wanted if body.to != "latest" else record.next,
+        "first": record.trimmed,
+        "end": record.next,
+    }
+    if not body.is_dry_run:
+        view["to"] = await _carry_out(broker, subscription, wanted, is_forced=body.is_forced)
+    return view
+
+
+async def _offset(broker: Broker, partition: PartitionId, body: ResetBody) -> int:
+    if body.offset is not None:
+        return body.offset
+    if body.at_ms is not None:
+        return await broker.log.find_time(partition, body.at_ms)
+    return 0 if body.to == "earliest" else MAX_NATURAL
+
+
+async def _carry_out(
+    broker: Broker, subscription: Subscription, wanted: int, *, is_forced: bool
+) -> int:
+    """Move the cursor, and return where it is."""
+    try:
+        async with subscription.lock:
+            if subscription.flow is not None and not is_forced:
+                raise ConflictError(
+                    f"partition {subscription.partition}: member {subscription.member} of "
+                    f"{subscription.group} is connected; stop the group's members, or force the "
+                    "reset"
+                )
+            # Without a flow there is no delivery and no ack; from the last flush to the answer
+            # nothing expires, no message is moved to the outbox, and nothing is flushed.
+            subscription.end_pause()
+            broker.binder.unbind(subscription, Cause.RESET)
+            await _settle(broker, subscription)
+            began_at = subscription.book.cursor
+            subscription.is_resetting = True
+            try:
+                cursor = await _move(broker, subscription, wanted)
+            finally:
+                subscription.is_resetting = False
+                if subscription.is_dirty and not subscription.is_dropped:
+                    broker.flusher.notice(subscription)
+    finally:
+        owned = broker.owned.get(subscription.partition)
+        if owned is not None:
+            broker.binder.take_up_later(owned)
+    _log.info(
+        "%s of %s reset from %d to %d",
+        subscription.partition,
+        subscription.group,
+        began_at,
+        cursor,
+    )
+    return cursor
+
+
+async def _settle(broker: Broker, subscription: Subscription) -> None:
+    """Have the acks stored that were accepted: a flush under way would undo the reset."""
+    try:
+        async with asyncio.timeout(SETTLE_TIMEOUT_S):
+            await broker.flusher.settle(subscription)
+            await subscription.settle_audit()
+    except TimeoutError:
+        raise UnavailableError(
+            f"partition {subscription.partition}: the store does not answer; nothing was moved: "
+            "repeat the reset",
+            retry_after_s=1.0,
+        ) from None
+    if subscription.is_dropped:
+        raise FencedError(
+            f"partition {subscription.partition}: not served here any more; repeat the reset"
+        )
+
+
+async def _store(broker: Broker, subscription: Subscription, wanted: int) -> Moved:
+    while True:
+        try:
+            return await broker.partitions.reset(
+                subscription.partition,
+                subscription.group,
+                **subscription.next_write(),
+                epoch=subscription.epoch,
+                offset=wanted,
+            )
+        except SupersededError:
+            pass  # a dead letter was taken out meanwhile: nothing was moved
+
+
+async def _move(broker: Broker, subscription: Subscription, wanted: int) -> int:
+    """Move the cursor as it is stored, and begin again from there; return where it is."""
+    try:
+        moved = await _store(broker, subscription, wanted)
+    except BaseException as error:
+        # Moved or not, this memory may be wrong: the record is read again, by a new claim.
+        reason = (
+            error
+            if isinstance(error, PartqError)
+            else ConflictError("a reset was cut short; repeat it")
+        )
+        broker.ownership.lose_subscription(subscription, reason)
+        raise
+    # Dropped meanwhile, it is nobody's book any more, and whoever claims reads what was stored.
+    subscription.book = subscription.book.moved_to(moved.cursor)
+    subscription.counts_stored = subscription.counts  # there are none any more
+    subscription.outbox.doomed.clear()
+    subscription.missing = ""
+    subscription.outbox.aside.clear()
+    subscription.outbox.read(moved.outbox)
+    if moved.outbox:
+        # They count as done, as after a claim; the stored book is to say so, too.
+        subscription.book.discard(sorted((each.offset, each.offset + 1) for each in moved.outbox))
+        subscription.is_dirty = True
+    subscription.epoch = moved.epoch
+    return moved.cursor

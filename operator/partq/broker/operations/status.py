@@ -1,0 +1,219 @@
+"""What a broker shows of its queue: the layout, and the records whoever owns them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from partq.broker.broker import Broker
+from partq.core.clock_watch import ahead_ms
+from partq.core.cursor.lag import lag_of
+from partq.core.model import MemberId, Offset, PartitionId
+from partq.store.records.assignments import Assignments
+from partq.store.records.handoffs import Handoffs
+from partq.store.records.members import Members
+from partq.store.records.partition_records import Record
+from partq.store.records.rebalances import Rebalances
+
+
+def read_layout(broker: Broker) -> dict[str, Any]:
+    """Return partitions, brokers and owners, as far as this broker knows them now.
+
+    Raises:
+        UnavailableError: it has not read its queue's settings yet.
+        UnknownQueueError: the queue is being deleted.
+    """
+    config = broker.config
+    living = broker.claims.observer.living(broker.clock())
+    owners = {p: b for p, b in broker.claims.owners.items() if b in living and b != broker.id}
+    owners |= dict.fromkeys(broker.owned, broker.id)
+    urls = {b: lease.url for b, lease in broker.claims.observer.leases.items() if b in living}
+    urls[broker.id] = broker.url
+    return {
+        "queue": broker.settings.queue,
+        "namespace": broker.settings.namespace,
+        "uid": broker.settings.queue_uid,
+        "generations": [
+            {"generation": g.number, "partitions": g.partition_count}
+            for g in config.layout.generations
+        ],
+        "brokers": [{"broker": b, "url": url} for b, url in sorted(urls.items())],
+        "owners": {str(partition): owners[partition] for partition in sorted(owners)},
+        "limits": {
+            "max_message_bytes": config.max_message_bytes,
+            "max_unacked_per_flow": config.max_unacked_per_flow,
+        },
+        "keyless_policy": config.keyless_policy,
+        "groups": sorted(config.groups),
+    }
+
+
+Ask = Callable[[], Awaitable[dict[str, Any]]]
+"""Returns the state of every broker by its name, or why it is not known."""
+
+
+async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
+    """Read every partition's record and every group's cursors, members and handoffs.
+
+    The queue as a whole is `Limited` while some of its partitions have no living broker. The other
+    brokers are asked only where messages or dead letters of theirs wait: why, nobody else knows.
+    """
+    partitions = broker.config.layout.partitions()
+    records = await broker.partitions.read_many(partitions)
+    clocks_ms = await broker.store.read_clocks()
+    served = broker.claims.served()
+    unavailable = [str(p) for p in partitions if p not in served or p not in records]
+    groups = sorted(broker.config.groups)
+    views = dict(
+        zip(
+            groups,
+            await asyncio.gather(*(_group(broker, group, records) for group in groups)),
+            strict=True,
+        )
+    )
+    if any(
+        (row["dead_letters"] or row["lag"]) and PartitionId.parse(name) not in broker.owned
+        for view in views.values()
+        for name, row in view["partitions"].items()
+    ):
+        _add_reasons(views, await ask())
+    return {
+        "queue": broker.settings.queue,
+        "namespace": broker.settings.namespace,
+        "store": broker.room.durability,
+        "availability": _availability(len(partitions), len(unavailable)),
+        "unavailable": unavailable,
+        "totals": {
+            "partitions": len(partitions),
+            "messages": sum(record.next - record.trimmed for record in records.values()),
+            "bytes": sum(record.bytes for record in records.values()),
+            "audit_bytes": sum(record.audit.stored_bytes for record in records.values()),
+        },
+        "partitions": {
+            str(partition): {
+                "broker": record.owner or "",
+                "broker_epoch": record.broker_epoch,
+                "first": record.trimmed,
+                "end": record.next,
+                "bytes": record.bytes,
+                "clock_ahead_ms": ahead_ms(
+                    record.at_ms,
+                    # A node of a cluster that is silent has no clock here.
+                    clocks_ms.get(broker.log.server_of(partition) or "", record.at_ms),
+                ),
+            }
+            for partition, record in sorted(records.items())
+        },
+        "groups": views,
+    }
+
+
+def _add_reasons(views: dict[str, Any], brokers: dict[str, Any]) -> None:
+    """Add what the owners say of partitions where something stops the deliveries."""
+    for answer in brokers.values():
+        for name, partition in answer.get("state", {}).get("partitions", {}).items():
+            for group, held in partition["groups"].items():
+                row = views.get(group, {"partitions": {}})["partitions"].get(name)
+                for told in ("blocked", "parked"):
+                    if row is not None and held.get(told):
+                        row[told] = held[told]
+
+
+async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
+    assignments = Assignments(broker.store, broker.keys)
+    members = Members(broker.store, broker.keys)
+    handoffs = Handoffs(broker.store, broker.keys)
+    rebalances = Rebalances(broker.store, broker.keys)
+    spec, assigned, listed, under_way, waiting, cursors = await asyncio.gather(
+        broker.layouts.read_group_config(group),
+        assignments.read(group),
+        members.read(group),
+        handoffs.read(group),
+        rebalances.read_waiting(group),
+        asyncio.gather(
+            *(
+                broker.partitions.read_cursor(partition, group)
+                for partition, record in sorted(records.items())
+                if group in record.groups
+            )
+        ),
+    )
+    having = [p for p, record in sorted(records.items()) if group in record.groups]
+    ages = await asyncio.gather(
+        *(
+            _age_ms(broker, partition, cursor.cursor, records[partition])
+            for partition, cursor in zip(having, cursors, strict=True)
+        )
+    )
+    partitions: dict[str, Any] = {}
+    held: dict[MemberId, int] = dict.fromkeys(listed.members, 0)
+    for partition, cursor, age_ms in zip(having, cursors, ages, strict=True):
+        known = assigned.get(partition)
+        owned = broker.owned.get(partition)
+        mine = owned.groups.get(group) if owned is not None else None
+        if mine is not None:
+            state = str(mine.state)
+        else:
+            state = known.state if known is not None else "Unassigned"
+        partitions[str(partition)] = {
+            "member": cursor.member or "",
+            "epoch": cursor.epoch,
+            "state": state if cursor.member is not None else "Unassigned",
+            "cursor": cursor.cursor,
+            "lag": lag_of(records[partition].next, cursor.cursor, cursor.acked),
+            "lag_ms": age_ms,
+            "dead_letters": len(cursor.outbox),
+            "blocked": mine.blocked if mine is not None else "",
+            "parked": mine.outbox.parked if mine is not None else "",
+        }
+        if cursor.member is not None:
+            held[cursor.member] = held.get(cursor.member, 0) + 1
+    rows = partitions.values()
+    return {
+        "type": str(spec.spec.get("type", "")) if spec is not None else "",
+        "lag": sum(row["lag"] for row in rows),
+        "lag_ms": max((row["lag_ms"] for row in rows), default=0),
+        "members": [
+            {
+                "member": member,
+                "partitions": count,
+                "state": _member_state(listed.members.get(member), count),
+            }
+            for member, count in sorted(held.items())
+        ],
+        "partitions": partitions,
+        "handoffs": [
+            {
+                "partition": str(partition),
+                "source": record.source or "",
+                "target": record.target or "",
+                "attempt": record.attempt,
+                "phase": record.phase,
+            }
+            for partition, record in sorted(under_way.items())
+        ],
+        "waiting_moves": [
+            {"partition": str(partition), "target": move.target, "limit": move.limit}
+            for partition, move in sorted(waiting.items())
+        ],
+    }
+
+
+async def _age_ms(broker: Broker, partition: PartitionId, cursor: Offset, record: Record) -> int:
+    """Return for how long the oldest message that is not acknowledged has been stored."""
+    if cursor >= record.next:
+        return 0
+    now_ms, (at_ms,) = await broker.log.read_times(partition, [cursor])
+    return 0 if at_ms is None else max(0, now_ms - at_ms)
+
+
+def _availability(partitions: int, unavailable: int) -> str:
+    if not unavailable:
+        return "Available"
+    return "Limited" if unavailable < partitions else "Unavailable"
+
+
+def _member_state(listed: Any, partitions: int) -> str:
+    if listed is None or listed.lost_at_ms is not None:
+        # Who holds nothing has given it back, or it was taken: nobody waits for its return.
+        return "Lost" if partitions else "Left"
+    return "Active" if partitions else "Standby"

@@ -1,0 +1,139 @@
+"""What a broker tells of its own: records as bytes, and those that wait for the next flush."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from partq.broker.partition.consumer_ref import ConsumerRef, GroupRef
+from partq.core.cursor.windows import Window
+from partq.core.model import Cause
+from partq.core.ranges import Ranges
+from partq.store.records.audit import Numbered
+from partq.wire.audit import encode_record
+
+Range = tuple[int, int]
+
+
+def delivered(
+    group: str,
+    flow: ConsumerRef,
+    epoch: int,
+    window: Window,
+    *,
+    delivery: int,
+    append_broker_epoch: int,
+) -> bytes:
+    """Tell of a window: one record for each range of offsets that it holds."""
+    cause = "" if window.cause is Cause.NONE else window.cause.name.lower()
+    return b"".join(
+        encode_record(
+            "deliver",
+            group=group,
+            member=flow.member,
+            incarnation=flow.incarnation,
+            flow=flow.number,
+            epoch=epoch,
+            first=first,
+            stop=stop,
+            delivery=delivery,
+            cause=cause,
+            append_broker_epoch=append_broker_epoch,
+        )
+        for first, stop in _parts(window)
+    )
+
+
+def _parts(window: Window) -> Iterable[Range]:
+    at = window.start
+    for start, stop in window.skip:
+        if at < start:
+            yield at, start
+        at = stop
+    if at < window.stop:
+        yield at, window.stop
+
+
+def handoff_step(kind: str, held: GroupRef, attempt: int, **fields: Any) -> bytes:
+    """Tell of a pause, or of how it ended."""
+    return encode_record(
+        kind,
+        group=held.group,
+        member=held.member or "",
+        epoch=held.epoch,
+        attempt=attempt,
+        **fields,
+    )
+
+
+class _Token(NamedTuple):
+    group: str
+    member: str
+    incarnation: str
+    flow: int
+    epoch: int
+
+
+class FlushRecords:
+    """What the next flush of a group's book tells: acks, gathered to ranges, and the rest.
+
+    Numbered under one broker epoch. What a flush has taken is kept until the store has it.
+    """
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._records: list[bytes] = []
+        self._token: _Token | None = None
+        self._flags = ""
+        self._acked = Ranges()
+
+    def acked(
+        self, held: GroupRef, flow: ConsumerRef | None, ranges: Iterable[Range], flags: str = ""
+    ) -> None:
+        """Note what the broker has just accepted, by this flow; None: by no member."""
+        token = _token(held, flow)
+        if token != self._token or flags != self._flags:
+            self._seal()
+            self._token, self._flags = token, flags
+        for start, stop in ranges:
+            self._acked.add(start, stop)
+
+    def told(
+        self,
+        kind: str,
+        held: GroupRef,
+        flow: ConsumerRef | None,
+        ranges: Iterable[Range],
+        **fields: Any,
+    ) -> None:
+        """Note what became of ranges otherwise."""
+        self._seal()
+        token = _token(held, flow)
+        self._records += [
+            encode_record(kind, **token._asdict(), first=start, stop=stop, **fields)
+            for start, stop in ranges
+        ]
+
+    def take(self) -> Numbered:
+        """Return all that the store may not have yet."""
+        self._seal()
+        return Numbered(self._first, tuple(self._records))
+
+    def stored(self, taken: Numbered) -> None:
+        """Forget what the store has."""
+        del self._records[: len(taken.records)]
+        self._first += len(taken.records)
+
+    def _seal(self) -> None:
+        """Make records of the acks so far: what comes is told after them."""
+        if self._acked and self._token is not None:
+            fields: dict[str, Any] = {**self._token._asdict(), "flags": self._flags}
+            self._records += [
+                encode_record("ack", **fields, first=start, stop=stop)
+                for start, stop in self._acked.pairs()
+            ]
+            self._acked = Ranges()
+
+
+def _token(held: GroupRef, flow: ConsumerRef | None) -> _Token:
+    if flow is None:
+        return _Token(held.group, "", "", -1, held.epoch)
+    return _Token(held.group, flow.member, flow.incarnation, flow.number, held.epoch)

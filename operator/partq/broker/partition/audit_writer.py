@@ -1,0 +1,152 @@
+"""The audit record of an owned partition, as its broker adds to it.
+
+What scripts change they record themselves. What only this broker's memory knows is written from
+here, before it is sent or answered: deliveries, pauses and their ends. One write is under way per
+partition; what comes meanwhile forms the next.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from partq.core.model import BrokerEpoch, BrokerId, PartitionId
+from partq.errors import ConflictError, InternalError, PartqError
+from partq.store.records.audit import Audits, Numbered
+
+MAX_WRITE_COUNT = 1000
+"""Records of one write."""
+RETRY_GAP_S = 0.05
+
+Told = Callable[[], None]
+"""Called once a record is stored, or nobody keeps one; never when ownership is lost before."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    record: bytes
+    told: Told | None
+
+
+class AuditTrail:
+    """Writes what is noted, in the order of its coming."""
+
+    def __init__(
+        self,
+        audits: Audits,
+        partition: PartitionId,
+        *,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        is_on: bool,
+        must_wait: Callable[[], bool],
+        on_lost: Callable[[PartqError], None],
+    ) -> None:
+        self.is_on = is_on
+        """Whether what happens is to be told. Then nothing is sent before it is recorded."""
+        self._is_recorded: bool | None = is_on
+        """Whether the store keeps a record; None: a switch has no answer yet."""
+        self._store = audits
+        self._partition = partition
+        self._broker = broker
+        self._broker_epoch = broker_epoch
+        self._must_wait = must_wait
+        self._on_lost = on_lost
+        self._waiting: deque[_Waiting] = deque()
+        self._first = 0
+        """Number of the first record that waits."""
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_dropped = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether deliveries have to wait, as Redis has no room for what they would tell."""
+        return self.is_on and self._must_wait()
+
+    def note(self, record: bytes, told: Told | None = None) -> None:
+        """Have a record written; `told` is called when it is."""
+        if self._is_dropped:
+            return
+        self._waiting.append(_Waiting(record, told))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"audit {self._partition}")
+            self._task.add_done_callback(self._ended)
+
+    async def settle(self) -> None:
+        """Wait until all that was noted so far is stored, or the partition is not owned here."""
+        last = self._first + len(self._waiting)
+        while self._first < last and not self._is_dropped:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def switch(self, *, is_on: bool) -> None:
+        """Begin the record, or end it, where the store does otherwise.
+
+        Raises:
+            ConflictError: it is not switched; the partition is lost, or its groups change.
+            StoreUnavailableError: no answer; switch again.
+        """
+        if self._is_recorded is is_on:
+            return
+        # Told before the record begins and until it has ended: so nothing is missing in between.
+        self.is_on = True
+        self._is_recorded = None
+        await self._store.switch(
+            self._partition, self._broker, broker_epoch=self._broker_epoch, is_on=is_on
+        )
+        self.is_on = self._is_recorded = is_on
+        _log.info("audit record of %s %s", self._partition, "begins" if is_on else "ends")
+
+    def drop(self) -> None:
+        """Write nothing more: the partition is not owned here."""
+        self._is_dropped = True
+        if self._task is not None:
+            self._task.cancel()
+        self._waiting.clear()
+        self._changed.set()
+
+    async def _run(self) -> None:
+        is_failing = False
+        while self._waiting:
+            batch = [self._waiting[at] for at in range(min(len(self._waiting), MAX_WRITE_COUNT))]
+            try:
+                is_recorded = await self._store.write(
+                    self._partition,
+                    broker_epoch=self._broker_epoch,
+                    audit=Numbered(self._first, [each.record for each in batch]),
+                )
+            except ConflictError as error:
+                self._on_lost(error)
+                return
+            except PartqError as error:
+                # The same records under the same numbers are not written twice.
+                if not is_failing:
+                    _log.warning("audit record of %s: %s; again", self._partition, error)
+                is_failing = True
+                await asyncio.sleep(RETRY_GAP_S)
+                continue
+            is_failing = False
+            if self._is_recorded and not is_recorded:
+                # A call to end it that was given up has come late: it is begun again.
+                self._is_recorded = None
+            for each in batch:
+                self._waiting.popleft()
+                self._first += 1
+                if each.told is not None:
+                    each.told()
+            self._changed.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled():
+            return  # dropped, or the process ends: a new task would be cancelled at once, for ever
+        if (error := task.exception()) is not None:
+            _log.error("audit record of %s failed", self._partition, exc_info=error)
+            self._on_lost(InternalError(f"audit record of {self._partition} failed: {error}"))
+        elif self._waiting and not self._is_dropped:
+            self._task = asyncio.create_task(self._run(), name=f"audit {self._partition}")
+            self._task.add_done_callback(self._ended)

@@ -1,0 +1,114 @@
+"""What of one group in one partition is a dead letter, or about to be one, in memory."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from partq.core.cursor.unreadable import Unreadable
+from partq.core.dead_letters import MAX_WAITING, DeadLetter, Reason
+from partq.core.model import BrokerEpoch
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Why the outbox does not get shorter."""
+
+    message: str
+    since: float
+    is_lasting: bool = False
+    """It is no short one any more: the partition's deliveries stop."""
+
+
+@dataclass(slots=True)
+class BrokenBatch:
+    """A batch with undecodable messages: one letter carries it, the others name that one."""
+
+    unreadable: Unreadable
+    slots: Sequence[int]
+    broker_epoch: BrokerEpoch
+    """That it was appended under."""
+    carrier: int | None = None
+    """The offset of the letter that was sent with it."""
+
+    def spares(self, offset: int) -> bool:
+        """Whether an offset is undecodable, and another letter carries its batch."""
+        return self.carrier not in {None, offset} and offset in self.unreadable
+
+
+@dataclass(slots=True)
+class Outbox:
+    """The stored outbox, and what is to come into it."""
+
+    letters: list[DeadLetter] = field(default_factory=list)
+    """As stored, by rising numbers."""
+    doomed: dict[int, Reason] = field(default_factory=dict)
+    """Offsets that are to be moved before anything more is delivered."""
+    aside: dict[int, None] = field(default_factory=dict)
+    """Undecodable offsets, to be moved; when there is no room, the others go on."""
+    is_parking: bool = False
+    """Nothing but an undecodable message comes in here: it waits, and stops nothing."""
+    broken: BrokenBatch | None = None
+    """The last batch of a letter that did not decode."""
+    is_in_doubt: bool = False
+    """Whether the stored outbox may hold more than `letters`, or a failover may take some back.
+
+    So it is after a move without an answer, and when they were read; none is sent then.
+    """
+    trouble: Trouble | None = None
+    is_working: bool = False
+    """A task moves and sends."""
+    to_move: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the next offset is to be moved: it must not wait for the repeat of a failed step.
+
+    Who takes it before a look at what is to be moved misses nothing after it: each is set once.
+    """
+
+    def read(self, letters: Sequence[DeadLetter]) -> None:
+        """Take what the record holds, whether a replica has it or not."""
+        self.letters = list(letters)
+        self.is_in_doubt = bool(letters)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is to be moved, to be sent, or to be found out."""
+        return bool(self.doomed or self.aside or self.letters or self.is_in_doubt)
+
+    @property
+    def can_move(self) -> bool:
+        """Whether something is to be moved, and there is room for it."""
+        return bool((self.doomed or self.aside) and self.room)
+
+    def wake(self) -> None:
+        """Say that another offset is to be moved."""
+        self.to_move.set()
+        self.to_move = asyncio.Event()
+
+    @property
+    def room(self) -> int:
+        """How many more messages it takes."""
+        return max(0, MAX_WAITING - len(self.letters))
+
+    @property
+    def blocked(self) -> str:
+        """Why the group's deliveries stop; empty: they do not."""
+        return "" if self.is_parking and not self.doomed else self._stopped_by
+
+    @property
+    def parked(self) -> str:
+        """Why undecodable messages wait here, for longer than a moment; empty: none do."""
+        return self._stopped_by if self.is_parking and not self.doomed else ""
+
+    @property
+    def _stopped_by(self) -> str:
+        if not self.letters and not self.doomed:
+            return ""  # what was to be moved is done with otherwise, and the trouble with it
+        if self.trouble is not None and (self.trouble.is_lasting or not self.room):
+            return self.trouble.message
+        return "" if self.room else f"{MAX_WAITING} dead letters wait to be sent"
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether nothing may be delivered for now."""
+        # Asked for each delivery: one that is empty, as nearly all are, costs next to nothing.
+        # An undecodable message holds until it is stored as a dead letter, if there is room for it.
+        return bool(self.doomed or (self.aside and self.room) or (self.letters and self.blocked))

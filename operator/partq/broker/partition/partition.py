@@ -1,0 +1,160 @@
+"""A partition that this broker owns: its log's end in memory, its append chain, its groups."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+from partq.broker.log.appender import AppendChain
+from partq.broker.log.buffers import Buffers
+from partq.broker.log.quota import Room
+from partq.broker.log.tail import Tail
+from partq.broker.partition.audit_writer import AuditTrail
+from partq.broker.partition.group_partition import Subscription
+from partq.core.cursor.cursor import Delivery
+from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
+from partq.errors import AppendGapError, PartqError, UnknownGroupError
+from partq.store.records.audit import Audits
+from partq.store.records.log import Entry, Log
+from partq.store.records.partition_records import Claim, CursorRecord, Mended
+
+
+class ReplayProgress(NamedTuple):
+    """How far a replay of the dead letters in a partition has come."""
+
+    done: int
+    """All below it was sent back or set aside, and may be freed."""
+    at: int
+    """What comes next. From `done` to here are dead letters that are no messages."""
+    end: int
+    """The end of the log when the replay began."""
+
+
+@dataclass(eq=False, slots=True)
+class OwnedPartition:
+    """Everything in memory of one partition; dropped as a whole when ownership is in doubt."""
+
+    id: PartitionId
+    broker_epoch: BrokerEpoch
+    claimed_at: float
+    tail: Tail
+    on_lost: Callable[["OwnedPartition", PartqError], None]
+    chain: AppendChain = field(init=False)
+    audit: AuditTrail = field(init=False)
+    groups: dict[str, Subscription] = field(default_factory=dict)
+    writes: Iterator[int] = field(default_factory=count)
+    """Numbers the writes of all books: one that is started again goes on above its last."""
+    mended: tuple[Mended, ...] = ()
+    """What the claim has mended in the records of groups."""
+    is_yielding: bool = False
+    expired: int = 0
+    """All below has outlived the queue's time to live."""
+    look_at: float = 0.0
+    """When that is looked at again, on the broker's clock."""
+    stored_at_ms: int = 0
+    """When its last message was stored, by Redis's clock as it was then."""
+    replay: ReplayProgress | None = None
+    """Of the dead letters in it; None: nobody has begun one here."""
+
+    @classmethod
+    def from_claim(
+        cls,
+        partition: PartitionId,
+        claim: Claim,
+        *,
+        clock: Callable[[], float],
+        cause: Cause,
+        log: Log,
+        buffers: Buffers,
+        room: Room,
+        audits: Audits,
+        broker: BrokerId,
+        on_lost: Callable[["OwnedPartition", PartqError], None],
+    ) -> "OwnedPartition":
+        """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
+        tail = Tail(claim.next, buffers.tails)
+        owned = cls(partition, claim.broker_epoch, clock(), tail, on_lost)
+        owned.chain = AppendChain(
+            log,
+            partition,
+            broker_epoch=claim.broker_epoch,
+            end=claim.next,
+            room=room,
+            budget=buffers.pending,
+            clock=clock,
+            on_stored=owned.accept,
+            on_lost=lambda error: on_lost(owned, error),
+        )
+        owned.audit = AuditTrail(
+            audits,
+            partition,
+            broker=broker,
+            broker_epoch=claim.broker_epoch,
+            is_on=claim.is_audited,
+            must_wait=lambda: room.is_store_overfull,
+            on_lost=lambda error: on_lost(owned, error),
+        )
+        owned.mended = claim.mended
+        owned.add_groups(claim.groups)
+        for subscription in owned.groups.values():
+            subscription.book.mark(claim.next, cause)
+        return owned
+
+    def find(self, group: str) -> Subscription:
+        """Return what is in memory of a group.
+
+        Raises:
+            UnknownGroupError: it has no cursor here.
+        """
+        subscription = self.groups.get(group)
+        if subscription is None:
+            raise UnknownGroupError(
+                f"partition {self.id}: has no cursor of group {group} yet; ask again"
+            )
+        return subscription
+
+    def add_groups(self, cursors: Mapping[str, CursorRecord]) -> None:
+        """Start the books of groups that are not here yet."""
+        for group, record in cursors.items():
+            if group not in self.groups:
+                subscription = self.groups[group] = Subscription(
+                    partition=self.id,
+                    broker_epoch=self.broker_epoch,
+                    group=group,
+                    member=record.member,
+                    incarnation=record.incarnation,
+                    epoch=record.epoch,
+                    closed_attempt=record.attempt,
+                    book=Delivery(record.cursor, record.acked, record.redeliveries),
+                    audit=self.audit,
+                    born=record.born,
+                    writes=self.writes,
+                )
+                subscription.outbox.read(record.outbox)
+                # Also joins what was acknowledged above a cursor that was moved.
+                subscription.book.discard(
+                    sorted((letter.offset, letter.offset + 1) for letter in record.outbox)
+                )
+
+    def accept(self, entries: list[Entry]) -> None:
+        """Take what was just stored; delivery from memory starts here, where confirmation does."""
+        for entry in entries:
+            if not self.tail.accept(entry):
+                error = AppendGapError(
+                    f"partition {self.id}: stored at {entry.first}, not at the end"
+                )
+                self.on_lost(self, error)
+                return
+        self.stored_at_ms = entries[-1].at_ms
+        for subscription in self.groups.values():
+            if subscription.flow is not None:
+                subscription.flow.notice(subscription)
+
+    def drop(self, cause: Cause) -> None:
+        """Forget everything: no delivery, no ack and no append counts from here on."""
+        self.chain.drop()
+        self.audit.drop()
+        for subscription in self.groups.values():
+            subscription.drop(cause)
+        self.groups.clear()
+        self.tail.drop()

@@ -1,0 +1,106 @@
+"""The clocks of Redis by which messages age: one for each server, as its scripts stamp them."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from partq.core.clock_watch import SUSPENDED_S, ClockWatch
+from partq.core.model import PartitionId
+from partq.metrics import BrokerMetrics
+from partq.store.connection import Store
+from partq.store.records.log import Log
+
+_log = logging.getLogger(__name__)
+
+
+class StoreClocks:
+    """What is known of the clock of each server that holds keys.
+
+    A partition is judged by the clock of its own server, which has stamped its messages. When
+    another server takes it over, a clock that differs counts as a jump.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        *,
+        owned: Callable[[], Iterable[PartitionId]],
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        metrics: BrokerMetrics,
+    ) -> None:
+        self._store = store
+        self._log = log
+        self._owned = owned
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._metrics = metrics
+        self._watches: dict[str, ClockWatch] = {}
+        """By server."""
+        self._servers: dict[PartitionId, str] = {}
+        """By whose clock each partition was judged last; at most all that the queue has."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was observed so far."""
+        return bool(self._watches)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether nothing expires at one of the servers, at least."""
+        now = self._clock()
+        return any(watch.is_suspended(now) for watch in self._watches.values())
+
+    def confirm(self) -> None:
+        """Trust all clocks as they are, after a jump."""
+        for watch in self._watches.values():
+            watch.confirm()
+
+    def find(self, partition: PartitionId) -> ClockWatch | None:
+        """Return what is known of a partition's clock; None: nothing, observe it first."""
+        server = self._log.server_of(partition)
+        if server is None or self._servers.get(partition, server) != server:
+            return None
+        return self._watches.get(server)
+
+    async def observe(self) -> None:
+        """Look at each clock once; of a cluster, a node that is silent is left out.
+
+        Raises:
+            StoreUnavailableError: no server answers.
+        """
+        times = await self._store.read_clocks()
+        now, wall_s = self._clock(), self._wall_clock()
+        for server, at_ms in times.items():
+            # The time is the older one by the way of the answer: nothing expires too early for it.
+            is_first = server not in self._watches
+            watch = self._watches.setdefault(server, ClockWatch())
+            if jump_s := watch.observe(at_ms, now, wall_s=wall_s):
+                what = "differs from that of this machine by" if is_first else "has jumped by"
+                _warn(server, what, jump_s)
+        self._follow(now)
+        living = {*times, *self._servers.values()}
+        self._watches = {name: watch for name, watch in self._watches.items() if name in living}
+        self._metrics.observe_expiry(is_suspended=self.is_suspended)
+
+    def _follow(self, now: float) -> None:
+        """Compare the clock of each partition that has another server with its last one."""
+        jumps: dict[str, float] = {}
+        for partition in self._owned():
+            server = self._log.server_of(partition)
+            if server is None or (watch := self._watches.get(server)) is None:
+                continue
+            before = self._servers.get(partition, server)
+            self._servers[partition] = server
+            if before != server and (jump_s := watch.follow(self._watches[before], now)):
+                jumps[server] = jump_s
+        for server, jump_s in jumps.items():
+            _warn(server, "differs from that of the server before it by", jump_s)
+
+
+def _warn(server: str, what: str, jump_s: float) -> None:
+    _log.warning(
+        "the clock of Redis at %s %s %.0f s: no message of its partitions expires for %.0f s, "
+        "unless it is confirmed",
+        *(server, what, jump_s, SUSPENDED_S),
+    )

@@ -1,0 +1,73 @@
+"""Trims the logs whose groups have moved on."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from partq.broker.partition.partition import OwnedPartition
+from partq.core.model import PartitionId
+from partq.errors import ConflictError, PartqError, StoreUnavailableError
+from partq.store.records.log import Log
+
+
+class Trimmed(NamedTuple):
+    """What the last trim of a log came to."""
+
+    marks: tuple[int, ...]
+    first: int
+    is_done: bool
+
+
+class Trimmer:
+    """Frees what every group has done with."""
+
+    def __init__(
+        self,
+        owned: Mapping[PartitionId, OwnedPartition],
+        log: Log,
+        *,
+        on_lost: Callable[[OwnedPartition, PartqError], None],
+    ) -> None:
+        self._owned = owned
+        self._log = log
+        self._on_lost = on_lost
+        self._trimmed: dict[PartitionId, Trimmed] = {}
+
+    async def trim(self) -> None:
+        """Trim each log once, if there may be something to free.
+
+        The store knows a mark only after its flush, and frees so much in one call: a log is left
+        alone when nothing has moved since a call that freed nothing.
+
+        Raises:
+            StoreUnavailableError: no answer, or of a Redis Cluster a node is silent, and its logs
+                are trimmed another time.
+        """
+        silence: dict[str | None, StoreUnavailableError] = {}
+        for owned in list(self._owned.values()):
+            if (server := self._log.server_of(owned.id)) in silence:
+                continue
+            # Without a group only the time to live frees anything.
+            marks = tuple(s.mark for s in owned.groups.values()) or (owned.expired,)
+            last = self._trimmed.get(owned.id)
+            if not (owned.groups or owned.expired) or (
+                last is not None and last.marks == marks and last.is_done
+            ):
+                continue
+            try:
+                found = await self._log.trim(
+                    owned.id, broker_epoch=owned.broker_epoch, expired=owned.expired
+                )
+            except ConflictError as error:
+                self._on_lost(owned, error)
+            except StoreUnavailableError as error:
+                silence[server] = error
+            else:
+                # What holds more than these groups goes without a word: pins, a removed group.
+                is_done = (
+                    last is not None
+                    and (last.first, last.marks) == (found.first, marks)
+                    and found.held >= min(marks)
+                )
+                self._trimmed[owned.id] = Trimmed(marks, found.first, is_done)
+        for failure in silence.values():
+            raise failure

@@ -1,0 +1,1 @@
+"""HTTP around the routes: declarations of calls, tokens, errors, sockets, forwarding."""

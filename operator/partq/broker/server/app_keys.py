@@ -1,0 +1,30 @@
+"""What the aiohttp application carries, by typed keys."""
+
+import asyncio
+
+from aiohttp import ClientSession, web
+
+from partq.broker.broker import Broker
+from partq.broker.operations.pull import Pulls
+from partq.broker.server.auth import Tokens
+from partq.broker.server.endpoints import CallTable
+from partq.broker.tls import Tls
+from partq.server.guard import Guard
+from partq.server.memory import RequestMemory
+
+BROKER = web.AppKey("broker", Broker)
+CALLS = web.AppKey("calls", CallTable)
+DOCUMENT = web.AppKey("document", bytes)
+"""What `/openapi.json` answers."""
+TOKENS = web.AppKey("tokens", Tokens)
+PULLS = web.AppKey("pulls", Pulls)
+GUARD = web.AppKey("guard", Guard)
+"""The bounds of the server, and what is held of them."""
+READS = web.AppKey("reads", asyncio.Semaphore)
+"""Bounds how many answers of stored batches are read side by side."""
+MEMORY = web.AppKey("memory", RequestMemory)
+"""What bodies and answers of all calls may hold together."""
+PEERS = web.AppKey("peers", ClientSession)
+"""For forwarding to the broker that owns a partition."""
+TLS = web.AppKey("tls", Tls)
+"""Not there when the broker serves plain HTTP."""

@@ -1,0 +1,147 @@
+"""The calls that a broker serves, each declared once: route, tokens, bodies and answers.
+
+From a declaration come the route itself, the roles that its token is checked for, and its
+description in `/openapi.json`. A route that is not declared here cannot be served.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from aiohttp import web
+
+from partq.broker.server.auth import FILE_ROLES, Role
+from partq.errors import PartqError
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+OPEN: frozenset[Role] = frozenset()
+"""No token is asked for."""
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""Of a call that says nothing else: it names partitions, offsets, members."""
+ANYONE = frozenset(FILE_ROLES)
+PRODUCERS = frozenset({Role.PRODUCE, Role.ADMIN})
+CONSUMERS = frozenset({Role.CONSUME, Role.ADMIN})
+ADMINS = frozenset({Role.ADMIN})
+PEERS = frozenset({Role.PEER})
+"""Brokers of other queues, which send dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """An answer of plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """An answer of bytes, as the protocol's page has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocket:
+    """No answer, but a WebSocket of binary frames, as the protocol's page has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One route with all that a caller must know of it."""
+
+    method: str
+    path: str
+    handler: Handler
+    roles: frozenset[Role]
+    """Of the tokens that may make the call; empty: it needs none."""
+    answers: Mapping[int, Any]
+    """By status: the class of the JSON (several: any of them), PlainText, Binary, or WebSocket.
+    Statuses of errors are not among them, except where the body is not that of an error."""
+    body: Any
+    """The class of the JSON body; None: no body."""
+    query: Any
+    """The struct of the parameters behind the `?`; None: there are none but the namespace."""
+    headers: Any
+    """The struct of the headers that the call reads; None: only the token's."""
+    errors: tuple[type[PartqError], ...]
+    """Beside those that every call of its kind can end with."""
+    max_body_bytes: int
+    """What a body may have; a larger one is refused before it is read."""
+    is_by_name: bool
+    """Whether a token must name the group: one for every group of the queue is not enough."""
+
+    @property
+    def is_socket(self) -> bool:
+        """Whether it opens a WebSocket."""
+        return any(isinstance(kind, WebSocket) for kind in self.answers.values())
+
+
+class Calls:
+    """The calls of one module of routes."""
+
+    def __init__(self) -> None:
+        self._calls: list[Call] = []
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self._calls)
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        *,
+        roles: frozenset[Role],
+        answers: Mapping[int, Any],
+        body: Any = None,
+        query: Any = None,
+        headers: Any = None,
+        errors: tuple[type[PartqError], ...] = (),
+        max_body_bytes: int = MAX_BODY_BYTES,
+        is_by_name: bool = False,
+    ) -> Callable[[Handler], Handler]:
+        """Declare the call that a handler serves; the fields are those of `Call`."""
+
+        def declare(handler: Handler) -> Handler:
+            self._calls.append(
+                Call(
+                    method,
+                    path,
+                    handler,
+                    roles,
+                    MappingProxyType(dict(answers)),
+                    body,
+                    query,
+                    headers,
+                    errors,
+                    max_body_bytes,
+                    is_by_name,
+                )
+            )
+            return handler
+
+        return declare
+
+
+class CallTable:
+    """All calls of an application, found again by its requests."""
+
+    def __init__(self, parts: tuple[Calls, ...]) -> None:
+        self._calls = {(call.method, call.path): call for part in parts for call in part}
+
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self._calls.values())
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes of the application; HEAD is served wherever GET is, sockets aside."""
+        return [
+            web.get(call.path, call.handler, allow_head=not call.is_socket)
+            if call.method == "GET"
+            else web.route(call.method, call.path, call.handler)
+            for call in self
+        ]
+
+    def of(self, request: web.Request) -> Call:
+        """Return the call that a request makes."""
+        method = "GET" if request.method == "HEAD" else request.method
+        resource = request.match_info.route.resource
+        if resource is None:
+            raise KeyError(request.path)
+        return self._calls[method, resource.canonical]

@@ -1,0 +1,177 @@
+"""Calls about partitions of several brokers: the one that is asked asks the owners, once."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from aiohttp import ClientError, web
+
+from partq.broker.broker import Broker
+from partq.broker.operations.group_snapshot import ask_all
+from partq.broker.peers import call_peer
+from partq.broker.server.app_keys import PEERS, TLS
+from partq.broker.server.message_writer import FORWARDED
+from partq.core.model import PartitionId
+from partq.errors import (
+    BadRequestError,
+    NotOwnerError,
+    OverloadedError,
+    PartqError,
+    UnavailableError,
+    UnknownPartitionError,
+)
+from partq.server.body import HOLD
+from partq.wire.calls.bodies import encode
+from partq.wire.calls.replies import error_body, read_error
+
+OWNER_TIMEOUT_S = 4.0
+"""How long another broker may take: less than a client waits for its answer."""
+OWN_AT_ONCE = 8
+"""Partitions of this broker that one call works on side by side."""
+
+Answer = dict[str, Any]
+"""What is said of one partition; {"error": {"code", "message"}} if its call failed."""
+
+
+def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
+    """Return the partitions that a call names; none named: all of the layout.
+
+    Raises:
+        BadRequestError: a name is no partition's, or stands there twice.
+        UnknownPartitionError: the layout does not have it.
+    """
+    layout = broker.config.layout
+    if not names:
+        return list(layout.partitions())
+    try:
+        partitions = [PartitionId.parse(name) for name in names]
+    except ValueError as error:
+        raise BadRequestError(str(error)) from error
+    known = list(layout.partitions())
+    for partition in partitions:
+        if partition not in layout:
+            raise UnknownPartitionError(
+                f"partition {partition}: not in the layout of {broker.settings.queue}, which has "
+                f"{known[0]} to {known[-1]}"
+            )
+    if len(set(partitions)) < len(partitions):
+        raise BadRequestError("partitions: one is named twice; name each once")
+    return partitions
+
+
+async def ask_states(request: web.Request, broker: Broker) -> dict[str, Any]:
+    """Ask every broker for its state, with the token of the call, which may not see it."""
+    return await ask_all(
+        broker,
+        request.app[PEERS],
+        token=request.headers["Authorization"],
+        tls=request.app.get(TLS),
+        hold=request[HOLD],
+    )
+
+
+async def ask_owners(
+    request: web.Request,
+    broker: Broker,
+    partitions: Sequence[PartitionId],
+    work: Callable[[PartitionId], Awaitable[Answer]],
+    body: Any,
+) -> dict[PartitionId, Answer]:
+    """Return what the owner of each partition answers.
+
+    For its own ones this broker does the `work`; to each other owner the same call goes, with
+    `body` and the names of its partitions, which answers {"partitions": {NAME: answer}}. One that
+    fails holds up nothing else.
+    """
+    fields = json.loads(encode(body))
+    is_forwarded = FORWARDED in request.headers
+    mine: list[PartitionId] = []
+    others: dict[str, list[PartitionId]] = {}
+    answers: dict[PartitionId, Answer] = {}
+    for partition in partitions:
+        owner = broker.claims.owner_url(partition)
+        if partition in broker.owned:
+            mine.append(partition)
+        elif is_forwarded:
+            answers[partition] = _failed(
+                NotOwnerError(
+                    f"partition {partition}: asked of {broker.id}, which is no owner; ask again"
+                )
+            )
+        elif owner is None:
+            answers[partition] = _failed(
+                UnavailableError(
+                    f"partition {partition}: no broker serves it at the moment; ask again",
+                    retry_after_s=1.0,
+                )
+            )
+        else:
+            others.setdefault(owner[1], []).append(partition)
+    limit = asyncio.Semaphore(OWN_AT_ONCE)
+
+    async def one(partition: PartitionId) -> Answer:
+        async with limit:
+            try:
+                return await work(partition)
+            except PartqError as error:
+                return _failed(error)
+
+    theirs = asyncio.gather(*(_ask(request, broker, *other, fields) for other in others.items()))
+    own, found = await asyncio.gather(asyncio.gather(*map(one, mine)), theirs)
+    answers |= dict(zip(mine, own, strict=True))
+    for each in found:
+        answers |= each
+    return {partition: answers[partition] for partition in partitions}
+
+
+async def _ask(
+    request: web.Request,
+    broker: Broker,
+    url: str,
+    partitions: Sequence[PartitionId],
+    body: Mapping[str, Any],
+) -> dict[PartitionId, Answer]:
+    """Make the call at another broker, for its partitions."""
+    try:
+        _, answer = await call_peer(
+            request.app[PEERS],
+            request.app.get(TLS),
+            request.method,
+            url + request.path,
+            json={**body, "partitions": [str(partition) for partition in partitions]},
+            headers={"Authorization": request.headers["Authorization"], FORWARDED: broker.id},
+            timeout_s=OWNER_TIMEOUT_S,
+            hold=request[HOLD],
+        )
+        if (refusal := read_error(answer)) is not None:
+            return dict.fromkeys(partitions, _failed(refusal))
+        return {partition: _part(answer["partitions"][str(partition)]) for partition in partitions}
+    except OverloadedError as error:
+        return dict.fromkeys(partitions, _failed(error))
+    except (ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        failed = UnavailableError(
+            f"{url}: no usable answer within {OWNER_TIMEOUT_S:g} s "
+            f"({type(error).__name__} {error}); ask again",
+            retry_after_s=1.0,
+        )
+        return dict.fromkeys(partitions, _failed(failed))
+
+
+def _part(answer: Any) -> Answer:
+    """Return what another broker answers of one partition.
+
+    Raises:
+        ValueError: it is no object, or its error has no code and message.
+    """
+    refusal = read_error(answer)
+    return answer if refusal is None else {**answer, **_failed(refusal)}
+
+
+def by_name(answers: Mapping[PartitionId, Answer]) -> dict[str, dict[str, Answer]]:
+    """Return the answers as a call gives them."""
+    return {"partitions": {str(partition): answer for partition, answer in answers.items()}}
+
+
+def _failed(error: PartqError) -> Answer:
+    return {"error": error_body(error)}

@@ -1,1 +1,0 @@
-"""`partq demo`: the main job on real input, with everything that can change changing under it."""

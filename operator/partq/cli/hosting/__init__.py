@@ -1,0 +1,1 @@
+"""The commands that are processes: those of pods, and `partq dev up` with all of them."""

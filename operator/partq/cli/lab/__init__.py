@@ -1,0 +1,1 @@
+"""The commands of the laboratory: demo, bench, chaos and simulate."""

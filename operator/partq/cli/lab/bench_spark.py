@@ -1,0 +1,238 @@
+"""`partq bench spark`: how fast Spark writes, reads, archives and audits a queue."""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from partq.cli.pipeline.display import PlainLines
+from partq.client.consumer import Consumer
+from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
+from partq.errors import InternalError
+from partq.lab.bench.measure import Pids
+from partq.lab.bench.processes import cpu_s, family_of_this_process, pids_of
+from partq.lab.bench.resources import resources_of
+from partq.lab.bench.spark_figures import SIDES, WITHOUT_QUEUE, Found, Turn, render
+from partq.lab.workload.events import default_input
+from partq.spark.pipeline.watch import Watch
+
+if TYPE_CHECKING:
+    from partq.spark.pipeline.audit.verdict import Verdict
+    from partq.spark.pipeline.job import Job
+
+T = TypeVar("T")
+
+_QUEUE, _GROUP, _ARCHIVE = "bench", "readers", "archive"
+_MEMORY = {"spark.driver.memory": "2g", "spark.sql.adaptive.enabled": "false"}
+
+_HELP = """Measure Spark on a queue: writing, reading, archiving and auditing it.
+
+Starts Redis and brokers of its own in a temporary directory, and Spark in this process. Makes
+Parquet files of real events, repeated; Spark writes them to a queue that keeps an audit record.
+Then the same rows are read in turns by Spark from the queue and by Spark from Parquet. The Python
+client's consumer consumes them in one process; then the queue and its record are archived, and
+the archive is audited: once each, as they change what is stored. A rate per core is rows per
+second of CPU time, of all who take part.
+
+\b
+  partq bench spark
+  partq bench spark --rows 500000 --json spark.json
+
+Exit status 1 when a row was lost or doubled, or the audit's verdict is not clean.
+"""
+
+
+@click.command(help=_HELP)
+@click.option("--rows", type=click.IntRange(1000, 50_000_000), default=5_000_000, show_default=True)
+@click.option("--partitions", type=click.IntRange(1, 4096), default=16, show_default=True)
+@click.option("--brokers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option(
+    "--turns",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    help="How often Spark reads the queue, and Parquet. The other sides run once.",
+)
+@click.option(
+    "--input",
+    "input_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="NDJSON file, gzipped or not. Default: the demo's events.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the report to this file, too.",
+)
+def spark(
+    *,
+    rows: int,
+    partitions: int,
+    brokers: int,
+    turns: int,
+    input_file: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Measure, report, judge."""
+    # Only here: `--help` needs no Spark.
+    from partq.spark.pipeline.failures import spark_failures
+    from partq.spark.pipeline.job import Job
+
+    events = (input_file or default_input()).resolve()
+    with TemporaryDirectory(prefix="partq-bench-") as directory, spark_failures():
+        job = Job.open("partq bench spark", Watch(), master=None, settings=_MEMORY)
+        try:
+            found, verdict = asyncio.run(
+                _run(job, Path(directory), events, rows, partitions, brokers, turns)
+            )
+        finally:
+            job.spark.stop()
+    report = {
+        "rows": found.rows,
+        "records": found.records,
+        "partitions": partitions,
+        "brokers": brokers,
+        "cpu_count": os.cpu_count() or 1,
+        "verdict": verdict.text,
+        **found.rates(),
+    }
+    if json_file is not None:
+        json_file.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    click.echo(render(report))
+    require_clean(verdict, found.rows)
+
+
+async def _run(
+    job: "Job",
+    directory: Path,
+    events: Path,
+    row_count: int,
+    partitions: int,
+    brokers: int,
+    turns: int,
+) -> "tuple[Found, Verdict]":
+    from partq.spark import rates
+    from partq.spark.pipeline.access import QueueAccess
+
+    session = job.spark
+    folder, archive = directory / "rows", directory / "archive"
+    _tell("making the rows")
+    rows = await asyncio.to_thread(rates.make_rows, session, events, row_count, partitions, folder)
+    found = Found(rows)
+    spec = {"partitions": partitions, "audit": True}
+    # The archive's group keeps what the readers are done with, until it is archived.
+    resources = resources_of(_QUEUE, spec, _GROUP, _ARCHIVE)
+    async with EmbeddedRuntime(
+        resources, directory / "runtime", broker_count=brokers, log_level="warning"
+    ) as runtime:
+        queue = runtime.queue(_QUEUE)
+        sides = _Sides(job, found, pids_of(runtime))
+        options = {"url": queue.url, "queue": _QUEUE}
+        write = {**options, "token": queue.tokens.produce}
+        read = {**options, "token": queue.tokens.consume}
+        access = QueueAccess(queue.url, _QUEUE, queue.namespace, queue.tokens.admin)
+
+        await sides.take("spark_write", lambda _: rates.write_queue(session, folder, write))
+        stored = await asyncio.to_thread(rates.count_queue, session, read)
+        if stored != rows:
+            raise InternalError(f"bench: {rows:,} rows were written, and {stored:,} are stored")
+        for _ in range(turns):
+            await sides.take("spark_read", lambda _: rates.read_queue(session, read))
+            await sides.take("parquet_read", lambda _: rates.read_parquet(session, folder))
+        with sides.measured("client_read"):
+            await _consume(queue, rows)
+        found.records = await sides.take(
+            "archive",
+            lambda job: rates.archive_queue(job, access, _ARCHIVE, archive, now_ms=_now_ms),
+        )
+        verdict = await sides.take(
+            "audit", lambda job: rates.audit_archive(job, archive, directory / "report")
+        )
+    return found, verdict
+
+
+class _Sides:
+    """Measures one side after the other."""
+
+    def __init__(self, job: "Job", found: Found, servers: Pids) -> None:
+        self._job = job
+        self._found = found
+        self._servers = servers
+        self._serving = [pid for pids in servers.values() for pid in pids]
+
+    async def take(self, name: str, work: Callable[["Job"], T]) -> T:
+        """Measure what a job does, and return what it returns."""
+        lines = PlainLines(SIDES[name])
+
+        def in_thread() -> T:
+            self._job.enter_thread()
+            return work(replace(self._job, watch=Watch(lines.show, lines.tell)))
+
+        with self.measured(name):
+            return await asyncio.to_thread(in_thread)
+
+    @contextmanager
+    def measured(self, name: str) -> Iterator[None]:
+        """Note what is used up to the end of the `with`."""
+        _tell(f"{SIDES[name]} ...")
+        before, began = self._used(name), time.monotonic()
+        yield
+        seconds = time.monotonic() - began
+        spent = {part: max(0.0, after - before[part]) for part, after in self._used(name).items()}
+        self._found.turns.setdefault(name, []).append(Turn(seconds, spent))
+        _tell(f"{SIDES[name]}: {self._found.rows / seconds:,.0f} rows/s")
+
+    def _used(self, name: str) -> dict[str, float]:
+        serving = () if name in WITHOUT_QUEUE else ("brokers", "redis")
+        parts = {part: cpu_s(self._servers[part]) for part in serving}
+        return {"client": cpu_s(family_of_this_process(self._serving)), **parts}
+
+
+async def _consume(queue: RunningQueue, row_count: int) -> None:
+    """Consume all there is with the client's consumer, and wait until every ack is stored."""
+    taken = 0
+    async with Consumer(
+        queue.url, queue=_QUEUE, group=_GROUP, token=queue.tokens.consume
+    ) as consumer:
+        async for batch in consumer.batches():
+            taken += len(batch.messages)
+            consumer.ack_nowait(batch)
+            if taken >= row_count:
+                break
+    if taken != row_count:
+        raise InternalError(f"bench: the consumer got {taken:,} of {row_count:,} messages")
+
+
+def require_clean(verdict: "Verdict", row_count: int) -> None:
+    """See that the audit has seen every row, and found nothing.
+
+    Raises:
+        InternalError: it has not.
+    """
+    if not verdict.is_clean:
+        kinds = ", ".join(f"{what} {count:,}" for what, count in verdict.faults().items())
+        raise InternalError(f"bench: the audit's verdict is {verdict.text}: {kinds}")
+    totals = verdict.totals
+    seen = {
+        name: getattr(totals, name)
+        for name in ("published", "delivered", "acknowledged", "archived")
+    }
+    if set(seen.values()) != {row_count}:
+        raise InternalError(f"bench: the audit counted {seen}, expected {row_count:,} of each")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)

@@ -1,0 +1,188 @@
+"""`partq simulate`: the protocol under faults, in simulated time; a seed is a whole history."""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import asdict
+from typing import IO, Final
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.table import Table
+
+from partq.lab.simulate.parallel import Lengths, Result, memories, run_many
+from partq.lab.simulate.rollout import CASES, cost
+from partq.lab.simulate.trial import DEFAULT_EVENTS, run_seed
+
+MAX_SEED: Final = 2**53
+MAX_SEEDS: Final = 10_000_000
+MAX_EVENTS: Final = 10_000
+MAX_WORKERS: Final = 256
+MAX_SECONDS: Final = 7 * 24 * 3600
+MAX_FAILURES: Final = 20
+"""A run ends early when so many seeds have failed: one of them is enough to work on."""
+
+
+@click.command()
+@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=0, help="The (first) seed.")
+@click.option("--seeds", "count", type=click.IntRange(1, MAX_SEEDS), default=1, help="How many.")
+@click.option(
+    "--events",
+    type=click.IntRange(1, MAX_EVENTS),
+    default=DEFAULT_EVENTS,
+    show_default=True,
+    help="What happens in one seed.",
+)
+@click.option(
+    "--long-events",
+    type=click.IntRange(1, MAX_EVENTS),
+    help="What happens in every tenth seed (9, 19, ...). Default: as in all others.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1, MAX_WORKERS), help="Processes. Default: one per CPU."
+)
+@click.option(
+    "--rollout",
+    is_flag=True,
+    help="Show instead what rolling updates cost, beside a simple sticky and modulo.",
+)
+@click.option(
+    "--real-redis",
+    is_flag=True,
+    help="Ask a redis-server whatever the simulated one is asked; both must answer alike.",
+)
+@click.option(
+    "--max-seconds",
+    type=click.IntRange(1, MAX_SECONDS),
+    help="End after this time; the last line says how many seeds were not run. Default: no limit.",
+)
+@click.option(
+    "--json", "json_file", type=click.File("w", lazy=False), help="Write every result to this file."
+)
+def simulate(
+    *,
+    seed: int,
+    count: int,
+    events: int,
+    long_events: int | None,
+    workers: int | None,
+    rollout: bool,
+    real_redis: bool,
+    max_seconds: int | None,
+    json_file: IO[str] | None,
+) -> None:
+    """Run the real broker, coordinator, client and scripts against simulated faults.
+
+    A seed decides everything: run it again with as many --events and the same happens. The
+    schedule of the first seed that fails is printed, with what happened.
+
+    Exit status: 0 every invariant held, in every seed that was run; 1 one did not.
+    """
+    console = Console()
+    if rollout:
+        _show_rollouts(console, seed, json_file)
+        return
+    seeds = range(seed, seed + count)
+    workers = workers or min(count, os.cpu_count() or 1)
+    began = time.monotonic()
+    lengths = Lengths(events, long_events)
+    results = _run(
+        console, run_many(seeds, lengths, workers, is_compared=real_redis), count, max_seconds
+    )
+    lasted_s = time.monotonic() - began
+    failed = [result for result in results if result.failure]
+    for result in failed[1:]:
+        text = f"seed {result.seed} --events {result.events}: {result.failure}"
+        console.print(text, markup=False, soft_wrap=True)
+    if failed:
+        with memories(is_compared=real_redis) as make_memory:
+            outcome = run_seed(failed[0].seed, failed[0].events, make_memory)
+        console.print("\n".join(outcome.lines()), markup=False, soft_wrap=True, highlight=False)
+        again = f"partq simulate --seed {failed[0].seed} --events {failed[0].events}"
+        again += " --real-redis" if real_redis else ""
+        console.print(f"again: {again}", markup=False, highlight=False)
+    each_tenth = "" if long_events is None else f", each tenth of {long_events},"
+    console.print(
+        f"{len(results)} of {count} seeds of {events} events{each_tenth} in {lasted_s:.0f} s, "
+        f"{len(failed)} failed; "
+        f"{sum(result.commits for result in results)} handoffs, "
+        f"{sum(result.handed for result in results)} messages handed out, "
+        f"{sum(result.duplicates for result in results)} of them again; longest recovery "
+        f"{max((result.recovery_s for result in results), default=0.0):.1f} s",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    if json_file is not None:
+        lengths_said = {"events": events, "long_events": long_events}
+        json.dump(lengths_said | {"seeds": [asdict(each) for each in results]}, json_file)
+        json_file.write("\n")
+    if max_seconds is not None and len(results) < count and len(failed) < MAX_FAILURES:
+        console.print(
+            f"CUT OFF by --max-seconds {max_seconds}: {count - len(results)} of {count} seeds "
+            "were not run",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _show_rollouts(console: Console, seed: int, json_file: IO[str] | None) -> None:
+    """Print what each rollout costs: moves, and in brackets those of the partition moved most."""
+    table = Table(
+        "partitions", "pods", "style", "partq", "sticky", "modulo", "pause p50", "longest"
+    )
+    costs = []
+    for case in CASES:
+        found = cost(case, seed)
+        costs.append(found)
+        moves = [
+            f"{each.count:.0f} ({each.most})" for each in (found.partq, found.sticky, found.modulo)
+        ]
+        pauses = [statistics.median(found.pauses_ms), max(found.pauses_ms)]
+        table.add_row(
+            str(case.partition_count),
+            str(case.pod_count),
+            "surge" if case.is_surge else "no surge",
+            *moves,
+            *(f"{pause_ms:.1f} ms" for pause_ms in pauses),
+        )
+    console.print(table)
+    if json_file is not None:
+        json.dump({"rollouts": [asdict(each) for each in costs]}, json_file)
+        json_file.write("\n")
+
+
+def _run(
+    console: Console, stream: Generator[Result, None, None], count: int, max_seconds: int | None
+) -> list[Result]:
+    results: list[Result] = []
+    failed = 0
+    ends_at = None if max_seconds is None else time.monotonic() + max_seconds
+    with (
+        closing(stream),
+        Progress(
+            "seeds",
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            "{task.fields[failed]} failed",
+            console=console,
+            disable=count == 1,
+        ) as progress,
+    ):
+        task = progress.add_task("", total=count, failed=0)
+        for result in stream:
+            results.append(result)
+            failed += bool(result.failure)
+            progress.update(task, advance=1, failed=failed)
+            is_late = ends_at is not None and time.monotonic() >= ends_at
+            if failed >= MAX_FAILURES or is_late:
+                break
+    return sorted(results, key=lambda result: result.seed)

@@ -1,0 +1,1 @@
+"""The commands that ask a queue that runs: its messages, its groups, its state."""

@@ -1,0 +1,118 @@
+"""`partq browse`: look at messages without consuming them."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from partq.cli.formatting import full_name, milliseconds
+from partq.cli.queues.connection import Connect, Connection, connection_options
+from partq.client.browser import Browsed, Browser
+from partq.core.model import PartitionId
+from partq.errors import SettingsError
+
+MAX_VALUE_CHARS = 200
+"""What is shown of a value; --json has all of it."""
+
+_HELP = """Look at messages without consuming them: nothing is delivered or acknowledged.
+
+Shows the oldest messages that are stored, over all partitions by the time of storing; or those of
+some partitions, from a time, or of one partition from an offset.
+
+\b
+  partq browse
+  partq browse --since 2026-11-20T08:00:00+00:00 --count 100
+  partq browse --partition 3 --offset 120 --json
+"""
+
+
+@click.command(help=_HELP)
+@connection_options
+@click.option("--partition", "names", multiple=True, help="Only this one; several times for more.")
+@click.option("--offset", type=click.IntRange(min=0), help="Begin here; needs one --partition.")
+@click.option("--since", metavar="TIME", help="Begin at this time: ISO 8601 with a time zone.")
+@click.option("--count", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--pin", help="Keep under this name what is still to be read, while this reads.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON line for each message.")
+def browse(
+    *,
+    connect: Connect,
+    names: Sequence[str],
+    offset: int | None,
+    since: str | None,
+    count: int,
+    pin: str | None,
+    as_json: bool,
+) -> None:
+    """Show until there are enough, or no more."""
+    if offset is not None and (len(names) != 1 or since is not None):
+        raise SettingsError("--offset: offsets count per partition; give one --partition, no time")
+    try:
+        partitions = [PartitionId.parse(full_name(name)) for name in names]
+    except ValueError as error:
+        raise SettingsError(f"--partition: {error}") from error
+    where = {
+        "partitions": partitions,
+        "offsets": {} if offset is None else {partitions[0]: offset},
+        "at_ms": None if since is None else milliseconds(since, "--since"),
+    }
+    asyncio.run(_browse(connect("consume"), where, count=count, pin=pin, as_json=as_json))
+
+
+async def _browse(
+    connection: Connection, where: dict[str, Any], *, count: int, pin: str | None, as_json: bool
+) -> None:
+    shown = 0
+    async with Browser(
+        connection.url,
+        queue=connection.queue,
+        token=connection.token,
+        namespace=connection.namespace,
+        ca_file=connection.ca_file,
+        pin=pin,
+    ) as browser:
+        async for each in browser.messages(count, **where):
+            click.echo(json.dumps(record(each)) if as_json else line(each))
+            shown += 1
+        for partition, first in sorted(browser.trimmed.items()):
+            click.echo(f"partq: {partition}: stored from offset {first} on only", err=True)
+    if shown < count:
+        click.echo(f"partq: there are no more, {shown} in all", err=True)
+
+
+def record(browsed: Browsed) -> dict[str, Any]:
+    """Return a message as `--json` prints it, in the words of `partq consume`."""
+    place = {
+        "partition": str(browsed.partition),
+        "offset": browsed.offset,
+        "publish_time_ms": browsed.publish_time_ms,
+        "append_broker_epoch": browsed.append_broker_epoch,
+    }
+    if (message := browsed.message) is None:
+        return {**place, "error": browsed.error}
+    try:
+        value = {"value": message.value.decode()}
+    except UnicodeDecodeError:
+        value = {"value_base64": base64.b64encode(message.value).decode()}
+    return {
+        **place,
+        "key": message.key,
+        **value,
+        "headers": message.headers or {},
+        "event_time_ms": message.event_time_ms,
+    }
+
+
+def line(browsed: Browsed) -> str:
+    """Return a message as a line for people: time, place, key, value."""
+    at = datetime.fromtimestamp(browsed.publish_time_ms / 1000, UTC)
+    place = f"{at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  {browsed.partition}:{browsed.offset}"
+    if browsed.message is None:
+        return f"{place}  cannot be read: {browsed.error}"
+    key = "-" if browsed.message.key is None else json.dumps(browsed.message.key)
+    text = json.dumps(browsed.message.value.decode(errors="replace"), ensure_ascii=False)[1:-1]
+    return f"{place}  {key}  {text[:MAX_VALUE_CHARS]}"

@@ -1,0 +1,235 @@
+"""`partq explain`: where a partition is, why it moved, and what it waits for."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from partq.cli.formatting import spell_ms
+from partq.cli.queues.broker_session import ask_for_group
+from partq.cli.queues.connection import Connect, connection_options
+from partq.coordinator.picture import Picture, read_picture
+from partq.core.group.explain import Waiting, WaitsFor
+from partq.core.group.explain import explain as explain_partition
+from partq.core.group.move_reason import Evidence
+from partq.core.model import MemberId, PartitionId
+from partq.core.records import PastMove
+from partq.errors import SettingsError
+
+_HELP = """Say where PARTITION is, why it moved, and what it waits for.
+
+PARTITION is a number such as 3, or 1.3 with its generation. Any broker can answer, whether a
+coordinator (on Kubernetes: the operator) runs or not; nothing is changed.
+
+\b
+  partq explain 3
+  partq explain 1.3 --group workers --json
+"""
+
+_EVIDENCE: Mapping[str, str] = {
+    Evidence.NO_MEMBER: "nobody had it",
+    Evidence.NEWCOMER: "for balance: {target} was new and had nothing",
+    Evidence.UNEVEN: "for balance: the members' shares were uneven",
+    Evidence.SAID_LEAVING: "{source} had said that it ends",
+    Evidence.POD_TERMINATING: "the pod of {source} was terminating",
+    Evidence.POD_REPLACED: "the pod of {source} was being replaced in a rollout",
+    Evidence.POD_GONE: "the pod of {source} was gone for good",
+    Evidence.DELAY_OVER: "{source} had lost its connection and was not back within the delay",
+}
+_FORCED = {
+    "unassigned": "",
+    "source_lost": "forced, as {source} was not connected",
+    "source_unbound": "forced, as {source} was not connected to the partition's broker",
+    "drain_timeout": "forced, as {source} had not finished in time:"
+    " what it had in hand was redelivered",
+}
+_WAITS = {
+    WaitsFor.NOTHING: "nothing: it is where it belongs",
+    WaitsFor.BROKER: "a broker: none that answers serves it",
+    WaitsFor.MEMBER: "{member}, which is not connected: the rebalance delay {left}",
+    WaitsFor.DEAD_LETTERS: "its dead letters to be stored; until then it delivers nothing",
+    WaitsFor.MESSAGES: "a reset of the group, as its log does not hold the message that comes next",
+    WaitsFor.DRAIN: "{member} to finish {in_flight} messages that it has not acknowledged, the"
+    " oldest at offset {cursor}, before it goes to {target}: the time for that {left}",
+    WaitsFor.PAUSE: "its handoff to {target}, which is planned and not begun, or whose coordinator"
+    " has gone; until then {member} goes on",
+    WaitsFor.COMMIT: "its broker to record {target} as its member",
+    WaitsFor.BUDGET: "the disruption budget ({limit}): it is to go to {target}; {earliest}",
+    WaitsFor.REBALANCE_PAUSED: "an annotation partq.dev/pause-rebalance to go: for balance it would"
+    " move to {target}",
+    WaitsFor.JOINS: "members that join now: they get their shares together",
+    WaitsFor.REPLACEMENT: "the replacement of {member}, which ends and goes on until then",
+    WaitsFor.NO_MEMBER: "a member: none that is connected to its broker can take it",
+    WaitsFor.COORDINATOR: "a coordinator: it is to go to {target} now. If this stays so, none runs,"
+    " or partq.dev/pause is set",
+}
+_OUTBOX = ("dead_letters", "blocked", "missing", "parked")
+_DETAILS = ("state", "cursor", "end", "lag", "in_flight", *_OUTBOX, "mended")
+
+
+@click.command(help=_HELP)
+@click.argument("partition")
+@connection_options
+@click.option("--group", help="Name of the consumer group; needed if the queue has several.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def explain(
+    *,
+    partition: str,
+    connect: Connect,
+    group: str | None,
+    as_json: bool,
+) -> None:
+    """Ask any broker for the group's picture, judge it, and tell."""
+    connection = connect("admin")
+    wanted = _parse(partition)
+    name, body = asyncio.run(ask_for_group(connection, group))
+    picture = read_picture(name, body)
+    found = _find(wanted, picture)
+    waiting = explain_partition(
+        found,
+        sight=picture.sight,
+        rules=picture.rules,
+        handoffs={p: picture.handoffs[p] for p in picture.under_way},
+        held=picture.waiting,
+        now_ms=picture.now_ms,
+        blocked=_blocked(picture.details.get(found, {})),
+        missing=str(picture.details.get(found, {}).get("missing") or ""),
+    )
+    if as_json:
+        click.echo(json.dumps(to_json(found, name, picture, waiting)))
+        return
+    click.echo(f"partition {found} of queue {connection.queue}, group {name}")
+    for line in lines(found, picture, waiting):
+        click.echo(line)
+
+
+def to_json(
+    partition: PartitionId, group: str, picture: Picture, waiting: Waiting
+) -> dict[str, Any]:
+    """Return everything as `--json` prints it; names are stable, times are of Redis's clock."""
+    seat = picture.sight.seats[partition]
+    detail = picture.details.get(partition, {})
+    return {
+        "partition": str(partition),
+        "group": group,
+        "now_ms": picture.now_ms,
+        "broker": seat.broker,
+        "broker_epoch": seat.broker_epoch,
+        "member": seat.member,
+        "epoch": seat.epoch,
+        **{name: detail.get(name) for name in _DETAILS},
+        "waits_for": asdict(waiting),
+        "silent_brokers": dict(picture.silent),
+        "refused": {member: each._asdict() for member, each in sorted(picture.refused.items())},
+        "moves": [asdict(move) for move in reversed(picture.past.get(partition, []))],
+    }
+
+
+def _parse(text: str) -> PartitionId | int:
+    try:
+        return int(text) if text.isdecimal() else PartitionId.parse(text)
+    except ValueError:
+        raise SettingsError(
+            f"partition {text[:40]!r}: expected a number such as 3, or 1.3 with its generation"
+        ) from None
+
+
+def _find(wanted: PartitionId | int, picture: Picture) -> PartitionId:
+    """Return the partition that is meant; a number alone is one of the newest generation.
+
+    Raises:
+        SettingsError: the queue does not have it.
+    """
+    known = sorted(picture.sight.seats)
+    newest = known[-1].generation
+    found = PartitionId(newest, wanted) if isinstance(wanted, int) else wanted
+    if found not in picture.sight.seats:
+        raise SettingsError(
+            f"partition {found}: got none of this name, expected {known[0]} to {known[-1]}"
+        )
+    return found
+
+
+def lines(partition: PartitionId, picture: Picture, waiting: Waiting) -> Iterator[str]:
+    """Return everything in words, a line each."""
+    seat = picture.sight.seats[partition]
+    detail = picture.details.get(partition)
+    yield ""
+    if detail is None:
+        yield f"now: last known at {_name(seat.member)}; its broker is not heard"
+    else:
+        yield (
+            f"now: {detail['state']}, at {_name(seat.member)}, served by {seat.broker}; "
+            f"{detail['lag']} messages not acknowledged, {detail['in_flight']} of them delivered, "
+            f"from offset {detail['cursor']} to {detail['end']}"
+        )
+        yield f"     epoch {seat.epoch}, broker epoch {seat.broker_epoch}"
+        letters, parked = detail.get("dead_letters"), detail.get("parked")
+        if parked:
+            yield (
+                f"     {letters} messages that do not decode wait for their dead-letter queue, and "
+                f"deliveries go on: {parked}"
+            )
+        elif letters:
+            yield f"     {letters} dead letters wait to be stored in the dead-letter queue"
+        if blocked := _blocked(detail):
+            yield f"     delivers nothing: {blocked}"
+        if mended := detail.get("mended"):
+            yield f"     when its broker claimed it, {mended}"
+    yield f"waits for: {_sentence(partition, picture, waiting)}"
+    for broker, reason in sorted(picture.silent.items()):
+        yield f"           broker {broker} does not answer: {reason}"
+    if picture.refused:
+        yield "members that are refused:"
+    for member, refused in sorted(picture.refused.items()):
+        yield f"  {member} from {refused.address}: {refused.reason}"
+    moves = picture.past.get(partition, [])
+    yield "moves, the last first:" if moves else "moves: none on record"
+    yield from (f"  {_move(move)}" for move in reversed(moves))
+
+
+def _blocked(detail: Mapping[str, Any]) -> str:
+    return str(detail.get("blocked") or "")  # a broker of an older version says nothing of it
+
+
+def _sentence(partition: PartitionId, picture: Picture, waiting: Waiting) -> str:
+    detail = picture.details.get(partition, {})
+    return _WAITS[waiting.what].format(
+        member=_name(picture.sight.seats[partition].member),
+        target=_name(waiting.target),
+        limit=waiting.limit,
+        left=_left(waiting.left_ms),
+        earliest="when another move is over"
+        if waiting.left_ms is None
+        else f"in {spell_ms(waiting.left_ms)} at the earliest",
+        in_flight=detail.get("in_flight"),
+        cursor=detail.get("cursor"),
+    )
+
+
+def _left(left_ms: int | None) -> str:
+    if left_ms is None or left_ms <= 0:
+        return f"was over {spell_ms(-(left_ms or 0))} ago; a coordinator is to act, if one runs"
+    return f"is over in {spell_ms(left_ms)}"
+
+
+def _move(move: PastMove) -> str:
+    at = datetime.fromtimestamp(move.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    names = {"source": _name(move.source), "target": _name(move.target)}
+    why = _EVIDENCE.get(move.evidence, "for a reason that is not on record").format(**names)
+    forced = _FORCED.get(move.forced or "", "").format(**names)
+    paused = (
+        "nobody measured how long it had no consumer"
+        if move.pause_ms is None
+        else f"{spell_ms(move.pause_ms)} without a consumer"
+    )
+    told = "; ".join(part for part in (why, forced, paused, f"attempt {move.attempt}") if part)
+    return f"{at} UTC  {names['source']} -> {names['target']}: {told}"
+
+
+def _name(member: MemberId | None) -> str:
+    return member or "nobody"

@@ -1,0 +1,303 @@
+"""`partq publish`: messages from arguments, lines or NDJSON."""
+
+import asyncio
+import base64
+import binascii
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from partq.cli.quantity import Quantity
+from partq.cli.queues.connection import (
+    Connect,
+    Connection,
+    connection_options,
+    wait_option,
+)
+from partq.cli.queues.lines import Line, open_lines
+from partq.client.produce.receipts import Position
+from partq.client.producer import CODECS, Producer
+from partq.errors import BadRequestError, PartqError
+from partq.logs import left_out
+
+MAX_WAITING = 10_000
+"""Messages whose answers are kept back, so that results come in the order of the input."""
+
+_HELP = """Publish VALUES, or the lines of standard input, or an NDJSON file.
+
+Each value and each line is one message. With --input each line is a JSON object with `value` (a
+text; anything else is stored as JSON) or `value_base64`, and if wanted `key`, `headers` and
+`event_time_ms`; other fields are left out. What `partq consume --json` prints can be published.
+
+\b
+  partq publish --key order-17 paid shipped
+  tail -f events.log | partq publish
+  partq publish --input events.ndjson
+  partq publish --json hello               prints {"partition": "1.3", "offset": 17}
+
+Exit status 1 when a message was not stored, or nobody knows.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message, and where it stands in the input."""
+
+    value: bytes
+    key: str | None
+    where: str
+    read_bytes: int
+    """How far the input had been read."""
+    headers: dict[str, str] | None = None
+    event_time_ms: int = 0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What has become of the messages so far."""
+
+    published_count: int = 0
+    failed_count: int = 0
+
+
+@click.command(help=_HELP)
+@click.argument("values", nargs=-1)
+@connection_options
+@wait_option
+@click.option("--key", help="Partition key of all messages. Without one any partition will do.")
+@click.option(
+    "--input",
+    "input_file",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="NDJSON file, - for standard input.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON line for each message.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=Quantity(0.1, 3600),
+    default=30.0,
+    show_default=True,
+    help="Seconds that a message is tried.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(sorted(CODECS)),
+    default="none",
+    show_default=True,
+    help="How batches travel and are stored.",
+)
+def publish(
+    *,
+    values: tuple[str, ...],
+    connect: Connect,
+    wait_s: float,
+    key: str | None,
+    input_file: Path | None,
+    as_json: bool,
+    timeout_s: float,
+    compression: str,
+) -> None:
+    """Publish everything and report."""
+    if input_file is not None and (values or key is not None):
+        raise click.UsageError("--input goes with neither VALUES nor --key: its lines name both")
+    connection = connect("produce")
+    messages: AsyncIterator[Outgoing]
+    size_bytes: int | None = None
+    if values:
+        messages = _arguments(values, key)
+    else:
+        is_stdin = input_file is None or str(input_file) == "-"
+        path = None if is_stdin else input_file
+        size_bytes = path.stat().st_size if path else None
+        messages = _records(path) if input_file is not None else _lines(key)
+    outcome = Outcome()
+    work = _publish(
+        connection,
+        messages,
+        outcome,
+        as_json,
+        wait_s=wait_s,
+        timeout_s=timeout_s,
+        compression=compression,
+        size_bytes=size_bytes,
+    )
+    try:
+        with left_out("partq.client.failures", lambda _: True):
+            asyncio.run(work)
+    finally:
+        if not as_json:
+            failed = f", {outcome.failed_count} failed" if outcome.failed_count else ""
+            click.echo(f"published {outcome.published_count}{failed}")
+    if outcome.failed_count:
+        raise click.exceptions.Exit(1)
+
+
+async def _publish(
+    connection: Connection,
+    messages: AsyncIterator[Outgoing],
+    outcome: Outcome,
+    as_json: bool,
+    *,
+    wait_s: float,
+    timeout_s: float,
+    compression: str,
+    size_bytes: int | None,
+) -> None:
+    waiting: deque[asyncio.Future[Position]] = deque()
+    progress = _progress(size_bytes)
+    async with Producer(
+        connection.url,
+        queue=connection.queue,
+        token=connection.token,
+        namespace=connection.namespace,
+        ca_file=connection.ca_file,
+        compression=compression,
+        delivery_timeout_s=timeout_s,
+        connect_timeout_s=wait_s,
+    ) as producer:
+        with progress or nullcontext():
+            task = progress.add_task("publishing", total=size_bytes) if progress else None
+            try:
+                async for message in messages:
+                    waiting.append(await _send(producer, message))
+                    while waiting and (waiting[0].done() or len(waiting) > MAX_WAITING):
+                        await _settle(waiting.popleft(), outcome, as_json)
+                    if progress and task is not None:
+                        progress.update(task, completed=message.read_bytes)
+            finally:
+                # A bad line ends the input; what stands before it is published and counted.
+                while waiting:
+                    await _settle(waiting.popleft(), outcome, as_json)
+
+
+async def _send(producer: Producer, message: Outgoing) -> asyncio.Future[Position]:
+    try:
+        return await producer.send(
+            message.value,
+            key=message.key,
+            headers=message.headers,
+            event_time_ms=message.event_time_ms,
+        )
+    except BadRequestError as error:
+        raise type(error)(f"{message.where}: {error.message}") from error
+
+
+async def _settle(answer: asyncio.Future[Position], outcome: Outcome, as_json: bool) -> None:
+    """Wait for the answer to one message, count it and print it."""
+    try:
+        partition, offset = await answer
+    except PartqError as error:
+        outcome.failed_count += 1
+        if as_json:
+            click.echo(json.dumps({"error": {"code": error.code, "message": error.message}}))
+        elif outcome.failed_count == 1:
+            click.echo(f"partq: {error.message}", err=True)
+    else:
+        outcome.published_count += 1
+        if as_json:
+            click.echo(json.dumps({"partition": str(partition), "offset": offset}))
+
+
+def _progress(size_bytes: int | None) -> Progress | None:
+    """Return a bar for a file, where somebody looks at it."""
+    if size_bytes is None or not sys.stderr.isatty():
+        return None
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+async def _arguments(values: tuple[str, ...], key: str | None) -> AsyncIterator[Outgoing]:
+    for number, value in enumerate(values, start=1):
+        yield Outgoing(os.fsencode(value), key, f"value {number}", 0)
+
+
+async def _lines(key: str | None) -> AsyncIterator[Outgoing]:
+    async for line in open_lines(None):
+        yield Outgoing(line.text, key, f"line {line.number}", line.read_bytes)
+
+
+async def _records(path: Path | None) -> AsyncIterator[Outgoing]:
+    name = "standard input" if path is None else str(path)
+    async for line in open_lines(path):
+        if line.text.strip():
+            yield parse_record(line, f"{name}, line {line.number}")
+
+
+def parse_record(line: Line, where: str) -> Outgoing:
+    """Read one line of NDJSON.
+
+    Raises:
+        BadRequestError: says where and what is wrong.
+    """
+    try:
+        record = json.loads(line.text, object_pairs_hook=_object)
+    except _TwiceError as error:
+        raise BadRequestError(
+            f"{where}: got the field {str(error)!r:.100} twice, expected it once"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise BadRequestError(f"{where}: got no JSON ({error}), expected an object") from error
+    if not isinstance(record, dict):
+        raise BadRequestError(f"{where}: got JSON that is no object, expected one with `value`")
+    key, headers = record.get("key"), record.get("headers")
+    event_time_ms = record.get("event_time_ms", 0)
+    if key is not None and not isinstance(key, str):
+        raise BadRequestError(f"{where}: key: got {key!r:.100}, expected a text or null")
+    if headers is not None and not _is_headers(headers):
+        raise BadRequestError(f"{where}: headers: got {headers!r:.100}, expected texts by name")
+    if not isinstance(event_time_ms, int) or isinstance(event_time_ms, bool):
+        raise BadRequestError(
+            f"{where}: event_time_ms: got {event_time_ms!r:.100}, expected a whole number"
+        )
+    value = _value(record, where)
+    return Outgoing(value, key, where, line.read_bytes, headers or None, event_time_ms)
+
+
+class _TwiceError(Exception):
+    """A field that stands twice in an object: one of its values would be lost."""
+
+
+def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for name, value in fields:
+        if name in record:
+            raise _TwiceError(name)
+        record[name] = value
+    return record
+
+
+def _is_headers(headers: Any) -> bool:
+    return isinstance(headers, dict) and all(isinstance(text, str) for text in headers.values())
+
+
+def _value(record: dict[str, Any], where: str) -> bytes:
+    if ("value" in record) == ("value_base64" in record):
+        raise BadRequestError(f"{where}: expected one of `value` and `value_base64`")
+    if "value" in record:
+        value = record["value"]
+        try:
+            if isinstance(value, str):
+                return value.encode()
+            return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError as error:
+            raise BadRequestError(f"{where}: value: got half a character: {error}") from error
+        except ValueError as error:
+            raise BadRequestError(
+                f"{where}: value: got a number that JSON does not have (NaN, or too large), "
+                "expected another one, or a text"
+            ) from error
+    try:
+        return base64.b64decode(record["value_base64"], validate=True)
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise BadRequestError(f"{where}: value_base64: {error}") from error

@@ -1,0 +1,1 @@
+"""Consuming: flows, the partitions that a member holds, deliveries and their acks."""

@@ -1,0 +1,158 @@
+"""Acks and nacks of one flow; acks are gathered for a turn of the event loop."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from partq.client.consume.assigned_partition import Holding
+from partq.client.consume.deliveries import join_ranges
+from partq.core.model import PartitionId
+from partq.errors import FencedError, PartqError
+from partq.wire.frames import Frame, Range
+
+MAX_RANGES = 10_000
+"""The most ranges in a frame: far below what a frame's header may hold."""
+
+
+class _Gathering:
+    """What goes into the next Ack frame of a partition."""
+
+    __slots__ = ("delivery", "future", "holding", "ranges", "upto")
+
+    def __init__(self, holding: Holding, delivery: int) -> None:
+        self.holding = holding
+        self.delivery = delivery
+        self.upto = -1
+        self.ranges: list[Range] = []
+        self.future = _quiet_future()
+
+
+class AckBook:
+    """Joins acks to frames and matches the answers, also those to nacks.
+
+    One future stands for all acks of a frame, and is done when they are stored.
+    """
+
+    def __init__(self, send: Callable[[Frame], bool]) -> None:
+        self._send = send
+        self._gathering: dict[PartitionId, _Gathering] = {}
+        self._unconfirmed: dict[int, asyncio.Future[None]] = {}
+        self._next_request = 1
+        self._is_armed = False
+
+    def add(
+        self, holding: Holding, delivery: int, upto: int, ranges: Sequence[Range]
+    ) -> asyncio.Future[None]:
+        """Send an ack with the others of this turn; the future is done when it is stored.
+
+        It fails with `FencedError` when the partition's token has ended, before or meanwhile.
+        """
+        if holding.is_ended:
+            future = _quiet_future()
+            future.set_exception(fenced(holding))
+            return future
+        if upto < 0 and not ranges:  # of a batch that was given back as a whole
+            future = _quiet_future()
+            future.set_result(None)
+            return future
+        gathering = self._gathering.get(holding.partition)
+        if gathering is not None and (
+            gathering.holding is not holding
+            or gathering.delivery != delivery
+            or len(gathering.ranges) + len(ranges) > MAX_RANGES
+        ):
+            self._send_one(self._gathering.pop(holding.partition))
+            gathering = None
+        if gathering is None:
+            gathering = self._gathering[holding.partition] = _Gathering(holding, delivery)
+            if not self._is_armed:
+                self._is_armed = True
+                asyncio.get_running_loop().call_soon(self.send_all)
+        gathering.upto = max(gathering.upto, upto)
+        if ranges and gathering.ranges and gathering.ranges[-1][1] == ranges[0][0]:
+            gathering.ranges[-1] = (gathering.ranges[-1][0], ranges[0][1])
+            ranges = ranges[1:]
+        gathering.ranges.extend(ranges)
+        return gathering.future
+
+    def nack(
+        self, holding: Holding, delivery: int, ranges: list[Range], delay_ms: int, reason: str
+    ) -> asyncio.Future[None]:
+        """Send a nack, behind the acks so far; the future is done when its count is stored."""
+        future = _quiet_future()
+        self.send_all()
+        self._ask(
+            future,
+            holding,
+            lambda request: holding.nack(request, delivery, ranges, delay_ms, reason),
+        )
+        return future
+
+    def send_all(self) -> None:
+        """Send what was gathered."""
+        self._is_armed = False
+        gathered, self._gathering = self._gathering, {}
+        for gathering in gathered.values():
+            self._send_one(gathering)
+
+    def confirmed(self, request: int) -> None:
+        """Take the broker's word that an ack is stored."""
+        future = self._unconfirmed.pop(request, None)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def refused(self, request: int, error: PartqError) -> None:
+        """Take a refusal: the messages of that ack are redelivered, here or elsewhere."""
+        future = self._unconfirmed.pop(request, None)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def lost(self, url: str) -> None:
+        """Fail what has no answer; the connection is lost, and with it every token."""
+        error = FencedError(
+            f"{url}: the connection was lost before the ack was confirmed; its messages may come "
+            "again, here or at another member: stop working on them"
+        )
+        unconfirmed = [gathering.future for gathering in self._gathering.values()]
+        unconfirmed.extend(self._unconfirmed.values())
+        self._gathering.clear()
+        self._unconfirmed.clear()
+        for future in unconfirmed:
+            if not future.done():
+                future.set_exception(error)
+
+    def _send_one(self, gathering: _Gathering) -> None:
+        ranges = join_ranges(gathering.ranges)
+        self._ask(
+            gathering.future,
+            gathering.holding,
+            lambda request: gathering.holding.ack(
+                request, gathering.delivery, gathering.upto, ranges
+            ),
+        )
+
+    def _ask(
+        self, future: asyncio.Future[None], holding: Holding, frame: Callable[[int], Frame]
+    ) -> None:
+        if not holding.is_ended:
+            request = self._next_request
+            self._next_request += 1
+            self._unconfirmed[request] = future
+            if self._send(frame(request)):
+                return
+            del self._unconfirmed[request]
+        future.set_exception(fenced(holding))
+
+
+def fenced(holding: Holding) -> FencedError:
+    """Return the error of an ack that comes too late."""
+    return FencedError(
+        f"{holding}: has ended for this consumer; stop working on its messages, they are "
+        "redelivered here or to another member"
+    )
+
+
+def _quiet_future() -> asyncio.Future[None]:
+    """Return a future that does not complain when nobody looks at its exception."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return future

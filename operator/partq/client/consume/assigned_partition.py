@@ -1,0 +1,386 @@
+"""One partition while a flow holds it: its token, and the messages that have not begun.
+
+A message has *begun* when it was handed to the application. Only what has not begun can be given
+back, and is given back as a whole: everything from the first such message on.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from partq.client.consume.deliveries import Batch, Delivery
+from partq.core.model import Cause, PartitionId
+from partq.core.ranges import Ranges
+from partq.wire import batch as wire
+from partq.wire.frames import Ack, Deliver, Nack, Range, Release, Rewound
+
+
+class Room(NamedTuple):
+    """What a client has room for again."""
+
+    messages: int
+    size_bytes: int
+    """Of deliveries that have nothing left to take."""
+
+
+class Holder(Protocol):
+    """Who holds: a flow."""
+
+    def add_ack(
+        self, holding: "Holding", delivery: int, upto: int, ranges: Sequence[Range]
+    ) -> asyncio.Future[None]:
+        """Acknowledge messages below `upto` (unless -1) and in `ranges`."""
+
+    def nack(
+        self, holding: "Holding", delivery: int, ranges: list[Range], delay_ms: int, reason: str
+    ) -> asyncio.Future[None]:
+        """Give messages back that the application has begun."""
+
+    def go_on(self, holding: "Holding") -> None:
+        """Note that one of the holding's `waits` is over."""
+
+    def give_up(self, holding: "Holding", cause: Cause) -> None:
+        """End the holding: another flow has got the partition under a newer token."""
+
+
+class Holding:
+    """The right of one flow to one partition, from `Assigned` to its end."""
+
+    def __init__(
+        self, holder: Holder, partition: PartitionId, token: tuple[int, int], cursor: int
+    ) -> None:
+        self.holder = holder
+        self.partition = partition
+        self.token = token
+        """(broker epoch, epoch)"""
+        self.delivery = 0
+        """Highest delivery number seen."""
+        self.is_ended = False
+        self.waits = 0
+        """Nacks without an answer, and an `on_assigned` under way: until then nothing goes out."""
+        self.parked: list[Window] = []
+        """Windows whose turn came meanwhile."""
+        self._void_upto = -1
+        """Deliveries up to this number were given back, also those that are still on their way."""
+        self._void_from = cursor
+        """From this offset on; what comes out of turn is below."""
+        self._delivered_end = cursor
+        self._begun_end = cursor
+        """The broker knows that everything below has begun."""
+        self._windows: deque[Window] = deque()
+        self._out_of_turn: list[Window] = []
+        self._kept: dict[int, _Kept] = {}
+        """What was dropped by a nack and comes again without its bytes, by its first offset."""
+        self._done = Ranges()
+        """What was acknowledged or given back, above `_done_upto`; none redelivered since."""
+        self._done_upto = cursor
+        self._again = Ranges()
+        """What was redelivered out of turn, and was neither acknowledged nor given back since."""
+
+    @property
+    def has_in_hand(self) -> bool:
+        """Whether the application has begun something, and said nothing of it yet.
+
+        What came out of turn counts from then on: it cannot be released.
+        """
+        return self._begun_upto() > self._done_upto or bool(self._again)
+
+    def accept(self, frame: Deliver, payload: bytes) -> "Window | None":
+        """Take a delivery; return the window to hand out.
+
+        None: the delivery is older than one seen before, or belongs to what was given back (it was
+        on its way then, and is redelivered in its turn).
+        """
+        is_void = frame.delivery <= self._void_upto and frame.start >= self._void_from
+        if self.is_ended or frame.delivery < self.delivery or is_void:
+            return None
+        self.delivery = frame.delivery
+        if self._kept:
+            kept = self._take_kept(frame)  # also if it comes with its bytes: it came again
+            payload = payload or kept
+        window = Window(self, frame, payload, is_in_turn=frame.start >= self._delivered_end)
+        if not window.is_in_turn:
+            if not window.is_missing:
+                self._out_of_turn.append(window)
+            for start, stop in Ranges(frame.skip).outside(frame.start, frame.stop):
+                self._again.add(start, stop)
+            return window
+        # What the broker passes over has expired, or was acknowledged under an older token.
+        self._settle(-1, [(self._delivered_end, frame.start), *frame.skip])
+        self._delivered_end = frame.stop
+        while self._windows and self._windows[0].is_done:
+            self._windows.popleft()
+        self._windows.append(window)
+        return window
+
+    @property
+    def kept_bytes(self) -> int:
+        """The size of what is kept to be handed out when its turn comes again."""
+        return sum(len(kept.payload) for kept in self._kept.values())
+
+    def rewind(self, frame: Rewound, keep_bytes: int = 0) -> Room:
+        """Step back: forget what has not begun of what is redelivered; return the room it had.
+
+        Of its batches so many bytes are kept, the first ones: most come again without theirs.
+        """
+        for window in self._windows:
+            if window.stop > frame.start and keep_bytes >= len(window.payload) > 0:
+                keep_bytes -= len(window.payload)
+                before = self._kept.get(window.first_offset)
+                stop = max(window.stop, before.stop if before else 0)
+                self._kept[window.first_offset] = _Kept(window.payload, stop)
+        self.delivery = frame.delivery
+        self._delivered_end = min(self._delivered_end, frame.start)
+        self._begun_end = min(self._begun_end, frame.start)
+        # What was given back is redelivered, in turn.
+        self._done_upto = min(self._done_upto, frame.start)
+        self._done.remove(frame.start, self._done.stop)
+        self._again.remove(frame.start, self._again.stop)
+        return _drop((*self._windows, *self._out_of_turn), frame.start)
+
+    def drop(self) -> Room:
+        """Forget what has not begun; return the room that it had."""
+        self._kept.clear()
+        return _drop((*self._windows, *self._out_of_turn), 0)
+
+    def _take_kept(self, frame: Deliver) -> bytes:
+        """Return the bytes that were kept of a delivery; empty: none were.
+
+        Forgets them with the last of their messages, and what comes before them.
+        """
+        for first in [first for first in self._kept if first < frame.first_offset]:
+            del self._kept[first]
+        kept = self._kept.get(frame.first_offset)
+        if kept is None:
+            return b""
+        if frame.stop >= kept.stop:
+            del self._kept[frame.first_offset]
+        return kept.payload
+
+    def begun(self) -> list[Range]:
+        """Return what was handed out since this was asked for last."""
+        ranges = [window.begun for window in self._out_of_turn if window.begun is not None]
+        self._out_of_turn = [window for window in self._out_of_turn if not window.is_done]
+        end = self._begun_upto()
+        if end > self._begun_end:
+            ranges.append((self._begun_end, end))
+            self._begun_end = end
+        return ranges
+
+    def release(self) -> tuple[Release | None, Room]:
+        """Give back what has not begun; return the frame to send, and the room that is free.
+
+        No frame: everything that came has begun.
+        """
+        start = self._first_left()
+        freed = _drop(self._windows, 0)
+        self._windows.clear()
+        if start is None or start >= self._delivered_end:
+            return None, freed
+        self._kept.clear()  # the broker learns of it by the frame alone
+        self._delivered_end = start
+        self._void_upto, self._void_from = self.delivery, start
+        generation, index = self.partition
+        return Release(generation, index, *self.token, self.delivery, start), freed
+
+    def add_ack(self, delivery: int, upto: int, ranges: Sequence[Range]) -> asyncio.Future[None]:
+        """Have the holder acknowledge messages; for batches."""
+        return self.holder.add_ack(self, delivery, upto, ranges)
+
+    def add_nack(self, delivery: int, ranges: list[Range], delay_ms: int) -> asyncio.Future[None]:
+        """Have the holder give messages back; for batches."""
+        return self.holder.nack(self, delivery, ranges, delay_ms, "")
+
+    def ack(self, request: int, delivery: int, upto: int, ranges: list[Range]) -> Ack:
+        """Return the frame of an ack under this token."""
+        self._settle(upto, ranges)
+        generation, index = self.partition
+        return Ack(request, generation, index, *self.token, delivery, upto, ranges)
+
+    def nack(
+        self, request: int, delivery: int, ranges: list[Range], delay_ms: int, reason: str
+    ) -> Nack:
+        """Return the frame of a nack under this token."""
+        self._settle(-1, ranges)
+        place = (*self.partition, *self.token)
+        begun = self._begun_upto()
+        return Nack(request, *place, delivery, ranges, delay_ms, reason, begun, keeps=True)
+
+    def begun_again(self, upto: int) -> list[Range]:
+        """Return what the application has in hand, below `upto`, of what came out of turn.
+
+        A cumulative ack names it: for the broker, what it has sent so late may still be on its way.
+        """
+        in_hand = Ranges(self._again.within(0, upto))
+        for window in self._out_of_turn:
+            if not window.is_done:
+                in_hand.remove(window.next_offset, window.stop)
+        return in_hand.pairs()
+
+    def _settle(self, upto: int, ranges: Sequence[Range]) -> None:
+        if self._again:
+            for start, stop in ranges:
+                self._again.remove(start, stop)
+        for start, stop in ((self._done_upto, upto), *ranges):
+            if stop > start:
+                self._done.add(start, stop)
+        self._done_upto = max(self._done_upto, self._done.end_of_run(self._done_upto))
+        self._done.drop_below(self._done_upto)
+
+    def _begun_upto(self) -> int:
+        """Return where, in turn, that begins which was not handed out, come or to come."""
+        first = self._first_left()
+        return self._delivered_end if first is None else first
+
+    def _first_left(self) -> int | None:
+        """Return the first offset, in turn, that came and was not handed out; None: all was."""
+        return next((w.next_offset for w in self._windows if not w.is_done), None)
+
+    def __str__(self) -> str:
+        return f"partition {self.partition}, epoch {self.token[1]}"
+
+
+class _Kept(NamedTuple):
+    """A stored batch whose messages come again, all below `stop`."""
+
+    payload: bytes
+    stop: int
+
+
+class Window:
+    """One delivery: decoded when its first message is taken."""
+
+    __slots__ = (
+        "_batch",
+        "_end",
+        "_frame",
+        "_offsets",
+        "_size",
+        "_taken",
+        "holding",
+        "is_in_turn",
+        "payload",
+    )
+
+    def __init__(
+        self, holding: Holding, frame: Deliver, payload: bytes, *, is_in_turn: bool
+    ) -> None:
+        self.holding = holding
+        self.is_in_turn = is_in_turn
+        """Whether it follows what came before it; else it is of messages that were nacked."""
+        self._frame = frame
+        self.payload = payload
+        """The stored batch, while messages of it are left to take."""
+        self._size = frame.kept_bytes or len(payload)
+        self._offsets = _offsets(frame)
+        self._batch: Batch | None = None
+        self._taken = 0
+        self._end = len(self._offsets)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every message was taken or dropped."""
+        return self._taken >= self._end
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the first message that was not taken."""
+        return self._offsets[self._taken]
+
+    @property
+    def begun(self) -> Range | None:
+        """From the first message to the last that was taken; None: none was."""
+        return (self._offsets[0], self._offsets[self._taken - 1] + 1) if self._taken else None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it came without its bytes, and they were not kept."""
+        return not self.payload
+
+    @property
+    def first_offset(self) -> int:
+        """The offset of the first message of its stored batch."""
+        return self._frame.first_offset
+
+    @property
+    def stop(self) -> int:
+        """The offset behind its last message."""
+        return self._frame.stop
+
+    @property
+    def delivery(self) -> int:
+        """The number of its delivery."""
+        return self._frame.delivery
+
+    def freed_bytes(self) -> int:
+        """Return the size of the delivery, once, when no message of it is left to take; else 0."""
+        if not self.is_done:
+            return 0
+        size, self._size = self._size, 0
+        return size
+
+    def pass_over(self) -> tuple[Range, int]:
+        """Take every message that is left, unread; return from where to where, and how many."""
+        first, self._taken = self._taken, self._end
+        self.payload = b""
+        return (self._offsets[first], self._offsets[self._end - 1] + 1), self._end - first
+
+    def take_one(self) -> Delivery:
+        """Hand out the next message; raises `UndecodableError`."""
+        batch = self._decoded()
+        self._taken += 1
+        if self._taken == self._end:
+            self.payload = b""
+        return Delivery(batch, self._taken - 1)
+
+    def take_all(self) -> Batch:
+        """Hand out every message that is left, at least one; raises `UndecodableError`."""
+        batch = self._decoded()
+        first, self._taken = self._taken, self._end
+        self.payload = b""
+        if not first and self._end == len(batch):
+            return batch
+        kept = slice(first, self._end)
+        return Batch(self.holding, self._frame, batch.messages[kept], batch.offsets[kept])
+
+    def drop_from(self, offset: int) -> int:
+        """Forget the messages from `offset` on that were not taken; return how many."""
+        if self.is_done:
+            return 0
+        before = self._end
+        self._end = max(self._taken, bisect_left(self._offsets, offset, hi=before))
+        if self._end == self._taken:
+            self.payload = b""
+        return before - self._end
+
+    def _decoded(self) -> Batch:
+        if self._batch is None:
+            frame = self._frame
+            first = frame.first_offset
+            messages = wire.decode(self.payload, frame.start - first, frame.stop - first)
+            if frame.skip:
+                messages = [messages[offset - frame.start] for offset in self._offsets]
+            self._batch = Batch(self.holding, frame, messages, self._offsets)
+        return self._batch
+
+
+def _drop(windows: Iterable[Window], offset: int) -> Room:
+    messages = size = 0
+    for window in windows:
+        messages += window.drop_from(offset)
+        size += window.freed_bytes()
+    return Room(messages, size)
+
+
+def window_size(frame: Deliver) -> int:
+    """Return how many messages a delivery counts for: those in the window that are not skipped."""
+    return frame.stop - frame.start - sum(stop - first for first, stop in frame.skip)
+
+
+def _offsets(frame: Deliver) -> Sequence[int]:
+    if not frame.skip:
+        return range(frame.start, frame.stop)
+    skipped = {offset for first, stop in frame.skip for offset in range(first, stop)}
+    return [offset for offset in range(frame.start, frame.stop) if offset not in skipped]

@@ -1,0 +1,138 @@
+"""Whether members of this pod still hold something, and making them give it away."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from partq.client.transport.session import NOT_REACHED, Session, is_final, why
+from partq.errors import InternalError, PartqError, UnknownGroupError
+
+POLL_S = 0.25
+"""How long after an answer the brokers are asked again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """What a member holds."""
+
+    partitions: Mapping[str, int]
+    """Partition → messages that were delivered to it and not acknowledged."""
+    is_bound: bool
+    """It is connected to a broker."""
+    is_known: bool = True
+    """It is connected, holds something, or the group lists it, until some time after it left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """What the brokers say of some members at one time."""
+
+    members: Mapping[str, Holding]
+    unknown: Sequence[str]
+    """Partitions that no broker which answers owns: whoever has them is not known."""
+    troubles: Sequence[str] = ()
+    """Why brokers have not answered."""
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether no member holds any partition, and every partition was seen."""
+        return not self.unknown and not any(each.partitions for each in self.members.values())
+
+    @property
+    def strangers(self) -> list[str]:
+        """The members that every broker was asked for, and none knows."""
+        if self.unknown or self.troubles:
+            return []
+        return [name for name, each in self.members.items() if not each.is_known]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    owned: frozenset[str]
+    held: Mapping[str, int]
+    is_bound: bool
+    is_known: bool
+
+    @classmethod
+    def from_json(cls, body: Any, url: str) -> "_Answer":
+        try:
+            return cls(
+                owned=frozenset(map(str, body["owned"])),
+                held={str(p): int(each["in_flight"]) for p, each in body["held"].items()},
+                is_bound=bool(body["is_bound"]),
+                is_known=bool(body.get("is_known", True)),  # earlier brokers do not say
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InternalError(
+                f"{url}: unusable answer: {error!r}; use a client of the broker's version"
+            ) from error
+
+
+async def look(session: Session, group: str, members: Collection[str], *, leaves: bool) -> Picture:
+    """Ask every broker of the queue once.
+
+    Args:
+        session: open, with a token that may consume.
+        group: the consumer group of the members.
+        members: their ids.
+        leaves: also tell the brokers that the members leave, so that others take over.
+
+    Raises:
+        UnavailableError: no broker answers.
+        UnknownGroupError: the queue does not have the group.
+        PartqError: a broker refuses the call for good, such as `unauthorized`.
+    """
+    view = await session.view(session.seeds)
+    if group not in view.groups:
+        raise UnknownGroupError(
+            f"consumer group {group!r}: got none of this name, expected one of the queue's: "
+            f"{', '.join(sorted(view.groups)) or 'it has none'}"
+        )
+    urls = sorted(set(view.urls.values()))
+    calls = [(url, member) for url in urls for member in members]
+    answers = await asyncio.gather(
+        *(_ask(session, url, group, member, leaves=leaves) for url, member in calls)
+    )
+    owned: set[str] = set()
+    troubles = []
+    by_member: dict[str, list[_Answer]] = {member: [] for member in members}
+    for (_, member), answer in zip(calls, answers, strict=True):
+        if isinstance(answer, str):
+            troubles.append(answer)
+        else:
+            owned |= answer.owned
+            by_member[member].append(answer)
+    return Picture(
+        members={member: _joined(some) for member, some in by_member.items()},
+        unknown=[str(p) for p in view.layout.partitions() if str(p) not in owned],
+        troubles=sorted(set(troubles)),
+    )
+
+
+async def _ask(
+    session: Session, url: str, group: str, member: str, *, leaves: bool
+) -> _Answer | str:
+    """Return a broker's answer, or why there is none."""
+    path = f"/groups/{quote(group, safe='')}/members/{quote(member, safe='')}"
+    try:
+        body = await (session.post(url, f"{path}/leave") if leaves else session.get(url, path))
+    except NOT_REACHED as error:
+        return f"{url}: {why(url, error)}"
+    except PartqError as error:
+        if is_final(error):
+            raise
+        return f"{url}: {error.message}"
+    return _Answer.from_json(body, url)
+
+
+def _joined(answers: Collection[_Answer]) -> Holding:
+    held: dict[str, int] = {}
+    for answer in answers:
+        held |= answer.held
+    return Holding(
+        partitions=held,
+        is_bound=any(answer.is_bound for answer in answers),
+        is_known=not answers or any(answer.is_known for answer in answers),
+    )

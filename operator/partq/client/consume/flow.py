@@ -1,0 +1,336 @@
+"""The flow of a member at one broker: what its frames mean."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from urllib.parse import quote
+
+from partq.client.arguments import whole
+from partq.client.consume.acks import AckBook
+from partq.client.consume.assigned_partition import Holding, Window, window_size
+from partq.client.consume.deliveries import cause_of
+from partq.client.consume.membership import Membership
+from partq.client.transport.broker_connection import Link
+from partq.client.transport.liveness import Clock
+from partq.client.transport.session import Session
+from partq.core.model import Cause, PartitionId
+from partq.errors import (
+    InternalError,
+    MemberInUseError,
+    MemberRefusedError,
+    PartqError,
+    UndecodableError,
+    from_code,
+)
+from partq.wire import frames
+from partq.wire.batch import MAX_STORED_BYTES
+from partq.wire.frames import Range
+
+CREDIT_BYTES = 32 * 1024 * 1024
+"""What a consumer has room for if it does not say."""
+MAX_CREDIT = 1_000_000
+MAX_CREDIT_BYTES = 2**40
+GROUP_DELAY_MS = -1
+"""A nack that waits as long as the group's rules say."""
+UNDECODABLE = "undecodable"
+
+
+def member_path(group: str, member: str) -> str:
+    """Return where a broker tells of a member, under the queue's path."""
+    return f"/groups/{quote(group, safe='')}/members/{quote(member, safe='')}"
+
+
+class Flow:
+    """Holds partitions of one broker and hands out their messages in the order of arrival."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        session: Session,
+        *,
+        url: str,
+        group: str,
+        credit: int,
+        credit_bytes: int,
+        clock: Clock,
+        look_around: Callable[[], None],
+        name_timeout_s: float,
+    ) -> None:
+        self.url = url
+        self._membership = membership
+        self._credit = credit
+        self._credit_bytes = credit_bytes
+        self._look_around = look_around
+        self._name_timeout_s = name_timeout_s
+        self._room = self._room_bytes = 0
+        """Messages and bytes that were not given back yet."""
+        self._held_bytes = 0
+        """Of the deliveries that have messages left to take."""
+        self._counts_bytes = False
+        self._takes_begun = False
+        self._holdings: dict[PartitionId, Holding] = {}
+        self._ready: deque[Window] = deque()
+        self.number = 0
+        """What the broker calls this flow."""
+        self.alive_path = f"{member_path(group, membership.member)}/alive"
+        self.link = Link(session, url, f"/groups/{quote(group, safe='')}/flow", self, clock)
+        self._acks = AckBook(self.link.send)
+
+    # ---- what the application takes ----
+
+    def next_window(self) -> Window | None:
+        """Return the first window that has messages left, if the broker is proven to be alive."""
+        ready = self._ready
+        while ready and (ready[0].is_done or ready[0].holding.waits):
+            window = ready.popleft()
+            if not window.is_done:
+                window.holding.parked.append(window)
+        # Else the broker does not answer; or this process stood still, and has to read first.
+        return ready[0] if ready and self.link.is_valid() else None
+
+    def taken(self, messages: int, size_bytes: int = 0) -> None:
+        """Give room back to the broker, a quarter of the credit at once.
+
+        `size_bytes`: of deliveries that have nothing left to take.
+        """
+        self._room += messages
+        if size_bytes:
+            self._held_bytes -= size_bytes
+            self._room_bytes += size_bytes
+        if self._room >= max(1, self._credit // 4) or (size_bytes and self._must_give_bytes()):
+            self.link.send(frames.Credit(self._room, self._room_bytes))
+            self._room = self._room_bytes = 0
+
+    def _must_give_bytes(self) -> bool:
+        if not self._counts_bytes:
+            return False
+        if self._room_bytes * 4 >= self._credit_bytes:
+            return True
+        # What is larger than the rest of the credit comes only to a client that holds nothing.
+        is_short = self._credit_bytes - self._room_bytes < MAX_STORED_BYTES
+        return is_short and not self._held_bytes
+
+    def reject(self, window: Window, error: UndecodableError) -> None:
+        """Give back what is left of a window, because it cannot be read; tell of it."""
+        start, stop = self._nack_rest(window, UNDECODABLE)
+        self._membership.report(
+            UndecodableError(
+                f"{window.holding}: cannot be read from offset {start} to {stop - 1} "
+                f"({error.message}); given back: what the broker cannot read either becomes "
+                "a dead letter, the rest is redelivered; other messages go on"
+            )
+        )
+
+    def _nack_rest(self, window: Window, reason: str) -> Range:
+        """Give back what is left of a window, and return from where to where that is."""
+        rest, count = window.pass_over()
+        self.taken(count, window.freed_bytes())
+        self.nack(window.holding, window.delivery, [rest], GROUP_DELAY_MS, reason)
+        return rest
+
+    def leave(self) -> None:
+        """Tell the broker that the process is ending; the partitions go on until revoked."""
+        self.link.retire()
+        self.link.send(frames.Leave())
+
+    def give_back(self, *, must: bool) -> None:
+        """End the connection at once, if something is in hand that nobody will acknowledge.
+
+        What has not begun is released first: only what was in hand is redelivered for a cause.
+        Without it the drain of each partition would wait for the acks, for `maxHandoffSeconds`.
+        `must`: also with nothing in hand.
+        """
+        self._acks.send_all()
+        if not must and not any(holding.has_in_hand for holding in self._holdings.values()):
+            return
+        for holding in self._holdings.values():
+            release, _ = holding.release()
+            if release is not None:
+                self.link.send(release)
+        self.link.hang_up()
+
+    def add_ack(
+        self, holding: Holding, delivery: int, upto: int, ranges: Sequence[Range]
+    ) -> asyncio.Future[None]:
+        """Send an ack with the others of this turn of the event loop."""
+        return self._acks.add(holding, delivery, upto, ranges)
+
+    def nack(
+        self, holding: Holding, delivery: int, ranges: list[Range], delay_ms: int, reason: str
+    ) -> asyncio.Future[None]:
+        """Give messages back; until the broker has answered, nothing of the partition goes out.
+
+        They may be redelivered before everything that is ready, and the broker decides that.
+        """
+        holding.waits += 1
+        future = self._acks.nack(holding, delivery, ranges, delay_ms, reason)
+        future.add_done_callback(lambda _: self.go_on(holding))
+        return future
+
+    # ---- what the broker says ----
+
+    def hello(self) -> frames.Frame:
+        """Bind the member."""
+        self._room = self._room_bytes = self._held_bytes = 0
+        member = self._membership
+        return frames.Bind(
+            member.member,
+            member.incarnation,
+            self._credit,
+            member.held,
+            credit_bytes=self._credit_bytes,
+        )
+
+    def welcomed(self, frame: frames.AnyFrame) -> float:
+        """Take the binding."""
+        if not isinstance(frame, frames.Bound):
+            raise InternalError(f"{self.url}: expected Bound, got {type(frame).__name__}")
+        self.number = frame.flow
+        self._takes_begun = frame.takes_begun
+        self._counts_bytes = frame.counts_bytes
+        return frame.lease_ms / 1000
+
+    def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
+        """Take a frame."""
+        match frame:
+            case frames.Deliver():
+                self._deliver(frame, payload)
+            case frames.AckConfirmed(request):
+                self._acks.confirmed(request)
+            case frames.AckRefused(request, code, message):
+                self._acks.refused(request, from_code(code, message))
+            case frames.Pong():
+                self._membership.wake()  # what came before the first answer may be handed out now
+                self._tell_begun()
+            case frames.Rewound(generation, index, broker_epoch, epoch):
+                holding = self._holding(PartitionId(generation, index), (broker_epoch, epoch))
+                if holding is not None:
+                    kept_bytes = sum(each.kept_bytes for each in self._holdings.values())
+                    self.taken(*holding.rewind(frame, self._credit_bytes - kept_bytes))
+            case frames.Assigned(generation, index, broker_epoch, epoch, cursor):
+                partition = PartitionId(generation, index)
+                token = (broker_epoch, epoch)
+                holding = self._membership.begin(self, partition, token, cursor)
+                if holding is not None:
+                    self._holdings[partition] = holding
+            case frames.Paused(generation, index, broker_epoch, epoch):
+                self._pause(PartitionId(generation, index), (broker_epoch, epoch))
+            case frames.Revoked(generation, index, broker_epoch, epoch, cause):
+                self._revoke(PartitionId(generation, index), (broker_epoch, epoch), cause_of(cause))
+            case frames.Moved(generation, index):
+                holding = self._holdings.get(PartitionId(generation, index))
+                if holding is not None:
+                    self.give_up(holding, Cause.BROKER_CHANGE)
+                self._look_around()
+            case _:
+                pass  # resumed: deliveries follow by themselves; or news of a later version
+
+    def lost(self, error: PartqError) -> None:
+        """Forget everything that came over the connection: its tokens have ended."""
+        self._end_all()
+        self._look_around()
+        self._membership.wake()
+
+    def failing(self, error: PartqError, for_s: float) -> None:
+        """Stop the consumer when it is refused, or another process has its name, for too long."""
+        if (
+            isinstance(error, MemberInUseError | MemberRefusedError)
+            and for_s >= self._name_timeout_s
+        ):
+            self._membership.stop(error)
+
+    def refused(self, error: PartqError) -> None:
+        """Stop the consumer: the broker does not take this member."""
+        self._membership.stop(error)
+
+    # ---- inside ----
+
+    def _deliver(self, frame: frames.Deliver, payload: bytes) -> None:
+        size = frame.kept_bytes or len(payload)
+        self._held_bytes += size
+        partition = PartitionId(frame.generation, frame.partition)
+        token = (frame.broker_epoch, frame.epoch)
+        holding = self._holdings.get(partition)
+        if holding is None or holding.token != token:
+            if self._membership.is_news(partition, token):
+                raise InternalError(
+                    f"{self.url}: partition {partition} came without a token; use a client of "
+                    "the broker's version"
+                )
+            self.taken(window_size(frame), size)  # of a token that has ended
+            return
+        window = holding.accept(frame, payload)
+        if window is None:
+            self.taken(window_size(frame), size)
+        elif window.is_missing:  # it is redelivered with its bytes
+            if window.is_in_turn:
+                self._release(holding)
+            else:
+                self._nack_rest(window, "")
+        else:
+            self._ready.append(window)
+            self._membership.wake()
+
+    def _pause(self, partition: PartitionId, token: tuple[int, int]) -> None:
+        holding = self._holding(partition, token)
+        if holding is not None:
+            self._release(holding)
+
+    def _release(self, holding: Holding) -> None:
+        release, freed = holding.release()
+        if release is not None:
+            self.link.send(release)
+        self.taken(*freed)
+
+    def _revoke(self, partition: PartitionId, token: tuple[int, int], cause: Cause) -> None:
+        holding = self._holdings.get(partition)
+        if holding is not None and token >= holding.token:
+            self._membership.forget(partition)
+            self.give_up(holding, cause)
+
+    def _holding(self, partition: PartitionId, token: tuple[int, int]) -> Holding | None:
+        """Return what is held under a token."""
+        holding = self._holdings.get(partition)
+        return holding if holding is not None and holding.token == token else None
+
+    def go_on(self, holding: Holding) -> None:
+        """Note that a nack was answered, or that `on_assigned` is done."""
+        holding.waits -= 1
+        if not holding.waits:
+            self._ready.extendleft(reversed(holding.parked))
+            holding.parked.clear()
+            self._membership.wake()
+
+    def _tell_begun(self) -> None:
+        """Tell the broker, about once a second, what the application has begun since."""
+        if not self._takes_begun:
+            return
+        for partition, holding in self._holdings.items():
+            ranges = holding.begun()
+            if ranges:
+                place = (*partition, *holding.token)
+                self.link.send(frames.Begun(*place, holding.delivery, ranges))
+
+    def give_up(self, holding: Holding, cause: Cause) -> None:
+        """End a holding: nothing more of it is handed out, acks are refused from now on."""
+        self._holdings.pop(holding.partition, None)
+        self.taken(*holding.drop())
+        self._membership.end(holding, cause)
+
+    def _end_all(self) -> None:
+        for holding in tuple(self._holdings.values()):
+            self.give_up(holding, Cause.FLOW_LOST)
+        self._ready.clear()
+        self._acks.lost(self.url)
+
+
+def checked_credit(messages: int, size_bytes: int) -> tuple[int, int]:
+    """Return, as whole numbers, what a consumer says that it has room for.
+
+    Raises:
+        SettingsError: one of them is no whole number, or out of range.
+    """
+    return (
+        whole("credit", messages, 1, MAX_CREDIT),
+        whole("credit_bytes", size_bytes, 1, MAX_CREDIT_BYTES),
+    )

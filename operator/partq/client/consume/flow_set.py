@@ -1,0 +1,81 @@
+"""The flows of one consumer: one per broker, and they take turns."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from typing import TypeVar
+
+from partq.client.consume.assigned_partition import Window
+from partq.client.consume.deliveries import Batch
+from partq.client.consume.flow import Flow
+from partq.errors import UndecodableError
+
+T = TypeVar("T")
+
+
+class FlowSet:
+    """Keeps a flow open to each broker of the layout."""
+
+    def __init__(self, open_flow: Callable[[str], Flow], check: Callable[[], None]) -> None:
+        self._open_flow = open_flow
+        self._check = check
+        self._flows: dict[str, Flow] = {}
+        self._turns: deque[Flow] = deque()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[Flow]:
+        return iter(list(self._flows.values()))
+
+    def follow(self, urls: Collection[str]) -> None:
+        """Open flows to new brokers; forget brokers that are gone."""
+        for url in sorted(set(urls) - set(self._flows)):
+            flow = self._flows[url] = self._open_flow(url)
+            self._turns.append(flow)
+        for url in sorted(set(self._flows) - set(urls)):
+            if not self._flows[url].link.is_up:  # while it answers, it may know better
+                flow = self._flows.pop(url)
+                self._turns.remove(flow)
+                task = asyncio.create_task(flow.link.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+    def take(self, take: Callable[[Window], T]) -> T | None:
+        """Return the next message or batch that may be handed out; None: nothing is ready.
+
+        Raises what `check` raises after a batch that could not be read.
+        """
+        left = len(self._turns)
+        while left:
+            flow = self._turns[0]
+            window = flow.next_window()
+            if window is None:
+                self._turns.rotate(-1)
+                left -= 1
+                continue
+            try:
+                taken = take(window)
+            except UndecodableError as error:
+                flow.reject(window, error)
+                self._check()
+                left = len(self._turns)
+                continue
+            flow.taken(len(taken) if isinstance(taken, Batch) else 1, window.freed_bytes())
+            if window.is_done:
+                self._turns.rotate(-1)  # the brokers take turns
+            return taken
+        return None
+
+    async def give_back(self, timeout_s: float, *, must: bool) -> None:
+        """Have each flow give back what is in hand; wait until that is written, as a time allows.
+
+        `must`: all of them end, also those with nothing in hand.
+        """
+        flows = list(self._flows.values())
+        for flow in flows:
+            flow.give_back(must=must)
+        await asyncio.gather(*(flow.link.hung_up(timeout_s) for flow in flows))
+
+    async def close(self) -> None:
+        """Close every flow."""
+        closing = [flow.link.close() for flow in self._flows.values()]
+        await asyncio.gather(*closing, *self._closing)

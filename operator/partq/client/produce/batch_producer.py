@@ -1,0 +1,191 @@
+"""Publishing batches that the caller has made, under numbers that it can count on."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from partq.client.arguments import (
+    MAX_TIME_S,
+    check_clock,
+    check_producer,
+    check_range,
+    whole,
+)
+from partq.client.produce.batching import BatchLimits, ReadyBatch
+from partq.client.produce.buffer_pool import Budget
+from partq.client.produce.sender import Publisher
+from partq.client.producer_state import producer_state
+from partq.client.transport import tasks
+from partq.client.transport.layout import QueueView
+from partq.client.transport.liveness import Clock, boot_time
+from partq.client.transport.session import ProducerProgress, Session
+from partq.core.model import PartitionId
+from partq.errors import NotStoredError, OutcomeUnknownError, PartqError
+from partq.wire.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Codec
+
+
+class BatchProducer:
+    """A deterministic producer of batches: after a restart it sends the same messages again.
+
+    Its messages are numbered per partition in the order of the calls, from
+    `progress[partition].due` on:
+    what was stored below that by an earlier process is the caller's to leave out. A number stands
+    for one message: the first batch that fails ends the producer, so that nothing behind it is
+    ever stored under its numbers. What was sent before may be stored; `progress` of the next tells.
+
+    ```python
+    async with BatchProducer(url, queue="orders", token=token, producer="job-1/7") as producer:
+        await producer.send(partition, ready)  # waits for room
+        await producer.flush()                 # waits until all is stored
+    ```
+
+    Args:
+        url, queue, token, namespace, ca_file: as for `Producer`.
+        producer: its id, 1 to 128 printable characters; of one task, whatever the attempt.
+        max_pending_bytes: without an answer; above it `send` waits.
+        delivery_timeout_s: how long a batch is tried: over refusals for want of room, over changes
+            of broker and connections lost.
+        connect_timeout_s: how long entering waits for every partition's broker.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        queue: str,
+        token: str | None,
+        producer: str,
+        namespace: str | None = None,
+        ca_file: str | Path | None = None,
+        max_pending_bytes: int = 64 * 1024 * 1024,
+        delivery_timeout_s: float = 120.0,
+        connect_timeout_s: float = 30.0,
+        clock: Clock = boot_time,
+    ) -> None:
+        check_producer("producer", producer)
+        max_bytes = whole("max_pending_bytes", max_pending_bytes, 1, 2**40)
+        check_range("delivery_timeout_s", delivery_timeout_s, 0.1, MAX_TIME_S)
+        check_range("connect_timeout_s", connect_timeout_s, 0, MAX_TIME_S)
+        check_clock(clock)
+        self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
+        self._producer = producer
+        self._budget = Budget(max_count=2**31, max_bytes=max_bytes)
+        self._delivery_timeout_s = delivery_timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._clock = clock
+        self._publisher: Publisher | None = None
+        self._view: QueueView | None = None
+        self.progress: Mapping[PartitionId, ProducerProgress] = {}
+        """What was stored per partition before entering, and what the last batch looked like."""
+        self._error: PartqError | None = None
+        self._has_failed = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        """Ask the brokers for the layout and for what is known of the producer; connect.
+
+        Raises:
+            UnauthorizedError, ForbiddenError: at once.
+            UnavailableError, UnknownQueueError: nothing better came within `connect_timeout_s`.
+        """
+        await self._session.__aenter__()
+        try:
+            self._view, self.progress = await producer_state(
+                self._session,
+                self._producer,
+                timeout_s=self._connect_timeout_s,
+                clock=self._clock,
+                with_outlines=True,
+            )
+        except BaseException:
+            await self._session.__aexit__()
+            raise
+        self._publisher = Publisher(
+            self._session,
+            self._view,
+            # Nothing is gathered here; batches come complete.
+            limits=BatchLimits(
+                max_count=MAX_BATCH_COUNT, max_bytes=MAX_BATCH_BYTES, codec=Codec.NONE
+            ),
+            budget=self._budget,
+            next_producer=lambda _: None,
+            on_view=lambda _: None,
+            linger_s=0,
+            delivery_timeout_s=self._delivery_timeout_s,
+            clock=self._clock,
+            are_numbers_fixed=True,
+        )
+        due = {partition: each.due for partition, each in self.progress.items()}
+        self._publisher.start(self._producer, due)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close at once. What has no answer yet may or may not be stored: `flush` first."""
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            publisher.fail(
+                NotStoredError("the producer was closed; publish it again with another one")
+            )
+            await publisher.close()
+            await self._session.__aexit__()
+
+    @property
+    def view(self) -> QueueView:
+        """The queue as it was on entering: its layout and limits."""
+        if self._view is None:
+            raise RuntimeError("the producer is not open; use it inside `async with`")
+        return self._view
+
+    async def send(self, partition: PartitionId, ready: ReadyBatch) -> None:
+        """Take a batch, once there is room for it.
+
+        Raises:
+            PartqError: an earlier batch has failed; this one was not taken.
+        """
+        await self._budget.take(ready.count, ready.size_bytes)
+        if self._error is not None:
+            self._budget.give_back(ready.count, ready.size_bytes)
+            raise self._error
+        self._open().add_batch(partition, ready, self)
+
+    async def flush(self) -> None:
+        """Wait until everything that was taken is stored.
+
+        Raises:
+            PartqError: something is not, or nobody knows whether it is; at once, whatever else is
+                still on its way.
+        """
+        publisher = self._open()
+        empty = asyncio.ensure_future(self._budget.empty())
+        ended = asyncio.ensure_future(self._has_failed.wait())
+        try:
+            await asyncio.wait((empty, ended), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await tasks.stop(empty, ended)
+        error = self._error or publisher.error
+        if error is not None:
+            raise error
+
+    def stored(self, partition: PartitionId, offset: int, count: int) -> None:
+        """Learn that messages are stored: nothing to be done."""
+
+    def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:
+        """Learn that messages have failed: an outcome that is unknown weighs more."""
+        if self._error is None or isinstance(error, OutcomeUnknownError):
+            self._error = error
+        self._has_failed.set()
+        self._budget.close(self._error)
+
+    def _open(self) -> Publisher:
+        if self._publisher is None:
+            raise RuntimeError("the producer is not open; use it inside `async with`")
+        if self._publisher.error is not None:
+            raise self._publisher.error
+        return self._publisher

@@ -1,0 +1,221 @@
+"""Messages of one partition on their way into batches: gathering, sealing, cutting."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from partq.client.produce.receipts import UNKNOWN_OFFSET, Receipt
+from partq.core.model import PartitionId
+from partq.errors import PartqError
+from partq.wire import batch as wire
+from partq.wire.batch import Codec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """When a batch is full, and how it is compressed."""
+
+    max_count: int
+    max_bytes: int
+    """Of the messages before compression; a larger message travels alone."""
+    codec: Codec
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyBatch:
+    """A batch whose bytes the caller has made; it has no number yet."""
+
+    data: bytes
+    count: int
+    size_bytes: int
+    """Of its messages before compression."""
+    ttl_ms: int = 0
+    """The time to live of all its messages; 0: none."""
+
+
+class SealedBatch:
+    """Bytes that are sent, and sent again, unchanged."""
+
+    __slots__ = (
+        "age_ms",
+        "count",
+        "data",
+        "deadline",
+        "first",
+        "first_sent_at",
+        "may_be_stored",
+        "receipts",
+        "request",
+        "size_bytes",
+        "ttl_ms",
+    )
+
+    def __init__(
+        self,
+        data: bytes,
+        receipts: list[tuple[Receipt, int]],
+        *,
+        first: int,
+        size_bytes: int,
+        deadline: float,
+        ttl_ms: int,
+    ) -> None:
+        self.data = data
+        self.receipts = receipts
+        """Who waits for how many of the messages, in order."""
+        self.first = first
+        """Number of the first message."""
+        self.count = sum(count for _, count in receipts)
+        self.size_bytes = size_bytes
+        self.deadline = deadline
+        self.ttl_ms = ttl_ms
+        """The time to live of all its messages; 0: none."""
+        self.request: int | None = None
+        """The request that waits for an answer; None: not sent, or to be sent again."""
+        self.may_be_stored = False
+        """It was sent and its answer was lost. Never taken back: a copy may still be on its way."""
+        self.first_sent_at: float | None = None
+        """When it was first sent to anybody, in seconds; None: never."""
+        self.age_ms = 0
+        """How long before it was sent last it was first sent; 0: it was sent once at most."""
+
+    @property
+    def end(self) -> int:
+        """The number behind the last message."""
+        return self.first + self.count
+
+    def note_sent(self, now: float) -> None:
+        """Note that it is sent; `now` in seconds."""
+        if self.first_sent_at is None:
+            self.first_sent_at = now
+        else:
+            self.age_ms = max(1, round((now - self.first_sent_at) * 1000))
+
+    def forget_sent(self) -> None:
+        """Be as new: under another producer id it was never sent."""
+        self.request, self.may_be_stored = None, False
+        self.first_sent_at, self.age_ms = None, 0
+
+    def settle_stored(self, partition: PartitionId, offset: int) -> None:
+        """Tell the receipts where their messages are; `offset` -1: nobody knows any more."""
+        for receipt, count in self.receipts:
+            receipt.stored(partition, offset, count)
+            if offset != UNKNOWN_OFFSET:
+                offset += count
+
+    def settle_failed(self, partition: PartitionId, error: PartqError) -> None:
+        """Tell the receipts that their messages have failed."""
+        for receipt, count in self.receipts:
+            receipt.failed(partition, error, count)
+
+    def cut(self, known: int) -> tuple["SealedBatch", "SealedBatch"]:
+        """Split off the first `known` messages; both parts are encoded again."""
+        header = wire.read_header(self.data)
+        slots = wire.read_slots(self.data, header)
+        encoded = wire.encode_messages(wire.decode(self.data))
+        head, tail = _split_receipts(self.receipts, known)
+        parts = []
+        for receipts, start, stop in ((head, 0, known), (tail, known, self.count)):
+            part = SealedBatch(
+                wire.encode(encoded[start:stop], slots[start:stop], header.codec),
+                receipts,
+                first=self.first + start,
+                size_bytes=sum(map(len, encoded[start:stop])),
+                deadline=self.deadline,
+                ttl_ms=self.ttl_ms,
+            )
+            part.may_be_stored = self.may_be_stored
+            part.first_sent_at = self.first_sent_at
+            parts.append(part)
+        return parts[0], parts[1]
+
+
+class OpenBatch:
+    """Messages that have no number yet."""
+
+    def __init__(self, limits: BatchLimits) -> None:
+        self._limits = limits
+        self._clear()
+
+    def _clear(self) -> None:
+        self._encoded: list[bytes] = []
+        self._slots: list[int] = []
+        self._receipts: list[tuple[Receipt, int]] = []
+        self.size_bytes = 0
+        self.deadline = 0.0
+        self.ttl_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another message would have to go into the next batch."""
+        return (
+            len(self._encoded) >= self._limits.max_count
+            or self.size_bytes >= self._limits.max_bytes
+        )
+
+    def fill(
+        self,
+        encoded: Sequence[bytes],
+        slots: Sequence[int],
+        receipt: Receipt,
+        deadline: float,
+        ttl_ms: int,
+    ) -> int:
+        """Take as many of the messages as fit, at least one when empty; return how many.
+
+        None when those before have another time to live.
+        """
+        if self._encoded and ttl_ms != self.ttl_ms:
+            return 0
+        taken = self._fitting(encoded)
+        if not taken:
+            return 0
+        if not self._encoded:
+            self.deadline = deadline
+            self.ttl_ms = ttl_ms
+        whole = taken == len(encoded)
+        self._encoded.extend(encoded if whole else encoded[:taken])
+        self._slots.extend(slots if whole else slots[:taken])
+        self.size_bytes += sum(map(len, encoded if whole else encoded[:taken]))
+        self._receipts.append((receipt, taken))
+        return taken
+
+    def _fitting(self, encoded: Sequence[bytes]) -> int:
+        room_count = self._limits.max_count - len(self._encoded)
+        room_bytes = self._limits.max_bytes - self.size_bytes
+        if len(encoded) <= room_count and sum(map(len, encoded)) <= room_bytes:
+            return len(encoded)
+        fitting = bisect_right(list(accumulate(map(len, encoded[:room_count]))), room_bytes)
+        return fitting if fitting or self._encoded else min(1, len(encoded))
+
+    def seal(self, first: int) -> SealedBatch:
+        """Return the messages as one batch, numbered from `first`; the batch is empty then."""
+        sealed = SealedBatch(
+            wire.encode(self._encoded, self._slots, self._limits.codec),
+            self._receipts,
+            first=first,
+            size_bytes=self.size_bytes,
+            deadline=self.deadline,
+            ttl_ms=self.ttl_ms,
+        )
+        self._clear()
+        return sealed
+
+
+def _split_receipts(
+    receipts: list[tuple[Receipt, int]], known: int
+) -> tuple[list[tuple[Receipt, int]], list[tuple[Receipt, int]]]:
+    head: list[tuple[Receipt, int]] = []
+    tail: list[tuple[Receipt, int]] = []
+    for receipt, count in receipts:
+        in_head = max(0, min(count, known))
+        if in_head:
+            head.append((receipt, in_head))
+        if count - in_head:
+            tail.append((receipt, count - in_head))
+        known -= in_head
+    return head, tail

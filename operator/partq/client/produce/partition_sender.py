@@ -1,0 +1,377 @@
+"""One partition of a producer: what is sent when, and what each answer means.
+
+Messages are numbered per (producer, partition). At most `max_in_flight` batches are without an
+answer; whatever goes wrong, they are sent again from the first unanswered one, in order, with the
+same numbers and bytes, so the broker can tell a repeat from a new message.
+
+A number is used for other messages only when no copy of the first ones can still be on its way.
+Otherwise the partition goes on under a new producer id, from number 0.
+
+No I/O: the time and the requests' ids are arguments, answers are method calls.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from partq.client.produce.batching import BatchLimits, OpenBatch, ReadyBatch, SealedBatch
+from partq.client.produce.receipts import UNKNOWN_OFFSET, Receipt
+from partq.client.transport.liveness import Backoff
+from partq.core.model import PartitionId
+from partq.errors import (
+    BadRequestError,
+    ConflictError,
+    ForbiddenError,
+    InternalError,
+    NotFoundError,
+    NotStoredError,
+    OutcomeUnknownError,
+    PartqError,
+    UnauthorizedError,
+    from_code,
+)
+
+FINAL = (BadRequestError, UnauthorizedError, ForbiddenError, NotFoundError)
+"""Refusals that no repeat changes."""
+NOTHING_STORED = frozenset(
+    {
+        "not_stored",
+        "quota_exceeded",
+        "store_full",
+        "broker_closing",
+        "unavailable",
+    }
+)
+"""Codes of refusals after which certainly nothing of the batch is stored."""
+
+
+class _Gap(NamedTuple):
+    """Numbers that a failed batch leaves to the batches behind it."""
+
+    first: int
+    is_safe: bool
+    """No copy of the failed batch can still be on its way."""
+    error: PartqError
+
+
+class Pipeline:
+    """Keeps the messages of one partition in order until each has an answer."""
+
+    def __init__(
+        self,
+        partition: PartitionId,
+        *,
+        producer: str,
+        first: int,
+        limits: BatchLimits,
+        next_producer: Callable[[str], str | None],
+        give_back: Callable[[int, int], None],
+        are_numbers_fixed: bool = False,
+    ) -> None:
+        self.partition = partition
+        self.producer = producer
+        self.max_in_flight = 1
+        self.hold_until = 0.0
+        """Nothing is sent before this time: a refusal or a missing broker asks for patience."""
+        self.broken: PartqError | None = None
+        """Why this partition takes no more messages; only under a producer id that was given."""
+        self._next_producer = next_producer
+        self._give_back = give_back
+        self._are_numbers_fixed = are_numbers_fixed
+        self._next = first
+        self._open = OpenBatch(limits)
+        self._is_due = False
+        self._window: deque[SealedBatch] = deque()
+        self._sent_count = 0
+        self._by_request: dict[int, SealedBatch] = {}
+        self._is_rewinding = False
+        self._gap: _Gap | None = None
+        self._has_moved = False
+        self._backoff = Backoff()
+        self._refusal = ""
+
+    # ---- messages come in ----
+
+    @property
+    def has_open(self) -> bool:
+        """Whether messages wait for their batch to be complete."""
+        return len(self._open) > 0 and not self._is_due
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something wants to be sent or waits for an answer."""
+        return bool(self._window) or (len(self._open) > 0 and self._is_due)
+
+    def add(
+        self,
+        encoded: Sequence[bytes],
+        slots: Sequence[int],
+        receipt: Receipt,
+        deadline: float,
+        ttl_ms: int = 0,
+    ) -> None:
+        """Take messages, to be answered by `deadline`; `ttl_ms` 0: they have no time to live."""
+        while encoded:
+            taken = self._open.fill(encoded, slots, receipt, deadline, ttl_ms)
+            if taken == len(encoded) and not self._open.is_full:
+                return
+            self._seal()
+            encoded, slots = encoded[taken:], slots[taken:]
+
+    def add_batch(self, ready: ReadyBatch, receipt: Receipt, deadline: float) -> None:
+        """Take a batch that is complete, to be answered by `deadline`."""
+        if len(self._open):
+            self._seal()
+        batch = SealedBatch(
+            ready.data,
+            [(receipt, ready.count)],
+            first=self._next,
+            size_bytes=ready.size_bytes,
+            deadline=deadline,
+            ttl_ms=ready.ttl_ms,
+        )
+        self._next = batch.end
+        self._window.append(batch)
+
+    def make_due(self) -> None:
+        """Let the gathered messages go; more may join them until there is room to send."""
+        self._is_due = len(self._open) > 0
+
+    def _seal(self) -> None:
+        batch = self._open.seal(self._next)
+        self._next = batch.end
+        self._window.append(batch)
+        self._is_due = False
+
+    # ---- batches go out ----
+
+    def take(self, request: int, now: float) -> SealedBatch | None:
+        """Return the next batch to send, as `request`; None when nothing can be sent now."""
+        if self._is_rewinding or now < self.hold_until or self._sent_count >= self.max_in_flight:
+            return None
+        if self._sent_count == len(self._window):
+            if not self._is_due:
+                return None
+            self._seal()
+        batch = self._window[self._sent_count]
+        batch.note_sent(now)
+        self._sent_count += 1
+        batch.request = request
+        self._by_request[request] = batch
+        return batch
+
+    # ---- answers come in ----
+
+    def stored(self, request: int, offset: int) -> None:
+        """Take the answer that a batch is stored, now or earlier.
+
+        Raises:
+            InternalError: an answer out of order; the connection cannot be trusted.
+        """
+        if not self._is_head(request):
+            return
+        self._settle_head(offset)
+        self._backoff.reset()
+        self._refusal = ""
+        self._has_moved = False
+
+    def refused(
+        self, request: int, code: str, message: str, *, due: int, retry_after_s: float, now: float
+    ) -> None:
+        """Take a refusal of a batch; raises as `stored`."""
+        if not self._is_head(request):
+            return
+        head = self._window[0]
+        error = from_code(code, message, retry_after_s=retry_after_s or None)
+        self._rewind()
+        match code:
+            case "resend_from" | "out_of_sequence" if due >= 0:
+                self._go_on_from(due, error, now)
+            case "unknown_producer" | "number_reused":
+                self._fail([batch for batch in self._window if batch.may_be_stored], error)
+                self._start_anew(error)
+            case _ if isinstance(error, FINAL):
+                self._drop_head(error)
+            case _:
+                head.may_be_stored = head.may_be_stored or code not in NOTHING_STORED
+                reason = error.message.removeprefix(f"partition {self.partition}: ")
+                self._refusal = f": {reason}"
+                self._hold(now, error.retry_after_s)
+
+    def lost(self) -> None:
+        """Send everything unanswered again: the connection to the broker has ended."""
+        for batch in self._by_request.values():
+            batch.may_be_stored = True
+            batch.request = None
+        self._by_request.clear()
+        self._rewind()
+        self._close_gap()
+
+    def moved(self, now: float, *, is_elsewhere: bool) -> None:
+        """Send everything unanswered again: another broker owns the partition, or none yet."""
+        self.lost()
+        if self._has_moved or not is_elsewhere:  # two brokers that name each other: take a breath
+            self._hold(now, None)
+        self._has_moved = True
+
+    # ---- time is up ----
+
+    def expire(self, now: float) -> None:
+        """Fail what is above its deadline. To be called regularly."""
+        if self._is_due or (len(self._open) > 0 and self._open.deadline <= now):
+            self._seal()  # so that a late-comer does not share an old message's deadline
+        while self._window and self._window[0].deadline <= now:
+            head = self._window[0]
+            if _is_uncertain(head):
+                error: PartqError = OutcomeUnknownError(
+                    f"partition {self.partition}: no answer within the delivery timeout; the "
+                    "message may or may not be stored: publish it again if it may be there twice"
+                )
+                self._fail([batch for batch in self._window if _is_uncertain(batch)], error)
+                self._start_anew(error)
+            else:
+                self._drop_head(
+                    NotStoredError(
+                        f"partition {self.partition}: not stored within the delivery timeout"
+                        + (self._refusal or "; publish it again when its broker is back")
+                    )
+                )
+
+    def fail_all(self, error: PartqError) -> None:
+        """Fail every message with `error`, or as of unknown outcome where that is the truth."""
+        if len(self._open):
+            self._seal()
+        uncertain = [batch for batch in self._window if _is_uncertain(batch)]
+        unknown = OutcomeUnknownError(
+            f"partition {self.partition}: {error.message}; the message may or may not be stored: "
+            "publish it again if it may be there twice"
+        )
+        self._fail(uncertain, unknown)
+        self._fail(list(self._window), error)
+        self._by_request.clear()
+        self._rewind()
+
+    # ---- inside ----
+
+    def _is_head(self, request: int) -> bool:
+        """Say whether an answer is of the first unanswered batch, and count it as come."""
+        batch = self._by_request.pop(request, None)
+        if batch is None:
+            return False  # given up before: the batch was sent again elsewhere, or has failed
+        batch.request = None
+        if self._is_rewinding:
+            # Behind a refusal: refused, too. It goes out again behind the one refused.
+            self._is_rewinding = bool(self._by_request)
+            self._close_gap()
+            return False
+        if not self._window or self._window[0] is not batch:
+            raise InternalError(
+                f"partition {self.partition}: an answer came out of order; use a client of "
+                "the broker's version"
+            )
+        return True
+
+    def _settle_head(self, offset: int) -> None:
+        head = self._window.popleft()
+        self._sent_count = max(0, self._sent_count - 1)
+        self._give_back(head.count, head.size_bytes)
+        head.settle_stored(self.partition, offset)
+
+    def _fail(self, batches: Sequence[SealedBatch], error: PartqError) -> None:
+        for batch in batches:
+            self._window.remove(batch)
+            self._give_back(batch.count, batch.size_bytes)
+            batch.settle_failed(self.partition, error)
+
+    def _rewind(self) -> None:
+        """Send again from the first unanswered batch, once the answers under way have come."""
+        self._sent_count = 0
+        self._is_rewinding = bool(self._by_request)
+
+    def _hold(self, now: float, retry_after_s: float | None) -> None:
+        self.hold_until = now + self._backoff.next_s(retry_after_s)
+
+    def _go_on_from(self, due: int, error: PartqError, now: float) -> None:
+        """Go on from the message that the broker wants next."""
+        if due < self._window[0].first:
+            # The store has lost what it had confirmed. Nobody has those messages any more.
+            self._start_anew(error)
+            return
+        if due > self._next:
+            self._break(
+                ConflictError(
+                    f"partition {self.partition}: message {due} is due and only {self._next} were "
+                    f"sent; another process publishes as producer {self.producer!r}"
+                )
+            )
+            return
+        if due == self._window[0].first:
+            self._hold(now, None)
+        while self._window and self._window[0].end <= due:
+            self._settle_head(UNKNOWN_OFFSET)
+        if self._window and self._window[0].first < due:
+            known, rest = self._window[0].cut(due - self._window[0].first)
+            self._window[0] = known
+            self._settle_head(UNKNOWN_OFFSET)
+            self._window.appendleft(rest)
+
+    def _drop_head(self, error: PartqError) -> None:
+        """Fail the first batch, which is not stored, and close the gap that its numbers leave.
+
+        Where a number stands for one message and no other, everything behind it fails, too.
+        """
+        if self._are_numbers_fixed:
+            self.fail_all(error)
+            self.broken = error
+            return
+        head = self._window[0]
+        is_safe = not head.may_be_stored and (self._gap is None or self._gap.is_safe)
+        first = head.first if self._gap is None else self._gap.first
+        self._gap = _Gap(first, is_safe, error)
+        self._fail([head], error)
+        self._rewind()
+        self._close_gap()
+
+    def _close_gap(self) -> None:
+        """Renumber behind failed batches, once every copy under way has its answer or is lost."""
+        gap = self._gap
+        if gap is None or self._by_request:
+            return
+        self._gap = None
+        if gap.is_safe and not any(batch.may_be_stored for batch in self._window):
+            self._renumber(gap.first)
+        else:
+            self._start_anew(gap.error)
+
+    def _start_anew(self, error: PartqError) -> None:
+        """Number from 0 under another producer id; what is left is certainly not stored."""
+        self._gap = None
+        producer = self._next_producer(self.producer)
+        if producer is None:
+            self._break(error)
+            return
+        self.producer = producer
+        self._by_request.clear()
+        for batch in self._window:
+            batch.forget_sent()
+        self._rewind()
+        self._renumber(0)
+
+    def _renumber(self, first: int) -> None:
+        self._next = first
+        for batch in self._window:
+            batch.first = self._next
+            self._next = batch.end
+
+    def _break(self, error: PartqError) -> None:
+        self.fail_all(
+            NotStoredError(
+                f"partition {self.partition}: {error.message}; nothing can be published here as "
+                f"producer {self.producer!r}; start it again from `due()`"
+            )
+        )
+        self.broken = error
+
+
+def _is_uncertain(batch: SealedBatch) -> bool:
+    return batch.may_be_stored or batch.request is not None

@@ -1,0 +1,204 @@
+"""Calls about partitions, repeated until the broker that owns each of them has answered."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from partq.client.transport.layout import QueueView
+from partq.client.transport.liveness import Backoff
+from partq.client.transport.session import NOT_REACHED, Session, UntrustedError, why
+from partq.core.model import PartitionId
+from partq.errors import (
+    FencedError,
+    InternalError,
+    PartqError,
+    QuotaExceededError,
+    UnavailableError,
+    from_code,
+)
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Waits between the tries of one call, for so many seconds in all."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._end = self._clock() + timeout_s
+        self._backoff = Backoff(most_s=1.0)
+
+    async def wait(self, error: PartqError) -> None:
+        """Wait until the next try makes sense; raise `error` when that is too late."""
+        wait_s = self._backoff.next_s(error.retry_after_s)
+        if self._clock() + wait_s > self._end:
+            raise error
+        await asyncio.sleep(wait_s)
+
+
+class Owners:
+    """The brokers of one queue by the partitions that they own; use it in `async with`.
+
+    Args:
+        session: not open yet; it is opened and closed with this.
+        timeout_s: for how long a call is repeated while brokers change or do not answer.
+    """
+
+    def __init__(self, session: Session, *, timeout_s: float) -> None:
+        self.session = session
+        self._timeout_s = timeout_s
+        self._view: QueueView | None = None
+        self._urls: tuple[str, ...] = session.seeds
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        queue: str,
+        token: str | None,
+        namespace: str | None,
+        ca_file: str | Path | None,
+        timeout_s: float,
+    ) -> Self:
+        """Prepare the connections; nothing is asked yet. Errors as `Session`."""
+        session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
+        return cls(session, timeout_s=timeout_s)
+
+    async def __aenter__(self) -> Self:
+        await self.session.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.session.__aexit__()
+
+    async def view(self) -> QueueView:
+        """Return the layout as it was asked for last; the first time it is asked for.
+
+        Raises:
+            UnavailableError: no broker answers in time.
+            PartqError: a broker refuses the call for good, such as `unauthorized`.
+        """
+        patience = Patience(self._timeout_s)
+        while self._view is None:
+            try:
+                self._view = await self.session.view(self._urls)
+            except UnavailableError as error:
+                if not _may_repeat(error):
+                    raise
+                await patience.wait(error)
+            else:
+                self._urls = tuple(dict.fromkeys((*self._view.urls.values(), *self.session.seeds)))
+        return self._view
+
+    async def checked(self, partitions: Iterable[PartitionId] | None) -> list[PartitionId]:
+        """Return partitions that the queue has; None: all, the oldest generation first.
+
+        Raises:
+            UnknownPartitionError: the layout, as it is now, does not have one.
+        """
+        if partitions is None:
+            self._view = None  # a reader may live for long, and generations come
+            return list((await self.view()).layout.partitions())
+        layout = (await self.view()).layout
+        wanted = list(partitions)
+        if any(partition not in layout for partition in wanted):
+            self._view = None  # generations may have come since
+            layout = (await self.view()).layout
+        for partition in wanted:
+            layout.slots(partition)  # raises for one that is not there
+        return wanted
+
+    async def at_owner(self, partition: PartitionId, call: Callable[[str], Awaitable[T]]) -> T:
+        """Return what `call` gives at the URL of the partition's owner.
+
+        It is repeated, at whoever owns the partition by then, until a broker answers for good.
+
+        Raises:
+            PartqError: what the owner refuses with, or what the last try in time has failed with.
+        """
+        patience = Patience(self._timeout_s)
+        while True:
+            url = (await self.view()).owners.get(partition)
+            try:
+                if url is None:
+                    raise UnavailableError(
+                        f"partition {partition}: no broker serves it; look at the queue's brokers"
+                    )
+                return await call(url)
+            except NOT_REACHED as error:
+                failure: PartqError = UnavailableError(f"{url}: {why(url or '', error)}")
+            except PartqError as error:
+                if not _may_repeat(error):
+                    raise
+                failure = error
+            await patience.wait(failure)
+            self._view = None
+
+    async def ask_each(
+        self,
+        method: str,
+        path: str,
+        partitions: Iterable[PartitionId],
+        body: Callable[[list[PartitionId]], Mapping[str, Any]],
+    ) -> dict[PartitionId, Mapping[str, Any]]:
+        """Return what is answered of each partition, by any broker, which asks the owners.
+
+        `body` makes the call's JSON for the partitions that have no answer yet. The call is
+        repeated for those alone whose owner does not answer.
+
+        Raises:
+            PartqError: a partition was refused, or had no answer in time; the others may have been
+                done.
+        """
+        left = list(partitions)
+        answers: dict[PartitionId, Mapping[str, Any]] = {}
+        refusal: PartqError | None = None
+        patience = Patience(self._timeout_s)
+        while left:
+            await self.view()
+            again: PartqError | None = None
+            asked, left = left, []
+            try:
+                page = await self.session.ask(method, path, body(asked), urls=self._urls)
+                found = {partition: page["partitions"][str(partition)] for partition in asked}
+            except PartqError as error:
+                if not _may_repeat(error):
+                    raise
+                again, left = error, asked
+            except (KeyError, TypeError) as error:
+                raise InternalError(
+                    f"{path}: the broker's answer is unusable: {error!r}; use a client of the "
+                    "broker's version"
+                ) from error
+            else:
+                for partition, answer in found.items():
+                    if "error" not in answer:
+                        answers[partition] = answer
+                        continue
+                    failure = _error_of(answer["error"])
+                    if _may_repeat(failure):
+                        again = again or failure
+                        left.append(partition)
+                    else:
+                        refusal = refusal or failure
+            if again is not None:
+                await patience.wait(again)
+        if refusal is not None:
+            raise refusal
+        return answers
+
+
+def _error_of(body: Mapping[str, Any]) -> PartqError:
+    retry_after_ms = body.get("retry_after_ms")
+    retry_after_s = None if retry_after_ms is None else float(retry_after_ms) / 1000
+    return from_code(str(body["code"]), str(body["message"]), retry_after_s=retry_after_s)
+
+
+def _may_repeat(error: PartqError) -> bool:
+    """Say whether another broker, or the same one later, may answer otherwise by itself."""
+    if isinstance(error, UntrustedError | QuotaExceededError):
+        return False
+    # Fenced: the owner has lost the partition in the middle of the call.
+    return error.is_retryable or isinstance(error, FencedError)

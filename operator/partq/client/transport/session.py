@@ -1,0 +1,379 @@
+"""HTTP and WebSocket connections to the brokers of one queue, and the errors that they answer."""
+
+import asyncio
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
+
+import aiohttp
+
+from partq.client.arguments import broker_urls, check_texts, check_token
+from partq.client.transport.layout import QueueView
+from partq.client.transport.liveness import Backoff
+from partq.core.model import PartitionId
+from partq.errors import (
+    BadRequestError,
+    ForbiddenError,
+    InternalError,
+    NotFoundError,
+    PartqError,
+    SettingsError,
+    UnauthorizedError,
+    UnavailableError,
+    UnknownGroupError,
+)
+from partq.wire.calls import replies
+from partq.wire.tls import explain, trust
+
+log = logging.getLogger("partq.client")
+
+CALL_TIMEOUT_S = 5.0
+VIEW_TIMEOUT_S = 2.0
+CLOSE_TIMEOUT_S = 1.0
+FETCH_TIMEOUT = aiohttp.ClientTimeout(total=60.0, sock_connect=VIEW_TIMEOUT_S, sock_read=5.0)
+"""Of an answer of many bytes: as long as some of them keep coming."""
+FIRST_VIEW_BACKOFF_S = 2.0
+"""The longest pause between two tries to find a queue."""
+TELL_S = 15.0
+"""How often the log says that something is still waited for."""
+MAX_FRAME_BYTES = 32 * 1024 * 1024
+"""The largest WebSocket message that is taken: a batch of the largest size, its header and more."""
+MAX_BODY_BYTES = 32 * 1024 * 1024
+
+NOT_REACHED = (aiohttp.ClientError, TimeoutError, OSError)
+"""What a call raises when no broker has judged it."""
+
+
+class Outline(NamedTuple):
+    """What the last batch of a producer looks like."""
+
+    first: int
+    """The number of its first message."""
+    size: int
+    """How many it has."""
+    crc32c: int
+    """As `wire.batch.outline`, of all its messages."""
+
+
+class ProducerProgress(NamedTuple):
+    """What a partition knows of a producer."""
+
+    due: int
+    """The number of its next message."""
+    outline: Outline | None
+    """None: not asked for, or its last batch is not stored any more."""
+
+
+class UntrustedError(UnavailableError):
+    """Brokers were reached, and none has a certificate that this client trusts."""
+
+
+class UnreachedError(UnavailableError):
+    """Nobody has answered: no connection, or no answer in time."""
+
+
+class Session:
+    """Connections to the brokers of one queue, with the caller's token.
+
+    Raises:
+        SettingsError: `url` names no broker, a name or the token is no text or the token has a line
+            end, or `ca_file` holds no certificate.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        queue: str,
+        token: str | None,
+        namespace: str | None,
+        ca_file: str | Path | None = None,
+    ) -> None:
+        self.seeds = broker_urls(url)
+        check_texts({"queue": queue, "namespace": namespace}, needed=("queue",))
+        check_token(token)
+        if not isinstance(ca_file, str | Path | None):
+            raise SettingsError(f"ca_file: got {type(ca_file).__name__}, expected a path")
+        self._queue = queue
+        self._trust = trust(ca_file=ca_file) if ca_file is not None else True
+        self._path = f"/v1/queues/{quote(queue, safe='')}"
+        self._query = {"namespace": namespace} if namespace else {}
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http: aiohttp.ClientSession | None = None
+        self._silent: set[str] = set()
+
+    def twin(self) -> Self:
+        """Return another session to the same brokers, not open: for an event loop of its own."""
+        twin = copy.copy(self)
+        twin._http, twin._silent = None, set()
+        return twin
+
+    async def __aenter__(self) -> Self:
+        self._http = aiohttp.ClientSession(
+            headers=self._headers,
+            connector=aiohttp.TCPConnector(ssl=self._trust),
+            timeout=aiohttp.ClientTimeout(total=CALL_TIMEOUT_S),
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    async def get(self, url: str, path: str) -> Any:
+        """Return the JSON that the broker at `url` answers under the queue's `path`.
+
+        Raises:
+            PartqError: the error that the broker names.
+            aiohttp.ClientError, TimeoutError, OSError: no answer.
+        """
+        return await self.call("GET", url, path)
+
+    async def post(self, url: str, path: str) -> Any:
+        """Ask the broker at `url` to do what `path` says; returns and raises as `get`."""
+        return await self.call("POST", url, path)
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, urls: Sequence[str] = ()
+    ) -> Any:
+        """Return the answer of the first broker that gives one; any of them will do.
+
+        `urls`: which are asked; none: those that the session was made with. One that does not
+        answer may have done what was asked: ask for what can be repeated.
+
+        Raises:
+            UnavailableError: none does.
+            PartqError: one refuses, and so would the others.
+        """
+        reasons = []
+        for url in urls or self.seeds:
+            try:
+                return await self.call(method, url, path, body)
+            except NOT_REACHED as error:
+                reasons.append(f"{url}: {why(url, error)}")
+            except PartqError as error:
+                if not error.is_retryable:
+                    raise
+                reasons.append(f"{url}: {error.message}")
+        raise UnavailableError("no broker answers: " + "; ".join(reasons))
+
+    async def call(self, method: str, url: str, path: str, body: Any = None) -> Any:
+        """Return what the broker at `url` answers to a JSON `body`; raises as `get`."""
+        where = url + self._path + path
+        async with self._open().request(method, where, params=self._query, json=body) as response:
+            answer = await _read(response)
+            if response.status == 200:
+                try:
+                    return replies.parse(answer)
+                except ValueError as error:
+                    raise InternalError(
+                        f"{url}: the answer is not JSON: {error}; is it the URL of a broker?"
+                    ) from error
+            raise _error_of(response.status, answer, where)
+
+    async def fetch(self, url: str, path: str, query: Mapping[str, int]) -> bytes:
+        """Return the bytes that the broker at `url` answers under the queue's `path`.
+
+        Raises as `get`.
+        """
+        where = url + self._path + path
+        params: dict[str, str | int] = {**self._query, **query}
+        async with self._open().get(where, params=params, timeout=FETCH_TIMEOUT) as response:
+            answer = await _read(response)
+            if response.status == 200:
+                return answer
+            raise _error_of(response.status, answer, where)
+
+    async def connect(self, url: str, path: str) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket to the broker at `url` under the queue's `path`; raises as `get`."""
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await self._open().ws_connect(
+                    url + self._path + path,
+                    params=self._query,
+                    compress=0,
+                    max_msg_size=MAX_FRAME_BYTES,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_TIMEOUT_S),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            body = await self._refusal(url, path, error.status)
+            raise _error_of(error.status, body, f"{url}{self._path}{path}") from error
+
+    async def _refusal(self, url: str, path: str, status: int) -> bytes:
+        """Return what the broker says when it refuses a handshake, whose answer is not read."""
+        try:
+            async with self._open().get(url + self._path + path, params=self._query) as response:
+                body = await _read(response)
+                return body if response.status == status else b""
+        except (*NOT_REACHED, PartqError):
+            return b""
+
+    async def check_rights(self, url: str, path: str) -> None:
+        """Ask for something that only the right token may have, to hear of a wrong one early.
+
+        Raises:
+            UnauthorizedError, ForbiddenError: in the broker's words. Any other answer, or none, is
+                no reason not to go on.
+        """
+        try:
+            await self.get(url, path)
+        except (UnauthorizedError, ForbiddenError):
+            raise
+        except (*NOT_REACHED, PartqError) as error:
+            log.info("%s%s: %s", url, path, error)
+
+    async def view(self, urls: Sequence[str]) -> QueueView:
+        """Return the layout from the first of `urls` that answers.
+
+        Raises:
+            PartqError: a broker refuses the call for good, such as `unauthorized`.
+            UntrustedError: none answers, and each has a certificate that is refused.
+            UnreachedError: each is as if nobody were there.
+            UnavailableError: none answers, for one of these reasons or another.
+        """
+        reasons = []
+        kinds: set[type[UnavailableError]] = set()
+        # Who did not answer last time is asked last: a frozen broker costs its time-out once.
+        for url in sorted(urls, key=self._silent.__contains__):
+            try:
+                async with asyncio.timeout(VIEW_TIMEOUT_S):
+                    view = QueueView.from_json(await self.get(url, "/layout"))
+                self._silent.discard(url)
+                return view
+            except NOT_REACHED as error:
+                self._silent.add(url)
+                reasons.append(f"{url}: {why(url, error)}")
+                is_untrusted = isinstance(error, aiohttp.ClientConnectorCertificateError)
+                kinds.add(UntrustedError if is_untrusted else UnreachedError)
+            except PartqError as error:
+                if is_final(error):
+                    raise
+                reasons.append(f"{url}: {error}")
+                kinds.add(UnavailableError)
+        kind = kinds.pop() if len(kinds) == 1 else UnavailableError
+        raise kind("no broker answers: " + "; ".join(reasons))
+
+    async def first_view(self, timeout_s: float, group: str | None = None) -> QueueView:
+        """Return the layout, once a broker serves the queue and has the group, if one is named.
+
+        A client may well be started before its queue: what is not there is looked for again, for
+        at most `timeout_s`, and the log says now and then what that is.
+
+        Raises:
+            PartqError: a broker refuses the call for good, such as `unauthorized`: at once.
+            UntrustedError: the brokers' certificates are refused: at once, waiting changes none.
+            UnavailableError, UnknownQueueError, UnknownGroupError: what was missing to the end.
+        """
+        backoff = Backoff(most_s=FIRST_VIEW_BACKOFF_S)
+        clock = asyncio.get_running_loop().time
+        end, told, tell_at = clock() + timeout_s, "", 0.0
+        while True:
+            try:
+                view = await self.view(self.seeds)
+                if group is None or group in view.groups:
+                    return view
+                raise UnknownGroupError(
+                    f"queue {self._queue!r} has no consumer group {group!r}; it has "
+                    f"{', '.join(sorted(view.groups)) or 'none'}"
+                )
+            except UntrustedError:
+                raise
+            except (UnavailableError, NotFoundError) as error:
+                now = clock()
+                if now >= end:
+                    raise
+                wait_s = min(backoff.next_s(error.retry_after_s), end - now)  # then once more
+                if error.code != told or now >= tell_at:
+                    told, tell_at = error.code, now + TELL_S
+                    log.warning("waiting for at most %.0f s: %s", end - now, error)
+                await asyncio.sleep(wait_s)
+
+    async def progress(
+        self, url: str, producer: str, *, with_outlines: bool = False
+    ) -> dict[PartitionId, ProducerProgress]:
+        """Return how far a producer is in each partition of a broker.
+
+        Empty when the broker does not answer. Raises: PartqError: it refuses the call for good.
+        """
+        path = f"/producers/{quote(producer, safe='')}"
+        try:
+            body = await self.get(url, path + ("?outlines=true" if with_outlines else ""))
+            outlines = body.get("outlines", {})
+            return {
+                PartitionId.parse(p): ProducerProgress(int(number), _outline(outlines.get(p)))
+                for p, number in body["due"].items()
+            }
+        except (*NOT_REACHED, UnavailableError) as error:
+            log.info("%s: %s", url, why(url, error))
+            return {}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InternalError(
+                f"{url}{self._path}{path}: unusable answer: {error!r}; use a client of the "
+                "broker's version"
+            ) from error
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._http is None or self._http.closed:
+            raise RuntimeError("the client is not open; use it inside `async with`")
+        return self._http
+
+
+def _outline(body: Any) -> Outline | None:
+    if body is None:
+        return None
+    return Outline(int(body["first"]), int(body["count"]), int(body["crc32c"]))
+
+
+def why(url: str, error: BaseException) -> str:
+    """Say why the broker at `url` has not judged a call."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        # Its own text names the host, which the caller has, and how it was to be checked.
+        reason = error.os_error.strerror or str(error.os_error) or type(error.os_error).__name__
+        return explain(error) or f"cannot connect: {reason}"
+    if isinstance(error, aiohttp.ServerDisconnectedError) and url.startswith("http://"):
+        return "closed without an answer; a broker with TLS has a URL that begins with https://"
+    if type(error) is aiohttp.ClientResponseError:  # its text is that of a parser
+        return "what answers there speaks no HTTP; expected the port of a broker"
+    return str(error) or type(error).__name__
+
+
+def is_final(error: PartqError) -> bool:
+    """Say whether a broker would refuse every repeat, too."""
+    refusals = (UnauthorizedError, ForbiddenError, NotFoundError, BadRequestError)
+    return isinstance(error, refusals) and not error.is_retryable
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise InternalError(
+                f"{response.url}: the answer is too long, expected at most {MAX_BODY_BYTES} bytes"
+            )
+    return bytes(body)
+
+
+def _error_of(status: int, body: bytes, where: str) -> PartqError:
+    """Return the error of an answer; one that no broker wrote goes by its status."""
+    try:
+        found = replies.read_error(replies.parse(body))
+    except ValueError:
+        found = None  # a handshake has no body, a proxy has another one
+    if found is not None:
+        return found
+    message = f"{where}: HTTP status {status}"
+    match status:
+        case 401:
+            return UnauthorizedError(f"{message}; the token is missing or unknown")
+        case 403:
+            return ForbiddenError(f"{message}; the token is not for this call")
+        case 404:
+            return NotFoundError(f"{message}; check the names of queue and group")
+        case _ if status in (421, 429) or status >= 500:
+            return UnavailableError(message)
+        case _:
+            return InternalError(message)

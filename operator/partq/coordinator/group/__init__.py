@@ -1,0 +1,1 @@
+"""One consumer group: what is observed of it, its members, its moves and its handoffs."""

@@ -1,0 +1,395 @@
+"""One consumer group: look, judge, plan, write down, then let the handoffs run."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
+
+from partq.coordinator.group.attempts import (
+    as_recorded,
+    attempt_at,
+    idle_ms,
+    is_committed,
+    lost,
+    past_move,
+    trigger_of,
+    unseen_move,
+)
+from partq.coordinator.group.backoff import Backoffs
+from partq.coordinator.group.handoff_runner import Ended, HandoffRunner
+from partq.coordinator.group.history import History
+from partq.coordinator.group.ledger import Ledger
+from partq.coordinator.group.member_list import Roster
+from partq.coordinator.group.observation import (
+    Outcome,
+    World,
+    blocked,
+    bound,
+    leaving,
+    look,
+    lost_since,
+    missing,
+    parked,
+)
+from partq.coordinator.ports import (
+    BrokerAdmin,
+    RebalanceListener,
+    Runtime,
+    StorePorts,
+)
+from partq.coordinator.rules import at_once
+from partq.coordinator.view import GroupView, as_assigned
+from partq.core.age_tracker import Elapsed
+from partq.core.group import handoff
+from partq.core.group.membership import SeatState, Sight, Table, judge
+from partq.core.group.move_reason import evidence
+from partq.core.group.moves import Forced, Move
+from partq.core.group.planner import GroupRules, Planner, may_be_balanced, plan
+from partq.core.model import BrokerId, MemberId, PartitionId
+from partq.core.records import Assigned, HandoffRecord, Journal
+
+PAUSE_ANSWER_MS = 2_000
+"""How long the first pause may go unanswered before its drain is over all the same."""
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class GroupWorker:
+    """Drives one group. Everything it decides follows from what it has just read."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        store: StorePorts,
+        brokers: BrokerAdmin,
+        runtime: Runtime,
+        url_of: Callable[[BrokerId], str | None],
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+        on_rebalance: RebalanceListener | None,
+        planner: Planner = plan,
+    ) -> None:
+        self._group = group
+        self._plan = planner
+        self._store = store
+        self._runtime = runtime
+        self.roster = Roster(group, store.members, runtime, clock)
+        """The stored members of the group."""
+        self._clock = clock
+        self._on_change = on_change
+        self._on_rebalance = on_rebalance
+        self._store_ahead_ms = 0
+        """Redis's time minus this process's clock, at the last look."""
+        self._lost = Elapsed[MemberId]()
+        self._outcomes: dict[PartitionId, Outcome] = {}
+        self._backoffs = Backoffs()
+        self._history = History()
+        self._ledger = Ledger(Journal(), 0, 0)
+        self._is_loaded = False
+        self._inherited: dict[PartitionId, HandoffRecord] = {}
+        """What a coordinator before this one began, until its partition's broker is seen."""
+        self._runner = HandoffRunner(
+            group,
+            brokers,
+            url_of=url_of,
+            clock=clock,
+            now_ms=self._now_ms,
+            on_ended=self._ended,
+        )
+        self.next_ms: int | None = None
+        """When to look again at the latest; None: nothing waits for time."""
+        self._hurries_asked = self._hurries_done = 0
+        """How often somebody asked for a rebalance without delay; one may ask during a look."""
+        self.view: GroupView | None = None
+        """The group at the last look; None: before the first."""
+        self.is_quiet = False
+        """No handoff is under way and nobody is missing: brokers may be balanced."""
+
+    def _now_ms(self) -> int:
+        """Return this process's clock: what all waiting is counted by."""
+        return round(self._clock() * 1000)
+
+    def _store_ms(self) -> int:
+        """Return Redis's time, as near as it is known: what is written down."""
+        return self._now_ms() + self._store_ahead_ms
+
+    async def run(self) -> None:
+        """Carry the handoffs out, until cancelled."""
+        await self._runner.run()
+
+    async def step(self, world: World, rules: GroupRules) -> None:
+        """Look at the group once, and start what is to be done.
+
+        Raises:
+            StoreUnavailableError: nothing was started that is not recorded.
+        """
+        group, store = self._group, self._store
+        members, assignment, records = await asyncio.gather(
+            store.members.read(group), store.assignments.read(group), store.handoffs.read(group)
+        )
+        now_ms = self._now_ms()
+        self._store_ahead_ms = members.now_ms - now_ms
+        if not self._is_loaded:
+            self._history = History(await store.rebalances.read(group))
+            self._ledger = Ledger(
+                await store.rebalances.read_journal(group), self._store_ms(), self._now_ms()
+            )
+            self._inherited = dict(records)
+            self._is_loaded = True
+
+        hurries = self._hurries_asked
+        if hurries > self._hurries_done:
+            rules = at_once(rules)
+        # From here to the plan nothing is awaited: it is made from one picture.
+        sight = look(
+            world,
+            group,
+            members=members,
+            lost_ms=self._lost.observe(lost_since(members), store_ms=members.now_ms, now_ms=now_ms),
+            assignment=assignment,
+            outcomes=self._outcomes,
+            # A member may be bound that a store which lost its last writes does not list.
+            facts=self._runtime.facts(
+                group, members.members.keys() | bound(world, group), leaving(world, group)
+            ),
+        )
+        self._follow_records(sight)
+        table = judge(sight, rules.membership)
+        self._resume(sight, table, rules)
+        self._follow_members(sight, table)
+        under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
+        planned = self._plan(sight, table, rules, under_way, self._ledger.promised)
+        moves = self._admit(planned, sight, table, rules)
+        for move in moves:
+            self._history.begin(move.trigger, self._store_ms())
+        # What is planned again now gets a new record in the place of the last one.
+        again = {move.partition for move in moves}
+        over = [
+            partition
+            for partition in records.keys() - under_way.keys() - again
+            if table.seats.get(partition) is not SeatState.UNSEEN
+        ]
+        waits_ms = [table.next_ms, self._ledger.next_ms(self._now_ms())]
+        self.next_ms = min((wait for wait in waits_ms if wait is not None), default=None)
+        self.is_quiet = not under_way and not moves and _is_quiet(table)
+
+        # Before the records of handoffs that are over: a next coordinator finds one of the two.
+        await self._write_ledger()
+        await self.roster.pair(moves, members.heirs)
+        await self._start(moves, sight, table, rules)
+        await self.roster.write(sight, table, members, world)
+        running = self._runner.running
+        draining = {p for p, each in running.items() if isinstance(each.state, handoff.Draining)}
+        assigned = as_assigned(sight, assignment, draining)
+        await self._write_assignment(assigned, assignment)
+        await _gather(store.handoffs.remove(group, partition) for partition in over)
+        await self._write_history()
+        if world.is_complete:
+            self._hurries_done = hurries
+        self.view = GroupView(
+            partitions=assigned,
+            members=table.standings,
+            unseen_count=sum(seat.broker is None for seat in sight.seats.values()),
+            moving_count=len(running),
+            is_waiting=SeatState.WAITING in table.seats.values(),
+            rebalances=self._history.last,
+            waiting_count=len(self._ledger.waiting),
+            blocked=blocked(world, group),
+            missing=missing(world, group),
+            parked=parked(world, group),
+            is_complete=world.is_complete,
+            refused=self.roster.refused,
+        )
+
+    def rebalance_now(self) -> None:
+        """Let the next complete look wait for nobody, and balance even when that is paused."""
+        self._hurries_asked += 1
+        self._on_change()
+
+    # ---- handoffs -------------------------------------------------------------------------------
+
+    def _admit(
+        self, planned: list[Move], sight: Sight, table: Table, rules: GroupRules
+    ) -> list[Move]:
+        """Return the moves of a plan that may start now."""
+        running = self._runner.running
+        paused = {p for p, seat in sight.seats.items() if seat.pause_attempt is not None}
+        paused |= {p for p, each in running.items() if each.attempt.source is not None}
+        is_judged = rules.is_paused or may_be_balanced(sight, table, rules)
+        self._ledger.promise(planned, running.keys(), is_judged=is_judged)
+        return self._ledger.admit(
+            [move for move in planned if self._backoffs.may_try(move.partition, self._clock())],
+            rules.budget,
+            paused=paused,
+            is_judged=is_judged,
+            now_ms=self._now_ms(),
+            store_ms=self._store_ms(),
+        )
+
+    def _follow_records(self, sight: Sight) -> None:
+        """Let the brokers' records end handoffs whose answer was lost."""
+        for partition in list(self._runner.running):
+            seat = sight.seats.get(partition)
+            if seat is not None and seat.broker is not None:
+                self._runner.apply(
+                    partition,
+                    handoff.Seen(seat.broker_epoch, seat.member, seat.epoch, seat.closed_attempt),
+                )
+        for partition, outcome in list(self._outcomes.items()):
+            seat = sight.seats.get(partition)
+            if seat is None or (seat.broker is not None and seat.epoch > outcome.epoch):
+                del self._outcomes[partition]
+
+    def _resume(self, sight: Sight, table: Table, rules: GroupRules) -> None:
+        """Go on with what a coordinator before this one began, where its pause still holds."""
+        for partition, record in list(self._inherited.items()):
+            seat = sight.seats.get(partition)
+            if seat is not None and seat.broker is None:
+                continue
+            del self._inherited[partition]
+            if seat is not None and is_committed(record, seat):
+                self._ledger.note(partition, unseen_move(record, self._store_ms()), self._now_ms())
+            if (
+                seat is None
+                or seat.broker is None
+                or seat.pause_attempt != record.attempt
+                or seat.member != record.source
+            ):
+                continue  # the record below says what became of it
+            attempt = attempt_at(seat, seat.broker, record.target, record.attempt)
+            state = handoff.resumed(
+                attempt,
+                drain_ms=rules.drain_ms,
+                left_ms=record.deadline_ms - self._store_ms(),
+                now_ms=self._now_ms(),
+            )
+            trigger = trigger_of(record, table.seats[partition])
+            _log.info(
+                "group %s: attempt %d for partition %s goes on",
+                self._group,
+                record.attempt,
+                partition,
+            )
+            self._runner.start(partition, state, attempt, trigger, evidence=record.evidence)
+
+    def _follow_members(self, sight: Sight, table: Table) -> None:
+        """Tell drains that their source is lost, or that their target cannot take over."""
+        for partition, running in list(self._runner.running.items()):
+            seat = sight.seats.get(partition)
+            if seat is None or seat.broker is None:
+                continue
+            source, target = running.attempt.source, running.attempt.target
+            if source is not None and seat.member == source and not seat.is_bound:
+                # The partition is on its way to another member: waiting would help nobody.
+                self._runner.apply(partition, handoff.SourceLost(lost(source, table)))
+            elif target is not None and not table.is_free(target, seat.broker):
+                self._runner.apply(partition, handoff.TargetLost())
+
+    async def _start(
+        self, moves: list[Move], sight: Sight, table: Table, rules: GroupRules
+    ) -> None:
+        if not moves:
+            return
+        draw, record = self._store.handoffs.draw_attempt, self._store.handoffs.record
+        numbers = await _gather(draw(self._group) for _ in moves)
+        started = []
+        for move, number in zip(moves, numbers, strict=True):
+            if (broker := move.seat.broker) is None:
+                continue
+            attempt = attempt_at(move.seat, broker, move.target, number)
+            drain_ms = self._drain_ms(move, rules)
+            drain_by_ms = self._now_ms() + drain_ms + PAUSE_ANSWER_MS
+            targeted = handoff.Targeted(attempt, drain_ms, drain_by_ms, move.forced)
+            state, _ = handoff.step(as_recorded(move.seat), targeted, self._now_ms())
+            started.append((move, attempt, state, drain_by_ms, evidence(move, sight, table)))
+        await _gather(
+            record(
+                self._group,
+                move.partition,
+                HandoffRecord(
+                    attempt.source,
+                    attempt.target,
+                    attempt.number,
+                    type(state).__name__,
+                    drain_by_ms + self._store_ahead_ms,
+                    move.trigger,
+                    seen_by,
+                    move.forced,
+                ),
+            )
+            for move, attempt, state, drain_by_ms, seen_by in started
+        )
+        for move, attempt, state, _, seen_by in started:
+            self._runner.start(
+                move.partition,
+                state,
+                attempt,
+                move.trigger,
+                idle_ms=idle_ms(sight, move, rules.membership),
+                evidence=seen_by,
+            )
+
+    def _drain_ms(self, move: Move, rules: GroupRules) -> int:
+        """Return how long the source may finish what it has: no longer than it lives."""
+        source = move.seat.member
+        left_ms = None if source is None else self._runtime.time_left_ms(self._group, source)
+        return rules.drain_ms if left_ms is None else min(rules.drain_ms, left_ms)
+
+    def _ended(self, ended: Ended) -> None:
+        if not ended.is_committed:
+            self._backoffs.failed(ended.partition, self._clock())
+        else:
+            self._backoffs.succeeded(ended.partition)
+            self._outcomes[ended.partition] = Outcome(
+                ended.attempt.target, ended.epoch, ended.attempt.broker_epoch
+            )
+            self._history.commit(
+                ended.trigger,
+                self._store_ms(),
+                had_source=ended.attempt.source is not None,
+                pause_ms=ended.pause_ms,
+                is_timed_out=ended.forced is Forced.DRAIN_TIMEOUT,
+            )
+            self._ledger.note(ended.partition, past_move(ended, self._store_ms()), self._now_ms())
+        self._on_change()
+
+    # ---- writing down ---------------------------------------------------------------------------
+
+    async def _write_assignment(
+        self,
+        assigned: Mapping[PartitionId, Assigned],
+        assignment: Mapping[PartitionId, Assigned],
+    ) -> None:
+        """Copy what is stored at the brokers, where it differs."""
+        changed = {p: each for p, each in assigned.items() if assignment.get(p) != each}
+        if changed:
+            await self._store.assignments.write(self._group, changed)
+
+    async def _write_ledger(self) -> None:
+        past, waiting = self._ledger.unwritten_past, self._ledger.unwritten_waiting
+        if past or waiting is not None:
+            await self._store.rebalances.write_journal(self._group, past, waiting)
+            self._ledger.note_written(past, waiting)
+
+    async def _write_history(self) -> None:
+        running = {each.trigger for each in self._runner.running.values()}
+        closed = self._history.settle({*running, *self._ledger.waiting_triggers})
+        if not closed:
+            return
+        for rebalance in closed:
+            _log.info("group %s: rebalance over: %s", self._group, rebalance)
+        await self._store.rebalances.write(self._group, self._history.last)
+        if self._on_rebalance is not None:
+            for rebalance in closed:
+                await self._on_rebalance(self._group, rebalance)
+
+
+async def _gather(calls: Iterable[Awaitable[T]]) -> list[T]:
+    return list(await asyncio.gather(*calls))
+
+
+def _is_quiet(table: Table) -> bool:
+    calm = {SeatState.SETTLED, SeatState.VACANT}
+    return calm.issuperset(table.seats.values())

@@ -1,0 +1,109 @@
+"""What is written down of a group's members: who may bind, who is lost, who inherits from whom."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from partq.coordinator.group.observation import World
+from partq.coordinator.group.refusals import Refusals
+from partq.coordinator.ports import Members, MembersRead, Runtime
+from partq.core.group.membership import Sight, Table
+from partq.core.group.moves import Move
+from partq.core.group.replacements import settled_heirs
+from partq.core.model import MemberId
+
+MAX_LISTED = 10_000
+"""How many members of a group are listed; more are not let in."""
+
+_log = logging.getLogger(__name__)
+
+
+class Roster:
+    """Keeps the list of one group's members."""
+
+    def __init__(
+        self, group: str, members: Members, runtime: Runtime, clock: Callable[[], float]
+    ) -> None:
+        self._group = group
+        self._members = members
+        self._runtime = runtime
+        self._refusals = Refusals(clock)
+
+    @property
+    def refused(self) -> Mapping[MemberId, str]:
+        """Return who has asked to bind for long enough and may not, with the reasons."""
+        return self._refusals.told()
+
+    async def write(self, sight: Sight, table: Table, read: MembersRead, world: World) -> None:
+        """Write down what a look has found.
+
+        Raises:
+            StoreUnavailableError: no answer; the next look finds the same.
+        """
+        group, members = self._group, self._members
+        for member in table.to_mark:
+            _log.info("group %s: member %s is lost", group, member)
+        for member in table.to_unlist:
+            _log.info("group %s: member %s is gone and no longer listed", group, member)
+        unlisted = {
+            flow.member: flow.address
+            for state in world.states.values()
+            for flow in state.flows
+            if flow.group == group and flow.member not in read.members
+        }
+        await asyncio.gather(
+            *(members.mark_lost(group, member) for member in sorted(table.to_mark)),
+            *(members.clear_lost(group, member) for member in sorted(table.to_clear)),
+            *(members.unlist(group, member) for member in sorted(table.to_unlist)),
+            *(members.unpair(group, member) for member in sorted(settled_heirs(sight))),
+            *(
+                members.list_member(group, member, address)
+                for member, address in unlisted.items()
+                if self._runtime.refusal(group, member, address) is None
+            ),
+            self._write_refusals(read),
+        )
+
+    async def _write_refusals(self, read: MembersRead) -> None:
+        """Let the brokers tell refused members why; also of those that are refused no more."""
+        judge = partial(self._runtime.refusal, self._group)
+        refused = self._refusals.review(read.members.keys(), judge)
+        new = {member: each for member, each in refused.items() if read.refused.get(member) != each}
+        over = read.refused.keys() - refused.keys()
+        if new or over:
+            await self._members.write_refusals(self._group, new, over)
+
+    async def pair(self, moves: Collection[Move], known: Mapping[MemberId, MemberId]) -> None:
+        """Write down who takes over whole sets, before anything of them moves.
+
+        Raises:
+            StoreUnavailableError: no answer; then nothing may move.
+        """
+        heirs = {
+            move.seat.member: move.target
+            for move in moves
+            if move.is_inherited and move.seat.member is not None and move.target is not None
+        }
+        new = {member: heir for member, heir in heirs.items() if known.get(member) != heir}
+        for member, heir in new.items():
+            _log.info("group %s: %s takes over all of %s", self._group, heir, member)
+        await asyncio.gather(
+            *(self._members.pair(self._group, member, heir) for member, heir in new.items())
+        )
+
+    async def admit(self, member: MemberId, address: str) -> None:
+        """List a member that asks to bind, if the runtime knows it.
+
+        Raises:
+            StoreUnavailableError: no answer; it asks again.
+        """
+        refusal = self._runtime.refusal(self._group, member, address)
+        if refusal is not None:
+            self._refusals.note(member, address, refusal)  # the next look writes it down
+            return
+        listed = (await self._members.read(self._group)).members
+        if member not in listed and len(listed) >= MAX_LISTED:
+            _log.warning("group %s: member %s not listed: %d are", self._group, member, MAX_LISTED)
+            return
+        await self._members.list_member(self._group, member, address)

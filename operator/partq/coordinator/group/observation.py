@@ -1,0 +1,193 @@
+"""From what brokers and store say to what the core judges: one group at one time."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from partq.coordinator.ports import BrokerState, MembersRead, PartitionReport
+from partq.coordinator.view import Parked
+from partq.core.group.membership import FlowSeen, LossSeen, MemberFact, Seat, Sight
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
+from partq.core.records import Assigned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What all groups of a queue share at one time."""
+
+    partitions: tuple[PartitionId, ...]
+    states: Mapping[BrokerId, BrokerState]
+    """Of the living brokers that have answered."""
+    is_complete: bool
+    """Every living broker has answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a commit has stored; a state that is older than it is put right by it."""
+
+    member: MemberId | None
+    epoch: Epoch
+    broker_epoch: BrokerEpoch
+    """A later broker has read the record itself."""
+
+
+def owners(world: World) -> dict[PartitionId, tuple[BrokerId, PartitionReport]]:
+    """Return the owner of each partition; of two that claim it, the one of the later epoch."""
+    found: dict[PartitionId, tuple[BrokerId, PartitionReport]] = {}
+    for broker, state in sorted(world.states.items()):
+        for partition, report in state.partitions.items():
+            known = found.get(partition)
+            if known is None or report.broker_epoch > known[1].broker_epoch:
+                found[partition] = broker, report
+    return found
+
+
+def bound(world: World, group: str) -> set[MemberId]:
+    """Return the members of a group that have a flow."""
+    flows = (flow for state in world.states.values() for flow in state.flows)
+    return {flow.member for flow in flows if flow.group == group}
+
+
+def leaving(world: World, group: str) -> set[MemberId]:
+    """Return the members of a group that have said that they leave, in the life that they are in.
+
+    A life says so at one broker after the other.
+    """
+    flows = [each for state in world.states.values() for each in state.flows if each.group == group]
+    said = {(flow.member, flow.incarnation) for flow in flows if flow.is_leaving}
+    stay = {flow.member for flow in flows if (flow.member, flow.incarnation) not in said}
+    return {member for member, _ in said} - stay
+
+
+def blocked(world: World, group: str) -> dict[PartitionId, str]:
+    """Return why partitions of a group wait for its dead letters; only those that do."""
+    return {
+        partition: report.groups[group].blocked
+        for partition, (_, report) in owners(world).items()
+        if group in report.groups and report.groups[group].blocked
+    }
+
+
+def missing(world: World, group: str) -> dict[PartitionId, str]:
+    """Return what partitions of a group miss in their logs; only those that do."""
+    return {
+        partition: report.groups[group].missing
+        for partition, (_, report) in owners(world).items()
+        if group in report.groups and report.groups[group].missing
+    }
+
+
+def parked(world: World, group: str) -> dict[PartitionId, Parked]:
+    """Return what does not decode and waits for its dead-letter queue; only where it does."""
+    return {
+        partition: Parked(found.dead_letters, found.parked)
+        for partition, (_, report) in owners(world).items()
+        if (found := report.groups.get(group)) is not None and found.parked
+    }
+
+
+def lost_since(members: MembersRead) -> dict[MemberId, int]:
+    """Return since when members are lost, in the store's time; only those that are."""
+    return {
+        member: listed.lost_at_ms
+        for member, listed in members.members.items()
+        if listed.lost_at_ms is not None
+    }
+
+
+def look(
+    world: World,
+    group: str,
+    *,
+    members: MembersRead,
+    lost_ms: Mapping[MemberId, int],
+    assignment: Mapping[PartitionId, Assigned],
+    outcomes: Mapping[PartitionId, Outcome],
+    facts: Mapping[MemberId, MemberFact],
+) -> Sight:
+    """Return what is known of a group.
+
+    Args:
+        world: what the brokers say.
+        group: which group.
+        members: the list of members.
+        lost_ms: how long ago those of them that are lost were, see `lost_since`.
+        assignment: who held what when it was last written: for partitions that nobody reports.
+        outcomes: the last commit of each partition that this process knows of.
+        facts: what the runtime knows.
+    """
+    flows = [
+        FlowSeen(
+            member=flow.member,
+            broker=broker,
+            incarnation=flow.incarnation,
+            age_ms=flow.age_ms,
+            is_leaving=flow.is_leaving,
+        )
+        for broker, state in world.states.items()
+        for flow in state.flows
+        if flow.group == group
+    ]
+    losses = [
+        LossSeen(member=loss.member, broker=broker, age_ms=loss.age_ms, is_leaving=loss.is_leaving)
+        for broker, state in world.states.items()
+        for loss in state.lost_flows
+        if loss.group == group
+    ]
+    bound = {(flow.member, flow.broker) for flow in flows}
+    found = owners(world)
+    return Sight(
+        seats={
+            partition: _seat(partition, group, found, assignment, outcomes, bound)
+            for partition in world.partitions
+        },
+        flows=flows,
+        losses=losses,
+        listed=frozenset(members.members),
+        lost_ms=lost_ms,
+        facts=facts,
+        heirs=members.heirs,
+        is_complete=world.is_complete,
+    )
+
+
+def _seat(
+    partition: PartitionId,
+    group: str,
+    found: Mapping[PartitionId, tuple[BrokerId, PartitionReport]],
+    assignment: Mapping[PartitionId, Assigned],
+    outcomes: Mapping[PartitionId, Outcome],
+    bound: Collection[tuple[MemberId, BrokerId]],
+) -> Seat:
+    broker, report = found.get(partition, (None, None))
+    record = report.groups.get(group) if report is not None else None
+    outcome = outcomes.get(partition)
+    if broker is None or report is None or record is None:
+        assigned = assignment.get(partition)
+        last = outcome.member if outcome else assigned.member if assigned else None
+        return Seat(partition=partition, member=last)
+    seat = Seat(
+        partition=partition,
+        broker=broker,
+        broker_epoch=report.broker_epoch,
+        held_ms=report.held_ms,
+        member=record.member,
+        epoch=record.epoch,
+        is_bound=record.is_bound,
+        closed_attempt=record.closed_attempt,
+        pause_attempt=record.pause_attempt,
+    )
+    is_older = (
+        outcome is not None
+        and seat.broker_epoch <= outcome.broker_epoch
+        and seat.epoch < outcome.epoch
+    )
+    if outcome is None or not is_older:
+        return seat
+    return replace(
+        seat,
+        member=outcome.member,
+        epoch=outcome.epoch,
+        is_bound=outcome.member is not None and (outcome.member, broker) in bound,
+        pause_attempt=None,
+    )

@@ -1,0 +1,1 @@
+"""The cursor of a group in a partition: what was delivered, acknowledged and given back."""

@@ -1,0 +1,135 @@
+"""What one partition waits for, told from the same judgement and plan that a coordinator makes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from partq.core.group.membership import Seat, SeatState, Sight, judge
+from partq.core.group.moves import Move
+from partq.core.group.planner import GroupRules, plan
+from partq.core.model import MemberId, PartitionId
+from partq.core.records import HandoffRecord, WaitingMove
+
+
+class WaitsFor(StrEnum):
+    """What keeps a partition as it is."""
+
+    NOTHING = "nothing"
+    """It is where it belongs."""
+    BROKER = "broker"
+    """No broker that answers serves it."""
+    MEMBER = "member"
+    """Its member is not connected; the rebalance delay runs."""
+    DRAIN = "drain"
+    """It is paused, and its source finishes what it has in hand."""
+    PAUSE = "pause"
+    """A handoff is recorded whose pause is not in force."""
+    COMMIT = "commit"
+    """The broker has to record the target."""
+    BUDGET = "budget"
+    """It is to move for balance, and the group's budget has no room."""
+    REBALANCE_PAUSED = "rebalance_paused"
+    """It would move for balance, and an annotation says that nothing does."""
+    JOINS = "joins"
+    """Members join; a moment later all of them are planned for at once."""
+    REPLACEMENT = "replacement"
+    """Its member ends, and goes on until its replacement is there."""
+    NO_MEMBER = "no_member"
+    """Nobody has it, and no member that is connected to its broker can take it."""
+    DEAD_LETTERS = "dead_letters"
+    """It is where it belongs, and its dead letters stop its deliveries."""
+    MESSAGES = "messages"
+    """It is where it belongs, and its log does not hold the message that comes next."""
+    COORDINATOR = "coordinator"
+    """It is to move now: a coordinator begins that within a second, if one runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What a partition waits for, with what is known of it."""
+
+    what: WaitsFor
+    target: MemberId | None = None
+    """Where it is to go, if anywhere."""
+    left_ms: int | None = None
+    """How long at most, or until it can go at the earliest; below 0: it is overdue."""
+    limit: str = ""
+    """The field of the budget that has no room."""
+
+
+def explain(
+    partition: PartitionId,
+    *,
+    sight: Sight,
+    rules: GroupRules,
+    handoffs: Mapping[PartitionId, HandoffRecord],
+    held: Mapping[PartitionId, WaitingMove],
+    now_ms: int,
+    blocked: str = "",
+    missing: str = "",
+) -> Waiting:
+    """Return what a partition waits for.
+
+    Args:
+        partition: one of the sight's.
+        sight: what is known of the group.
+        rules: the group's.
+        handoffs: those that run.
+        held: the moves that a coordinator has put off.
+        now_ms: store time.
+        blocked: why its dead letters stop its deliveries; empty: they do not.
+        missing: which message its log should hold and does not; empty: none.
+    """
+    seat = sight.seats[partition]
+    if seat.broker is None:
+        return Waiting(what=WaitsFor.BROKER)
+    if partition in handoffs:
+        return _handoff(seat, handoffs[partition], now_ms)
+    table = judge(sight, rules.membership)
+    state = table.seats[partition]
+    if state is SeatState.WAITING:
+        return Waiting(what=WaitsFor.MEMBER, left_ms=_delay_left_ms(seat, sight, rules))
+    targets = {each: record.target for each, record in handoffs.items()}
+    promised = {each: move.target for each, move in held.items()}
+
+    def planned(by: GroupRules) -> Move | None:
+        moves = plan(sight, table, by, targets, promised)
+        return next((move for move in moves if move.partition == partition), None)
+
+    move = planned(rules)
+    if move is not None and move.may_wait and partition in held:
+        wait = held[partition]
+        left_ms = None if wait.until_ms is None else max(0, wait.until_ms - now_ms)
+        return Waiting(what=WaitsFor.BUDGET, target=wait.target, left_ms=left_ms, limit=wait.limit)
+    if move is not None:
+        return Waiting(what=WaitsFor.COORDINATOR, target=move.target)
+    if state is SeatState.VACANT and table.join_wait_ms:
+        return Waiting(what=WaitsFor.JOINS, left_ms=table.join_wait_ms)
+    if state is SeatState.VACANT:
+        return Waiting(what=WaitsFor.NO_MEMBER)
+    if state in (SeatState.LEAVING, SeatState.OVERDUE):
+        return Waiting(what=WaitsFor.REPLACEMENT)
+    if rules.is_paused and (move := planned(replace(rules, is_paused=False))) is not None:
+        return Waiting(what=WaitsFor.REBALANCE_PAUSED, target=move.target)
+    if missing:
+        return Waiting(what=WaitsFor.MESSAGES)
+    return Waiting(what=WaitsFor.DEAD_LETTERS if blocked else WaitsFor.NOTHING)
+
+
+def _handoff(seat: Seat, record: HandoffRecord, now_ms: int) -> Waiting:
+    left_ms = record.deadline_ms - now_ms
+    if record.phase == "Committing":
+        return Waiting(what=WaitsFor.COMMIT, target=record.target)
+    if seat.pause_attempt != record.attempt:
+        return Waiting(what=WaitsFor.PAUSE, target=record.target, left_ms=left_ms)
+    return Waiting(what=WaitsFor.DRAIN, target=record.target, left_ms=left_ms)
+
+
+def _delay_left_ms(seat: Seat, sight: Sight, rules: GroupRules) -> int | None:
+    """Return what is left of the delay: the judgement of a group that has this seat alone."""
+    alone = replace(
+        sight,
+        seats={seat.partition: seat},
+        flows=[flow for flow in sight.flows if flow.member == seat.member],
+    )
+    return judge(alone, rules.membership).next_ms

@@ -1,0 +1,47 @@
+"""By what a move was decided: the one fact that a person on call asks for first."""
+
+from enum import StrEnum
+
+from partq.core.group.membership import MemberFact, SeatState, Sight, Table
+from partq.core.group.moves import Move
+
+
+class Evidence(StrEnum):
+    """What was seen of the source of a move, or of the group."""
+
+    NO_MEMBER = "no_member"
+    """Nobody had the partition."""
+    NEWCOMER = "newcomer"
+    """A member that held nothing was there to take a share."""
+    UNEVEN = "uneven"
+    """The members' shares were not what the strategy says."""
+    SAID_LEAVING = "said_leaving"
+    """The source told its broker that it ends."""
+    POD_TERMINATING = "pod_terminating"
+    POD_REPLACED = "pod_replaced"
+    """The source's pod ended in a rollout."""
+    POD_GONE = "pod_gone"
+    """The source's pod and its processes are gone, and none of its name will come."""
+    DELAY_OVER = "delay_over"
+    """The source's connection was lost, and the rebalance delay is over."""
+
+
+_BY_FACT = {
+    MemberFact.IS_TERMINATING: Evidence.POD_TERMINATING,
+    MemberFact.IS_BEING_REPLACED: Evidence.POD_REPLACED,
+    MemberFact.IS_GONE_FOR_GOOD: Evidence.POD_GONE,
+}
+
+
+def evidence(move: Move, sight: Sight, table: Table) -> Evidence:
+    """Return what a move of this plan was decided by."""
+    source = move.seat.member
+    if source is None:
+        return Evidence.NO_MEMBER
+    if table.seats[move.partition] is SeatState.SETTLED:
+        return Evidence.NEWCOMER if move.target in table.newcomers else Evidence.UNEVEN
+    if (fact := sight.facts.get(source)) in _BY_FACT:
+        return _BY_FACT[fact]
+    said = any(flow.is_leaving for flow in sight.flows if flow.member == source)
+    said = said or any(loss.is_leaving for loss in sight.losses if loss.member == source)
+    return Evidence.SAID_LEAVING if said else Evidence.DELAY_OVER

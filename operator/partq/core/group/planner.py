@@ -1,0 +1,332 @@
+"""Which partitions of a group move now, and to whom: from the judgement to a list of moves.
+
+Three kinds of partitions are told apart. Those without a member that will serve them must move.
+Those whose member is settled move only for balance, and only when nothing is in doubt. Those that
+wait for a lost member, are being handed over, or were not seen stay where they are.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Protocol
+
+from partq.core.group.assignors import ASSIGNORS, Assignor, Owner, moved
+from partq.core.group.disruption_budget import Budget
+from partq.core.group.membership import (
+    MemberFact,
+    MembershipRules,
+    SeatState,
+    Sight,
+    Standing,
+    Table,
+)
+from partq.core.group.moves import Forced, Move, Trigger
+from partq.core.group.placing import gather, spread
+from partq.core.group.replacements import idle_replacements, inherit
+from partq.core.model import MemberId, PartitionId
+
+NOTHING_PROMISED: Mapping[PartitionId, MemberId] = MappingProxyType({})
+
+
+class GroupType(StrEnum):
+    """How the members of a group share the partitions."""
+
+    PARTITIONED = "Partitioned"
+    """Each member has its share, by the group's strategy."""
+    EXCLUSIVE = "Exclusive"
+    """One member has all; the others stand by."""
+    FAILOVER = "Failover"
+    """Each partition has a master, by the strategy `failover`; the others stand by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRules:
+    """What a group's resource says about its assignment."""
+
+    type: GroupType = GroupType.PARTITIONED
+    strategy: str = "sticky"
+    """A name of `assignors.ASSIGNORS`; used by the type Partitioned."""
+    drain_ms: int = 3_000
+    """How long a source may finish what it has in hand."""
+    membership: MembershipRules = field(default_factory=MembershipRules)
+    is_paused: bool = False
+    """Nothing moves for balance alone; partitions without a member still get one."""
+    budget: Budget = field(default_factory=Budget)
+    """How much may move for balance at a time."""
+
+
+class Planner(Protocol):
+    """What `plan` looks like: whoever wants to judge plans puts itself in its place."""
+
+    def __call__(
+        self,
+        sight: Sight,
+        table: Table,
+        rules: GroupRules,
+        under_way: Mapping[PartitionId, MemberId | None],
+        promised: Mapping[PartitionId, MemberId],
+    ) -> list[Move]:
+        """Return the moves to start now, by partition."""
+
+
+def plan(
+    sight: Sight,
+    table: Table,
+    rules: GroupRules,
+    under_way: Mapping[PartitionId, MemberId | None],
+    promised: Mapping[PartitionId, MemberId] = NOTHING_PROMISED,
+) -> list[Move]:
+    """Return the moves to start now, by partition.
+
+    Args:
+        sight: what is known of the group.
+        table: `membership.judge` of it.
+        rules: the group's.
+        under_way: the targets of the handoffs that run; these partitions are left alone.
+        promised: the targets of moves for balance that an earlier plan made and that wait; they
+            hold as long as no other plan moves less.
+    """
+    return _Planner(sight, table, rules, under_way, promised).plan()
+
+
+def may_be_balanced(sight: Sight, table: Table, rules: GroupRules) -> bool:
+    """Whether partitions may move that nobody has lost.
+
+    Not while members are unknown, may come back, or join: what moved now would move again.
+    """
+    return (
+        not rules.is_paused
+        and sight.is_complete
+        and not table.join_wait_ms
+        and SeatState.WAITING not in table.seats.values()
+    )
+
+
+def exclusive(
+    partitions: Sequence[PartitionId],
+    members: Collection[Owner],
+    previous: Mapping[PartitionId, Owner],
+) -> dict[PartitionId, Owner]:
+    """Give everything to one member: who has most of it already, else the first by name."""
+    if not members:
+        return {}
+    held = Counter(previous.values())
+    chosen = min(members, key=lambda member: (-held[member], member))
+    return dict.fromkeys(partitions, chosen)
+
+
+class _Planner:
+    """One plan; a partition is looked at once."""
+
+    def __init__(
+        self,
+        sight: Sight,
+        table: Table,
+        rules: GroupRules,
+        under_way: Mapping[PartitionId, MemberId | None],
+        promised: Mapping[PartitionId, MemberId],
+    ) -> None:
+        self._promised = promised
+        self._sight = sight
+        self._table = table
+        self._rules = rules
+        self._fixed: dict[PartitionId, MemberId] = {}
+        self._settled: dict[PartitionId, MemberId] = {}
+        self._homeless: list[PartitionId] = []
+        for partition, state in sorted(table.seats.items()):
+            if partition in under_way:
+                target = under_way[partition]
+                if target is not None:
+                    self._fixed[partition] = target
+            else:
+                self._sort_in(partition, state)
+        self._avoided = self._find_avoided()
+
+    def _sort_in(self, partition: PartitionId, state: SeatState) -> None:
+        member = self._sight.seats[partition].member
+        match state:
+            case SeatState.SETTLED if member is not None:
+                self._settled[partition] = member
+            case SeatState.UNSEEN | SeatState.WAITING if member is not None:
+                self._fixed[partition] = member
+            case SeatState.LEAVING | SeatState.OVERDUE:
+                self._homeless.append(partition)
+            case SeatState.VACANT if not self._table.join_wait_ms:
+                self._homeless.append(partition)
+
+    def plan(self) -> list[Move]:
+        may_balance = may_be_balanced(self._sight, self._table, self._rules)
+        moves = self._inherit()
+        if not self._homeless and not may_balance:
+            return moves
+        free = self._working()
+        # Who is avoided keeps what it has: that is no part of what the others share.
+        away = self._avoided - free
+        members = (free | set(self._fixed.values())) - away
+        kept = {**self._fixed, **self._settled}
+        shared = [p for p in self._sight.seats if kept.get(p) not in away]
+        wanted = self._wanted(shared, members)
+
+        loads = Counter(dict.fromkeys(free | away, 0))
+        loads.update(member for member in self._fixed.values() if member in loads)
+        for partition, member in self._settled.items():
+            target = wanted.get(partition, member)
+            if may_balance and target != member and self._is_free(target, partition):
+                moves.append(self._move(partition, target))
+                member = target
+            loads[member] += 1
+        unplaced = []
+        for partition in self._homeless:
+            heir = wanted.get(partition)
+            if heir is not None and self._is_free(heir, partition):
+                moves.append(self._move(partition, heir))
+                loads[heir] += 1
+            else:
+                unplaced.append(partition)
+        moves += self._place(unplaced, loads)
+        moves.sort(key=lambda move: move.partition)
+        return list(self._evened(moves, free))
+
+    def _inherit(self) -> list[Move]:
+        """Let replacements take over whole sets: so a partition moves once in a rollout.
+
+        The set of a member that is being replaced waits where it is until a replacement is there.
+        """
+        if not self._is_free_of_names():
+            return []
+        found = inherit(self._sight, self._table, self._homeless, self._idle_replacements())
+        moves = [
+            replace(self._move(partition, heir), is_inherited=True)
+            for partition, heir in found.passed_on.items()
+        ]
+        self._fixed |= {**found.kept, **found.passed_on}
+        self._homeless = [each for each in self._homeless if each not in self._fixed]
+        return moves
+
+    def _idle_replacements(self) -> frozenset[MemberId]:
+        holding = {*self._fixed.values(), *self._settled.values()}
+        return idle_replacements(self._sight, self._table, holding)
+
+    def _is_free_of_names(self) -> bool:
+        """Whether any member may have any partition: other strategies go by rank or name."""
+        return self._rules.type is GroupType.PARTITIONED and self._rules.strategy == "sticky"
+
+    def _find_avoided(self) -> frozenset[MemberId]:
+        """Return who gets nothing more while others can; who is exclusive gets all or nothing."""
+        is_first = self._rules.type is GroupType.EXCLUSIVE and not (self._settled or self._fixed)
+        if not (self._is_free_of_names() or is_first):
+            return frozenset()
+        facts = self._sight.facts.items()
+        return frozenset(m for m, fact in facts if fact is MemberFact.IS_AVOIDED)
+
+    def _working(self) -> set[MemberId]:
+        """Return the members that share the partitions.
+
+        Replacements stand by while others work; who is to be avoided gets nothing while others can.
+        """
+        free = {m for m, s in self._table.standings.items() if s is Standing.BOUND}
+        working = free.difference(self._idle_replacements()) or free
+        return working.difference(self._avoided) or working
+
+    def _wanted(
+        self, shared: Sequence[PartitionId], members: Collection[MemberId]
+    ) -> dict[PartitionId, MemberId]:
+        """Return who is to have what: as promised, where that is as good as anything new.
+
+        What started of a plan has changed the sizes by which it was made. Planned again, the rest
+        might go to others, and people who were told would wonder.
+        """
+        assign = self._assignor(len(members))
+        wanted = assign(shared, members, {**self._fixed, **self._settled})
+        settled = {p: self._settled[p] for p in shared if p in self._settled}
+        told = {p: self._promised.get(p, member) for p, member in settled.items()}
+        if told == settled:
+            return wanted
+        kept = {**{p: self._fixed[p] for p in shared if p in self._fixed}, **told}
+        is_as_good = len(moved(settled, told)) <= len(moved(settled, wanted))
+        return kept if is_as_good and assign(shared, members, kept) == kept else wanted
+
+    def _assignor(self, member_count: int) -> Assignor:
+        match self._rules.type:
+            case GroupType.EXCLUSIVE:
+                return exclusive
+            case GroupType.FAILOVER:
+                return ASSIGNORS["failover"]
+        # With a member for each partition nobody gains by a new map: standbys take over one for
+        # one, and another standby changes nothing.
+        is_shared_out = member_count >= len(self._sight.seats)
+        if is_shared_out and self._rules.strategy != "failover":
+            return ASSIGNORS["sticky"]
+        return ASSIGNORS[self._rules.strategy]
+
+    def _place(
+        self, partitions: Sequence[PartitionId], loads: Mapping[MemberId, int]
+    ) -> Iterator[Move]:
+        """Move what nobody was chosen for; what nobody can take becomes vacant, or stays so."""
+        place = gather if self._rules.type is GroupType.EXCLUSIVE else spread
+        places = place(
+            [self._sight.seats[partition] for partition in partitions],
+            loads,
+            self._avoided,
+            self._table.is_free,
+        )
+        for partition, target in places:
+            if target is not None or self._sight.seats[partition].member is not None:
+                yield self._move(partition, target)
+
+    def _evened(self, moves: Sequence[Move], working: Collection[MemberId]) -> Iterator[Move]:
+        """Turn what moves for balance away from who has to take what others could not reach.
+
+        It goes to whoever has least and can be reached, or stays: it would move once more.
+        """
+        owners = {**self._fixed, **self._settled}
+        owners |= {m.partition: m.target for m in moves if m.target is not None}
+        loads = Counter(owners.values())
+        for move in moves:
+            source, target = move.seat.member, move.target
+            if not move.may_wait or source is None or target is None:
+                yield move
+                continue
+            if loads[target] <= loads[source] or not self._is_free_of_names():
+                yield move
+                continue
+            loads[target] -= 1
+            reachable = [m for m in working if self._is_free(m, move.partition)]
+            other = min(reachable, key=lambda m: (loads[m], m), default=source)
+            if loads[other] < loads[source]:  # which does not count this one
+                loads[other] += 1
+                yield replace(move, target=other)
+            else:
+                loads[source] += 1
+
+    def _is_free(self, member: MemberId, partition: PartitionId) -> bool:
+        return self._table.is_free(member, self._sight.seats[partition].broker)
+
+    def _move(self, partition: PartitionId, target: MemberId | None) -> Move:
+        seat = self._sight.seats[partition]
+        state = self._table.seats[partition]
+        member = seat.member
+        if member is None:
+            return Move(seat, target, Trigger.MEMBER_JOINED, Forced.UNASSIGNED)
+        if state is SeatState.SETTLED:
+            return Move(seat, target, self._balance_trigger(), None, may_wait=True)
+        if state is SeatState.LEAVING:
+            return Move(seat, target, Trigger.MEMBER_LEFT, None)
+        has_left = (
+            member in self._table.departed or self._table.standings[member] is Standing.LEAVING
+        )
+        return Move(
+            seat,
+            target,
+            Trigger.MEMBER_LEFT if has_left else Trigger.MEMBER_LOST,
+            Forced.SOURCE_UNBOUND if member in self._table.bound_at else Forced.SOURCE_LOST,
+        )
+
+    def _balance_trigger(self) -> Trigger:
+        """Name what put a settled map out of balance: a join, or what moves beside it."""
+        states = set(self._table.seats.values())
+        if self._table.newcomers or not states & {SeatState.LEAVING, SeatState.OVERDUE}:
+            return Trigger.MEMBER_JOINED
+        return Trigger.MEMBER_LEFT if SeatState.LEAVING in states else Trigger.MEMBER_LOST

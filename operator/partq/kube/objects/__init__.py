@@ -1,0 +1,1 @@
+"""The objects that the operator makes and deletes for a queue, and the Secrets it reads."""

@@ -1,0 +1,119 @@
+"""What a worker keeps open for its queue: the store, and the coordinator over it."""
+
+import asyncio
+import logging
+
+from partq.coordinator.coordinator import Coordinator
+from partq.coordinator.ports import RebalanceListener, ViewListener
+from partq.kube.names import QueueKey
+from partq.kube.objects.broker_addresses import BrokerAddresses
+from partq.kube.ports import QueueStore
+from partq.kube.reconcile.context import Context, LeadersBrokerAdmin, end
+from partq.kube.runtime import KubernetesRuntime
+from partq.wire.tls import trust
+
+RESTART_S = 5.0
+"""How long to wait after a coordinator has ended by a mistake of ours."""
+
+_log = logging.getLogger(__name__)
+
+
+class Serving:
+    """The store and the coordinator of one queue, opened again when what they rest on changes."""
+
+    def __init__(
+        self,
+        context: Context,
+        key: QueueKey,
+        runtime: KubernetesRuntime,
+        *,
+        on_view: ViewListener,
+        on_rebalance: RebalanceListener,
+    ) -> None:
+        self._context = context
+        self._key = key
+        self._runtime = runtime
+        self._on_view = on_view
+        self._on_rebalance = on_rebalance
+        self._store: QueueStore | None = None
+        self._opened_with: tuple[str, str] | None = None
+        self._coordinator: Coordinator | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._calls_with = ("", "")
+
+    async def store(self, url: str, uid: str) -> QueueStore:
+        """Return the open store at a URL.
+
+        Raises:
+            StoreUnavailableError: no answer.
+            SettingsError: the server is not one that can be trusted with messages.
+        """
+        if self._opened_with != (url, uid):
+            await self.close()
+        if self._store is None:
+            self._store = await self._context.open_store(url, self._key, uid)
+            self._opened_with = (url, uid)
+        return self._store
+
+    async def coordinate(self, token: str, ca_pem: str) -> None:
+        """Have a coordinator run over the open store, calling the brokers with this token.
+
+        `ca_pem`: who may sign their certificates; empty: the system's CAs.
+        """
+        if self._store is None:
+            return
+        if self._calls_with != (token, ca_pem):
+            await self.pause()
+        if self._task is None or self._task.done():
+            self._calls_with = (token, ca_pem)
+            self._coordinator = self._make(self._store, token, ca_pem)
+            name = f"coordinator {self._key}"
+            self._task = asyncio.create_task(self._run(self._coordinator), name=name)
+
+    def wake(self) -> None:
+        """Let the coordinator look soon."""
+        if self._coordinator is not None:
+            self._coordinator.wake()
+
+    def rebalance_now(self, group: str) -> bool:
+        """Move what can move at once; False: the group is not known yet."""
+        return self._coordinator is not None and self._coordinator.rebalance_now(group)
+
+    async def pause(self) -> None:
+        """End the coordinator; brokers and consumers go on."""
+        await end(self._task)
+        self._task = self._coordinator = None
+
+    async def close(self) -> None:
+        """End the coordinator and close the store."""
+        await self.pause()
+        if self._store is not None:
+            await self._store.close()
+        self._store = self._opened_with = None
+
+    def _make(self, store: QueueStore, token: str, ca_pem: str) -> Coordinator:
+        context = self._context
+        return Coordinator(
+            namespace=self._key.namespace,
+            queue=self._key.name,
+            store=store.ports,
+            brokers=LeadersBrokerAdmin(
+                context.session,
+                queue=self._key.name,
+                token=token,
+                trust=trust(ca_pem=ca_pem) if ca_pem else None,
+                is_leading=context.is_leading,
+            ),
+            runtime=self._runtime,
+            address_of=BrokerAddresses(context.cluster, self._key),
+            on_rebalance=self._on_rebalance,
+            on_view=self._on_view,
+        )
+
+    async def _run(self, coordinator: Coordinator) -> None:
+        """Run a coordinator; one that ends by a mistake is logged, and the worker makes another."""
+        try:
+            await coordinator.run()
+        except Exception:  # noqa: BLE001 - one queue's mistake must not end the others'
+            _log.exception("the coordinator of %s has ended", self._key)
+            await asyncio.sleep(RESTART_S)

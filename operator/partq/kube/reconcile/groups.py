@@ -1,0 +1,192 @@
+"""The groups of one queue: their specs as they hold, what is wrong with them, their lag."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from partq.coordinator.provision import provision
+from partq.coordinator.view import QueueView
+from partq.core.group.membership import Standing
+from partq.core.model import PartitionId
+from partq.errors import UnknownQueueError
+from partq.kube import names
+from partq.kube.names import ConditionType, QueueKey, Reason
+from partq.kube.ports import QueueStore
+from partq.kube.runtime import KubernetesRuntime
+from partq.kube.status.conditions import Finding, bad
+from partq.kube.watch import parse
+from partq.kube.watch.object_cache import Body, Cluster, group_models
+from partq.kube.watch.parse import Pod
+from partq.resources import (
+    ConsumerGroup,
+    PartitionedQueue,
+    dead_letters,
+    effective_group,
+    effective_queue,
+)
+from partq.resources.models import RebalancePolicy
+from partq.resources.status import MAX_MESSAGE_CHARS
+
+MAX_DOUBTFUL = 20
+"""How many pods one look verifies."""
+
+Spec = dict[str, Any]
+
+
+class Groups:
+    """What a worker keeps of its queue's groups."""
+
+    def __init__(self, cluster: Cluster, key: QueueKey) -> None:
+        self._cluster = cluster
+        self._key = key
+        self._specs: dict[str, Spec] = {}
+        self._is_whole = False
+        """The last call to `provision` went through."""
+        self._refused: dict[str, Finding] = {}
+        """Changes that the store's records do not allow."""
+        self.lag: dict[str, int] = {}
+        self.hurried: dict[str, str] = {}
+        """The annotation `rebalance-now` that was carried out last, by group."""
+
+    @property
+    def dead_letter_queues(self) -> list[str]:
+        """The names of the dead-letter queues that are to be made where they are missing."""
+        return dead_letters.wanted(self._specs.values())
+
+    def policy_of(self, group: str) -> RebalancePolicy:
+        """Return how much of Kubernetes a group's rebalances heed."""
+        policy = self._specs.get(group, {}).get("rebalance", {}).get("policy")
+        return "Timer" if policy == "Timer" else "KubernetesAware"
+
+    def delay_s_of(self, group: str) -> float:
+        """Return how long a lost member of a group is waited for, as far as its spec is known."""
+        return float(self._specs.get(group, {}).get("rebalance", {}).get("delaySeconds", math.inf))
+
+    def problem(self, name: str, body: Body) -> Finding | None:
+        """Return what is wrong with a group's spec; the one that was valid last goes on."""
+        _, problems = group_models({name: body})
+        if name in problems:
+            return bad(ConditionType.SPEC_VALID, Reason.INVALID_SPEC, problems[name])
+        if body["spec"].get("queue") != self._key.name:
+            text = f"spec.queue: a group cannot move to another queue; it stays at {self._key.name}"
+            return bad(ConditionType.SPEC_VALID, Reason.QUEUE_IMMUTABLE, text)
+        return self._refused.get(name)
+
+    async def provision(
+        self, store: QueueStore, queue: PartitionedQueue, uid: str, *, is_paused: bool
+    ) -> int:
+        """Bring the store's records in line, and return how many partitions the queue has.
+
+        What is stored counts: a queue whose spec says another number is served all the same.
+
+        Raises:
+            SettingsError: the store does not allow it; see `coordinator.provision`.
+            StoreUnavailableError: no answer.
+        """
+        bodies = self._cluster.groups(self._key)
+        models, _ = group_models(bodies)
+        specs: dict[str, Spec] = {}
+        for name, body in bodies.items():
+            spec = await self._spec(
+                store, queue, name, str(body["metadata"]["uid"]), models.get(name)
+            )
+            if spec is not None:
+                paused = is_paused or parse.is_on(body, names.PAUSE_REBALANCE)
+                rebalance = {**spec["rebalance"], "paused": paused}
+                specs[name] = {**spec, "uid": str(body["metadata"]["uid"]), "rebalance": rebalance}
+        self._specs = specs
+        self.lag = {name: lag for name, lag in self.lag.items() if name in specs}
+        partition_count = await _partition_count(store, queue)
+        was_whole, self._is_whole = self._is_whole, False
+        await provision(
+            store.layouts,
+            store.ports.partitions,
+            name=str(self._key),
+            uid=uid,
+            partition_count=partition_count,
+            spec={**effective_queue(queue, ()), "partitions": partition_count},
+            groups=specs,
+            keeps_others=False,
+            repairs=not was_whole,
+        )
+        self._is_whole = True
+        return partition_count
+
+    async def _spec(
+        self,
+        store: QueueStore,
+        queue: PartitionedQueue,
+        name: str,
+        uid: str,
+        model: ConsumerGroup | None,
+    ) -> Spec | None:
+        """Return the spec that holds for a group; None: it never had one."""
+        stored = await store.layouts.read_group_config(name)
+        before = dict(stored.spec) if stored is not None else None
+        if before is not None and before.get("uid", uid) != uid:
+            before = None  # of a resource that had the name, and is gone
+        if model is None or model.spec.queue != self._key.name:
+            return before
+        spec = effective_group(model, queue)
+        self._refused.pop(name, None)
+        if before is not None and before.get("start", spec["start"]) != spec["start"]:
+            text = f"spec.start: it counts when the group is made; {before['start']} holds"
+            self._refused[name] = bad(ConditionType.SPEC_VALID, Reason.START_IMMUTABLE, text)
+            spec["start"] = before["start"]
+        return spec
+
+    def hurry(self, rebalance_now: Callable[[str], bool]) -> None:
+        """Carry out annotations that ask for a rebalance and are new."""
+        for name, body in self._cluster.groups(self._key).items():
+            value = parse.annotation(body, names.REBALANCE_NOW)
+            done = self.hurried.get(name) or (body.get("status") or {}).get("rebalanceNow")
+            if value is None:
+                continue
+            value = value[:MAX_MESSAGE_CHARS]  # status has room for no more
+            if value == done or rebalance_now(name):
+                self.hurried[name] = value
+
+    async def measure(self, store: QueueStore, partitions: Sequence[PartitionId]) -> None:
+        """Read every group's lag.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        for name in list(self._specs):
+            self.lag[name] = await store.lag(name, partitions)
+
+    def holdings(self, view: QueueView, runtime: KubernetesRuntime) -> dict[str, int]:
+        """Return how many partitions each pod of the groups holds, by uid; 0: it stands by."""
+        found: Counter[str] = Counter()
+        for name, group in view.groups.items():
+            pods = self._cluster.members(self._key.namespace, name)
+            found.update(dict.fromkeys((pod.uid for pod in pods), 0))
+            held = Counter(each.member for each in group.partitions.values())
+            for member, count in held.items():
+                pod = runtime.pod_of(member) if member is not None else None
+                if pod is not None:
+                    found[pod.uid] += count
+        return dict(found)
+
+    def doubtful_pods(self, view: QueueView | None, runtime: KubernetesRuntime) -> list[Pod]:
+        """Return pods that should be there, of members that are not connected."""
+        found = {pod.uid: pod for pod in self._lost_pods(view, runtime)}
+        return list(found.values())[:MAX_DOUBTFUL]
+
+    def _lost_pods(self, view: QueueView | None, runtime: KubernetesRuntime) -> Iterator[Pod]:
+        for group in view.groups.values() if view is not None else ():
+            for member, standing in group.members.items():
+                if standing in (Standing.WAITING, Standing.GONE):
+                    pod = runtime.pod_of(member)
+                    if pod is not None and self._cluster.pod(pod.uid) is pod:
+                        yield pod
+
+
+async def _partition_count(store: QueueStore, queue: PartitionedQueue) -> int:
+    """Return how many partitions a queue has; before its first record: is to have."""
+    try:
+        stored = await store.ports.layouts.read()
+    except UnknownQueueError:
+        return queue.spec.partitions
+    return stored.layout.partition_count

@@ -1,0 +1,202 @@
+"""Keeps the status of a queue and its groups true. The trouble with one object is not the others'.
+
+An object whose status is refused is left alone for a while that grows; without any answer all
+wait, for a few seconds at most: what is true must be there soon after the API server is.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from partq.kube import names
+from partq.kube.errors import KubernetesError
+from partq.kube.names import ConditionType, QueueKey
+from partq.kube.reconcile.context import Context
+from partq.kube.reconcile.groups import Groups
+from partq.kube.reconcile.reporter import Reporter
+from partq.kube.status.conditions import Finding
+from partq.kube.status.render import GroupFacts, QueueFacts, queue_findings
+from partq.kube.watch import parse
+from partq.kube.watch.object_cache import Body, Cluster
+
+GAP_S = 0.5
+"""How far two writings of status are apart, at least."""
+FIRST_PAUSE_S = 1.0
+MAX_SILENCE_S = 5.0
+"""How long everything waits at most after a call without an answer."""
+MAX_PAUSE_S = 30.0
+"""How long one object waits at most whose status is refused."""
+
+WRITES_AT_ONCE = 8
+"""How many statuses of groups are under way; one after the other takes too long."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Refusal:
+    """When the status of an object is tried again, and how long it was left alone until then."""
+
+    retry_at: float
+    pause_s: float
+
+
+class StatusLoop:
+    """Writes the status of one queue and its groups; `run` goes on until cancelled."""
+
+    def __init__(
+        self,
+        context: Context,
+        key: QueueKey,
+        *,
+        reporter: Reporter,
+        groups: Groups,
+        facts_of: Callable[[Body, int], QueueFacts],
+    ) -> None:
+        self._context = context
+        self._key = key
+        self._reporter = reporter
+        self._groups = groups
+        self._facts_of = facts_of
+        self._news = asyncio.Event()
+        self._judged: dict[str, Body] = {}
+        """What the last look at each queue and group was about, by uid."""
+        self._refusals: dict[str, _Refusal] = {}
+
+    def wake(self) -> None:
+        """Write soon what has changed."""
+        self._news.set()
+
+    def note_look(self, judged: Collection[Body]) -> None:
+        """Write soon what a look has found; `judged`: those whose specs it was about."""
+        self._judged |= {_uid(body): body for body in judged}
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write whenever there is news, and again what was refused."""
+        silence_s = FIRST_PAUSE_S
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._retry_s()):
+                    await self._news.wait()
+            self._news.clear()
+            try:
+                is_done = await self.write()
+            except Exception:  # noqa: BLE001 - one queue's mistake must not end the others'
+                _log.exception("status of %s", self._key)
+                is_done = False
+            if is_done:
+                silence_s = FIRST_PAUSE_S
+                await asyncio.sleep(GAP_S)
+            else:
+                self._news.set()
+                await asyncio.sleep(silence_s)
+                silence_s = min(2 * silence_s, MAX_SILENCE_S)
+
+    async def write(self) -> bool:
+        """Write every status that differs; False: the API server does not answer.
+
+        Nothing is written of what no look was about yet, except that its queue is paused.
+        """
+        cluster = self._context.cluster
+        body, groups = cluster.queue(self._key), cluster.groups(self._key)
+        self._keep_only(bodies_of(cluster, self._key))
+        is_paused = body is not None and parse.is_on(body, names.PAUSE)
+        facts = None
+        if body is not None:
+            facts = self._facts_of(body, self._generation(body))
+            is_due = is_paused or _uid(body) in self._judged
+            if is_due and not await self._try(body, partial(self._reporter.queue, body, facts)):
+                return False
+        slots = asyncio.Semaphore(WRITES_AT_ONCE)
+        is_silent = False
+
+        async def write(name: str, group: Body) -> None:
+            nonlocal is_silent
+            async with slots:
+                if is_silent:
+                    return
+                if not await self._try(group, partial(self._write_group, name, group, body, facts)):
+                    is_silent = True
+
+        due = [each for each in groups.items() if is_paused or _uid(each[1]) in self._judged]
+        await asyncio.gather(*(write(*each) for each in due))
+        return not is_silent
+
+    async def _write_group(
+        self, name: str, body: Body, queue: Body | None, queue_facts: QueueFacts | None
+    ) -> None:
+        view = queue_facts.view if queue_facts is not None else None
+        is_rebalance_paused = any(
+            parse.is_on(each, names.PAUSE_REBALANCE) for each in (queue, body) if each is not None
+        )
+        facts = GroupFacts(
+            generation=self._generation(body),
+            queue=self._key.name,
+            problem=self._groups.problem(name, self._judged.get(_uid(body), body)),
+            queue_ready=_ready(queue_facts) if queue_facts is not None else None,
+            view=view.groups.get(name) if view is not None else None,
+            unselected=self._reporter.unselected(name, view.groups.get(name)) if view else (),
+            lag=self._groups.lag.get(name),
+            is_paused=queue is not None and parse.is_on(queue, names.PAUSE),
+            is_rebalance_paused=is_rebalance_paused,
+            rebalance_now=self._groups.hurried.get(name),
+        )
+        await self._reporter.group(name, body, facts)
+
+    async def _try(self, body: Body, write: Callable[[], Awaitable[None]]) -> bool:
+        """Write one status, unless it was refused a moment ago; False: no answer."""
+        uid, now = _uid(body), self._context.clock()
+        before = self._refusals.get(uid)
+        if before is not None and now < before.retry_at:
+            return True
+        try:
+            await write()
+        except Exception as error:  # noqa: BLE001 - one object's trouble must not end the others'
+            is_ours = not isinstance(error, KubernetesError)
+            what = f"{body.get('kind', 'object')} {body['metadata']['name']}"
+            _log.warning("status of %s: %s", what, error, exc_info=is_ours)
+            if isinstance(error, KubernetesError) and not error.status:
+                return False
+            pause_s = min(2 * before.pause_s, MAX_PAUSE_S) if before else FIRST_PAUSE_S
+            self._refusals[uid] = _Refusal(now + pause_s, pause_s)
+        else:
+            self._refusals.pop(uid, None)
+        return True
+
+    def _generation(self, body: Body) -> int:
+        """Return the generation that what is known is about: that of the last look at its spec."""
+        judged = self._judged.get(_uid(body))
+        if judged is not None:
+            return int(judged["metadata"].get("generation", 0))
+        return int((body.get("status") or {}).get("observedGeneration", 0))
+
+    def _keep_only(self, bodies: Sequence[Body]) -> None:
+        self._reporter.keep_only(bodies)
+        uids = {_uid(body) for body in bodies}
+        self._judged = {uid: each for uid, each in self._judged.items() if uid in uids}
+        self._refusals = {uid: each for uid, each in self._refusals.items() if uid in uids}
+
+    def _retry_s(self) -> float | None:
+        """Return how long to wait for news before what was refused is tried again."""
+        if not self._refusals:
+            return None
+        first = min(each.retry_at for each in self._refusals.values())
+        return max(0.0, first - self._context.clock())
+
+
+def _ready(facts: QueueFacts) -> Finding:
+    return next(each for each in queue_findings(facts) if each.type is ConditionType.READY)
+
+
+def bodies_of(cluster: Cluster, key: QueueKey) -> list[Body]:
+    """Return the bodies of a queue, if it is there, and of its groups."""
+    queue = cluster.queue(key)
+    return [*([queue] if queue is not None else []), *cluster.groups(key).values()]
+
+
+def _uid(body: Body) -> str:
+    return str(body["metadata"]["uid"])

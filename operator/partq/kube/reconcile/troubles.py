@@ -1,0 +1,32 @@
+"""What people read of what went wrong with a queue, and what only the operator's log has."""
+
+import logging
+
+from partq.kube.errors import reason_of, sentence
+from partq.kube.names import ConditionType, QueueKey, Reason
+from partq.kube.objects.credentials import Access
+from partq.kube.objects.queue_place import place_of
+from partq.kube.status.conditions import Finding, bad
+
+NO_REDIS = "no Redis answers there that can be used; the operator's log has the details"
+"""All that is said of a host that a queue names: whoever made the queue may be looking around."""
+
+_log = logging.getLogger(__name__)
+
+
+def trouble(key: QueueKey, part: str, error: BaseException, access: Access | None) -> Finding:
+    """Return the condition that an error in a part of the work turns false.
+
+    Of a Redis that the queue names, what it has answered is logged and not shown.
+    """
+    type_, reason = reason_of(error)
+    if part == "spec":
+        type_, reason = ConditionType.SPEC_VALID, Reason.INVALID_SPEC
+    text = sentence(error)
+    if reason is Reason.STORE_UNREACHABLE and access is not None:
+        where = place_of(access.redis_url)
+        if access.is_own_redis:
+            _log.info("queue %s: Redis at %s: %s", key, where, text)
+            text = NO_REDIS
+        text = f"Redis at {where}: {text}"
+    return bad(type_, reason, text)

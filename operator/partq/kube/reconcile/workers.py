@@ -1,0 +1,92 @@
+"""Has a worker for each queue that is there or that a group names, while this replica leads."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from partq.kube.names import QueueKey
+from partq.kube.reconcile.context import Context, end
+from partq.kube.reconcile.queue_worker import QueueWorker
+
+RESTART_S = 5.0
+"""How long a queue is without a worker after one has ended by a mistake of ours."""
+
+_log = logging.getLogger(__name__)
+
+
+class Workers:
+    """The workers of a leader; none otherwise."""
+
+    def __init__(self) -> None:
+        self._context: Context | None = None
+        self._workers: dict[QueueKey, tuple[QueueWorker, asyncio.Task[None]]] = {}
+        self._ends: set[asyncio.Task[None]] = set()
+
+    async def follow(
+        self, context: Context, is_leading: Callable[[], bool], changed: asyncio.Event
+    ) -> None:
+        """Have workers while this replica leads, until cancelled.
+
+        Args:
+            context: of the process.
+            is_leading: whether it leads now.
+            changed: is set when that may have changed.
+        """
+        try:
+            while True:
+                changed.clear()
+                if is_leading() and self._context is None:
+                    self._start(context)
+                elif not is_leading() and self._context is not None:
+                    await self._stop()
+                    continue  # it may lead again by now
+                await changed.wait()
+        finally:
+            await self._stop()
+
+    def _start(self, context: Context) -> None:
+        """Begin to work for every queue that is known, and for those that come."""
+        self._context = context
+        for key in list(context.cluster.queue_keys):
+            self.notice(key)
+
+    async def _stop(self) -> None:
+        """End every worker; brokers and consumers go on."""
+        self._context = None
+        tasks = [task for _, task in self._workers.values()]
+        self._workers.clear()
+        await end(*tasks, *self._ends)
+
+    def notice(self, key: QueueKey) -> None:
+        """Let a queue's worker look again."""
+        if self._context is None:
+            return
+        known = self._workers.get(key)
+        if known is not None and not known[1].done():
+            known[0].notice()
+            if key not in self._context.cluster.queue_keys:
+                self._retire(key)
+        elif key in self._context.cluster.queue_keys:
+            worker = QueueWorker(self._context, key)
+            task = asyncio.create_task(worker.run(), name=f"queue {key}")
+            task.add_done_callback(lambda task: self._note_end(key, task))
+            self._workers[key] = (worker, task)
+            worker.notice()
+
+    def _retire(self, key: QueueKey) -> None:
+        """End the worker of a queue that is gone and that no group names any more."""
+        _, task = self._workers.pop(key)
+        if self._context is not None:
+            self._context.metrics.forget(*key)
+        ending = asyncio.create_task(end(task), name=f"end of {key}")
+        self._ends.add(ending)
+        ending.add_done_callback(self._ends.discard)
+
+    def _note_end(self, key: QueueKey, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is None:
+            return
+        _log.error("the worker of %s has ended", key, exc_info=task.exception())
+        if self._workers.get(key, (None, None))[1] is task:
+            del self._workers[key]
+            # Soon, not at once: what ended this one may end the next.
+            asyncio.get_running_loop().call_later(RESTART_S, self.notice, key)

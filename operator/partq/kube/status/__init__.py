@@ -1,0 +1,1 @@
+"""From findings to status, conditions and Events. Pure."""

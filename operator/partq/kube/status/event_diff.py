@@ -1,0 +1,133 @@
+"""What of a change is worth an Event: from two looks at a queue or a group to notes. Pure."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from partq.coordinator.view import GroupView
+from partq.core.group.membership import Standing
+from partq.core.model import MemberId
+from partq.core.records import Rebalance
+from partq.kube.names import ConditionType, EventReason
+from partq.kube.status.conditions import Finding
+
+MAX_NAMED = 10
+"""How many members one note names."""
+_CONNECTED = (Standing.BOUND, Standing.LEAVING)
+_LOST = Standing.WAITING
+_QUIET = frozenset(
+    {
+        ConditionType.READY,
+        ConditionType.RECONCILING,
+        ConditionType.STALLED,
+        ConditionType.PARTITIONS_ASSIGNED,
+    }
+)
+"""They sum up others, or change with each rebalance, of which `of_group` tells."""
+
+
+class Note(NamedTuple):
+    """An Event to be."""
+
+    reason: str
+    text: str
+    is_warning: bool = False
+
+
+def of_conditions(before: Sequence[Finding], after: Sequence[Finding]) -> list[Note]:
+    """Tell which conditions have turned bad, and which are good again."""
+    known = {each.type: each for each in before}
+    notes = []
+    for finding in after:
+        last = known.get(finding.type)
+        if finding.type in _QUIET or finding.reason is _reason(last):
+            continue
+        if finding.type in (ConditionType.PAUSED, ConditionType.REBALANCE_PAUSED):
+            if last is not None:
+                text = "by annotation" if finding.is_true else "no longer"
+                notes.append(Note(str(finding.type), text))
+        elif finding.is_true is False:
+            notes.append(Note(str(finding.reason), finding.message, is_warning=True))
+        elif finding.is_true is True and last is not None and last.is_true is False:
+            notes.append(Note(EventReason.RECOVERED, f"{finding.type}: {last.reason} is over"))
+    return notes
+
+
+def with_members(before: GroupView | None, after: GroupView) -> GroupView:
+    """Return a view with those alone as its members who have come and not left.
+
+    A member that lost its connection stays one while it is waited for. What a broker would have to
+    tell that does not answer is as it was.
+    """
+    known = before.members if before is not None else {}
+    if before is not None and not after.is_complete:
+        return replace(after, members=known)
+    members = {
+        member: standing
+        for member, standing in after.members.items()
+        if standing in _CONNECTED or (standing is _LOST and (before is None or member in known))
+    }
+    return replace(after, members=members)
+
+
+def of_group(
+    before: GroupView | None, after: GroupView, pod_name: Callable[[MemberId], str]
+) -> list[Note]:
+    """Tell who has come and gone, and what the rebalances do; of views by `with_members`."""
+    if before is None:
+        return []  # what was there when the operator started is no news
+    notes = []
+    came = after.members.keys() - before.members.keys()
+    went = before.members.keys() - after.members.keys()
+    if came:
+        notes.append(Note(EventReason.MEMBER_JOINED, _named(came, pod_name)))
+    if went:
+        notes.append(Note(EventReason.MEMBER_LEFT, _named(went, pod_name)))
+    if after.is_waiting and not before.is_waiting:
+        text = "a member's connection is lost; its partitions wait for it"
+        notes.append(Note(EventReason.REBALANCE_SCHEDULED, text))
+    done = _new(before, after)
+    is_calm = not after.is_waiting and not after.moving_count and not before.moving_count
+    if before.is_waiting and is_calm and not done:
+        text = "the member is back; nothing has moved"
+        notes.append(Note(EventReason.REBALANCE_CANCELLED, text))
+    # One that began and ended between two looks has begun all the same.
+    count = after.moving_count or sum(each.moved + each.assigned for each in done)
+    # What had to wait for the budget goes on with what was told before.
+    goes_on = after.waiting_count < before.waiting_count
+    if count and not before.moving_count and not goes_on:
+        text = f"{count} partitions are handed over"
+        notes.append(Note(EventReason.REBALANCE_STARTED, text))
+    for rebalance in done:
+        notes.append(_completed(rebalance))
+        if rebalance.timed_out:
+            text = (
+                f"{rebalance.timed_out} partitions were taken from members that had not finished "
+                "in time; what they had in hand is delivered again"
+            )
+            notes.append(Note(EventReason.PARTITION_HANDOFF_TIMED_OUT, text, is_warning=True))
+    return notes
+
+
+def _reason(finding: Finding | None) -> object:
+    return finding.reason if finding is not None else None
+
+
+def _new(before: GroupView, after: GroupView) -> list[Rebalance]:
+    known = set(before.rebalances)
+    return [each for each in after.rebalances if each not in known]
+
+
+def _completed(rebalance: Rebalance) -> Note:
+    """Say what is the same for rebalances that are alike: only those become one Event.
+
+    How long each took is in the group's status.
+    """
+    text = f"{rebalance.trigger}: {rebalance.moved} partitions moved, {rebalance.assigned} assigned"
+    return Note(EventReason.REBALANCE_COMPLETED, text)
+
+
+def _named(members: Collection[MemberId], pod_name: Callable[[MemberId], str]) -> str:
+    shown = sorted(map(pod_name, members))
+    more = f" and {len(shown) - MAX_NAMED} more" if len(shown) > MAX_NAMED else ""
+    return ", ".join(shown[:MAX_NAMED]) + more

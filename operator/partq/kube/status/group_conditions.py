@@ -1,0 +1,100 @@
+"""The conditions of a group, each from what the last look has found. Pure."""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from partq.coordinator.view import GroupView
+from partq.core.group.membership import Standing
+from partq.kube.names import ConditionType, Reason
+from partq.kube.status.conditions import Finding, bad, good
+
+
+def ranges(indexes: Collection[int]) -> str:
+    """Return numbers as ranges, such as `0-3,7`."""
+    parts: list[str] = []
+    start = end = None
+    for index in [*sorted(indexes), None]:
+        if end is not None and index == end + 1:
+            end = index
+            continue
+        if start is not None:
+            parts.append(str(start) if start == end else f"{start}-{end}")
+        start = end = index
+    return ",".join(parts)
+
+
+def assigned_of(view: GroupView | None) -> Finding:
+    """Say whether every partition has a member that is connected."""
+    type_ = ConditionType.PARTITIONS_ASSIGNED
+    if view is None:
+        return Finding(type_, None, Reason.PENDING)
+    states = Counter(each.state for each in view.partitions.values())
+    without = states["Unassigned"] + states["Unbound"]
+    if not any(standing is not Standing.GONE for standing in view.members.values()):
+        return bad(type_, Reason.NO_MEMBER, "no member is connected")
+    if view.moving_count:
+        text = f"{view.moving_count} partitions are being handed over"
+        return Finding(type_, not without, Reason.REBALANCING, text)
+    if view.is_waiting:
+        text = f"{states['Unbound']} partitions wait for their member until its delay is over"
+        return bad(type_, Reason.WAITING_FOR_MEMBER, text)
+    if without:
+        return bad(type_, Reason.PARTITIONS_UNASSIGNED, f"{without} partitions have no member")
+    if view.waiting_count:
+        text = f"{view.waiting_count} partitions are to move when the budget of spec.rebalance lets"
+        return good(type_, Reason.WAITING_FOR_BUDGET, text)
+    return good(type_, Reason.STABLE)
+
+
+def dead_letters_stored(view: GroupView | None) -> Finding:
+    """Say whether dead letters wait to be stored: such as stop deliveries, or do not decode."""
+    type_ = ConditionType.DEAD_LETTERS_STORED
+    if view is None:
+        return Finding(type_, None, Reason.PENDING)
+    if not view.blocked:
+        return bad(type_, Reason.DEAD_LETTERS_PARKED, _parked(view)) if view.parked else good(type_)
+    # One answer stands for all: those of others differ by the partition that they name.
+    indexes = {partition.index: why for partition, why in view.blocked.items()}
+    text = f"deliveries of the partitions {ranges(indexes)} wait: {indexes[min(indexes)]}"
+    if view.parked:
+        text = f"{text}; besides, {_parked(view)}"
+    return bad(type_, Reason.DEAD_LETTERS_BLOCKED, text)
+
+
+def _parked(view: GroupView) -> str:
+    indexes = {partition.index: parked for partition, parked in view.parked.items()}
+    count = sum(parked.messages for parked in indexes.values())
+    return (
+        f"{count} messages that do not decode wait in the partitions {ranges(indexes)}, whose "
+        f"deliveries go on: {indexes[min(indexes)].why}"
+    )
+
+
+def messages_present(view: GroupView | None) -> Finding:
+    """Say whether a partition has stopped at a message that its log does not hold."""
+    type_ = ConditionType.MESSAGES_PRESENT
+    if view is None:
+        return Finding(type_, None, Reason.PENDING)
+    if not view.missing:
+        return good(type_)
+    indexes = {partition.index: why for partition, why in view.missing.items()}
+    text = f"deliveries of the partitions {ranges(indexes)} stopped: {indexes[min(indexes)]}"
+    return bad(type_, Reason.MESSAGES_MISSING, text)
+
+
+def members_admitted(view: GroupView | None, unselected: Sequence[str]) -> Finding:
+    """Say who wants to be a member and may not, and who is one that could not come back."""
+    type_ = ConditionType.MEMBERS_ADMITTED
+    if view is None:
+        return Finding(type_, None, Reason.PENDING)
+    if view.refused:
+        return bad(type_, Reason.MEMBER_REFUSED, _some(sorted(view.refused.values())))
+    if unselected:
+        text = f"{_some(unselected)}; it goes on until it ends, and is not let in again"
+        return bad(type_, Reason.MEMBER_NOT_SELECTED, text)
+    return good(type_)
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f"; and {len(texts) - 1} more" if len(texts) > 1 else ""
+    return f"{texts[0]}{more}"

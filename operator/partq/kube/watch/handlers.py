@@ -1,0 +1,54 @@
+"""What kopf calls: each handler takes note of what was heard, and decides nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import kopf
+
+from partq.kube import names
+from partq.kube.watch import nodes, parse
+from partq.kube.watch.object_cache import Cluster, GroupKey
+from partq.resources import API_GROUP
+
+
+def register(registry: kopf.OperatorRegistry, cluster: Cluster) -> None:
+    """Let `cluster` hear of queues, groups and pods."""
+
+    @kopf.on.event(API_GROUP, names.VERSION, names.QUEUES, registry=registry)
+    async def notice_queue(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
+        if type == "DELETED":
+            cluster.drop_queue(parse.queue_key(body))
+        else:
+            cluster.put_queue(plain(body))
+
+    @kopf.on.event(API_GROUP, names.VERSION, names.GROUPS, registry=registry)
+    async def notice_group(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
+        if type == "DELETED":
+            cluster.drop_group(GroupKey(*parse.queue_key(body)))
+        else:
+            cluster.put_group(plain(body))
+
+    @kopf.on.event("", "v1", "pods", registry=registry)
+    async def notice_pod(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
+        if type == "DELETED":
+            cluster.drop_pod(parse.pod(body))
+        else:
+            cluster.put_pod(parse.pod(body))
+
+
+def register_nodes(registry: kopf.OperatorRegistry, cluster: Cluster) -> None:
+    """Let `cluster` hear of nodes."""
+
+    @kopf.on.event("", "v1", "nodes", registry=registry)
+    async def notice_node(*, body: kopf.Body, type: str | None, **_: Any) -> None:  # noqa: A002 - kopf's
+        found = None if type == "DELETED" else nodes.node(body)
+        cluster.put_node(body["metadata"]["name"], found)
+
+
+def plain(value: Any) -> Any:
+    """Return kopf's views of a body as the dicts and lists that they stand for."""
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value

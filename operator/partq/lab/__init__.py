@@ -1,0 +1,1 @@
+"""The laboratory: bench, demo, chaos, the verdict on them, and the simulator."""

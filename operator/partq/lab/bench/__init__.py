@@ -1,0 +1,1 @@
+"""What a queue carries, beside what its Redis could carry at most."""

@@ -1,0 +1,1 @@
+"""How long partitions pause when they are handed over, under load."""

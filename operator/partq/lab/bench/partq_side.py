@@ -1,0 +1,132 @@
+"""The queue's side: producer and consumers in their processes, through the public client."""
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from time import monotonic
+
+from partq import Batch, Consumer, FencedError, Message, Producer
+from partq.lab.bench.rate import pace
+from partq.lab.bench.workers import PROGRESS_EVERY_S, Log, Rest, Write, Written, next_order
+from partq.lab.bench.workload import BLOCK_MESSAGES, OrderCheck, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The queue that is measured."""
+
+    url: str
+    name: str
+    group: str
+    produce_token: str
+    consume_token: str
+
+
+def write(queue: Queue, workload: Workload, compression: str, connection: Connection) -> None:
+    """Be the producer's process."""
+    asyncio.run(_write(queue, workload, compression, connection))
+
+
+def read(queue: Queue, members: tuple[str, ...], connection: Connection) -> None:
+    """Be a process with one consumer for each of `members`."""
+    asyncio.run(_read(queue, members, connection))
+
+
+async def _write(
+    queue: Queue, workload: Workload, compression: str, connection: Connection
+) -> None:
+    produce = partial(
+        Producer,
+        queue.url,
+        queue=queue.name,
+        token=queue.produce_token,
+        compression=compression,
+    )
+    async with produce() as batching, produce(linger_ms=0) as at_once:
+        while (order := await asyncio.to_thread(next_order, connection)) is not None:
+            assert isinstance(order, Write)  # noqa: S101  # writers get no other
+            began_at = monotonic()
+            if order.per_s:
+                await _write_singles(at_once, workload, order.messages, order.per_s)
+            else:
+                await _write_batches(batching, workload, order.messages)
+            connection.send(Written(began_at, monotonic()))
+
+
+async def _write_batches(producer: Producer, workload: Workload, count: int) -> None:
+    answers = [
+        await producer.send_many(workload.block(min(BLOCK_MESSAGES, count - done)))
+        for done in range(0, count, BLOCK_MESSAGES)
+    ]
+    await producer.flush()
+    for answer in answers:
+        answer.result()  # raises what was not stored
+
+
+async def _write_singles(producer: Producer, workload: Workload, count: int, per_s: int) -> None:
+    """Send single messages, each when it is due, whether or not those before are confirmed."""
+    loop = asyncio.get_running_loop()
+    sending: list[asyncio.Task[None]] = []
+
+    async def send(message: Message) -> None:
+        await (await producer.send(message.value, key=message.key))
+
+    def start(due_ns: int) -> None:
+        (message,) = workload.block(1, due_ns)
+        sending.append(loop.create_task(send(message)))
+
+    await asyncio.to_thread(
+        pace, count, per_s, lambda due_ns: loop.call_soon_threadsafe(start, due_ns)
+    )
+    await asyncio.gather(*sending)
+
+
+async def _read(queue: Queue, members: tuple[str, ...], connection: Connection) -> None:
+    check = OrderCheck()
+    log = Log(connection, check.seen)
+    async with AsyncExitStack() as stack:
+        consumers = [
+            await stack.enter_async_context(
+                Consumer(
+                    queue.url,
+                    queue=queue.name,
+                    group=queue.group,
+                    token=queue.consume_token,
+                    member=member,
+                )
+            )
+            for member in members
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            works = [tasks.create_task(_report(consumers, log))]
+            works += [tasks.create_task(_consume(tasks, each, check, log)) for each in consumers]
+            while (order := await asyncio.to_thread(next_order, connection)) is not None:
+                if isinstance(order, Rest):
+                    log.rested()
+            for work in works:
+                work.cancel()
+
+
+async def _report(consumers: list[Consumer], log: Log) -> None:
+    while True:
+        log.report(tuple(len(consumer.partitions) for consumer in consumers))
+        await asyncio.sleep(PROGRESS_EVERY_S)
+
+
+async def _consume(
+    tasks: asyncio.TaskGroup, consumer: Consumer, check: OrderCheck, log: Log
+) -> None:
+    async for batch in consumer.batches():
+        log.took(batch.messages)
+        check.take(batch.messages)
+        log.unconfirmed += 1
+        tasks.create_task(_ack(consumer, batch, log))
+
+
+async def _ack(consumer: Consumer, batch: Batch, log: Log) -> None:
+    with suppress(FencedError):  # the messages come again, and are counted as duplicates
+        await consumer.ack(batch, confirmed=True)
+    log.unconfirmed -= 1
+    log.done()

@@ -1,0 +1,229 @@
+"""One round: publish, strike, recover, and judge what the consumers saw of its messages."""
+
+import asyncio
+import random
+import signal
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from partq.embedded.child import Child
+from partq.embedded.runtime import EmbeddedRuntime
+from partq.errors import InternalError, UnavailableError
+from partq.lab.chaos.faults import FREEZE_S, PLANS, Fault, Load
+from partq.lab.verdict.judge import Verdict
+from partq.lab.verdict.totals import KEEP_PARTS, Books
+from partq.lab.workload.process import WorkerProcess
+from partq.lab.workload.stage import Stage
+from partq.lab.workload.synthetic import key_prefix
+
+KEYS: Final = 64
+MEMBERS: Final = 3
+BEGIN_TIMEOUT_S: Final = 60.0
+ROUND_TIMEOUT_S: Final = 60.0
+"""For each of: everything published, everything processed, every partition Ready again."""
+EARLIEST, LATEST = 0.1, 0.6
+"""Shares of the round's messages that are published when the fault strikes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What came of one round."""
+
+    faults: tuple[Fault, ...]
+    """In the order in which they struck."""
+    number: int
+    """No two rounds of a run have the same faults and the same number."""
+    struck: str
+    """What was hit."""
+    duration_s: float
+    verdict: Verdict
+
+    @property
+    def title(self) -> str:
+        """The names of its faults."""
+        return " + ".join(self.faults)
+
+
+class Chaos:
+    """Rounds against one running queue."""
+
+    def __init__(self, runtime: EmbeddedRuntime, stage: Stage, draw: random.Random) -> None:
+        self._runtime = runtime
+        self._stage = stage
+        self._draw = draw
+        self._member_count = 0
+        self._books = Books(stage.progress)
+        self._began_ns: deque[int] = deque(maxlen=KEEP_PARTS)
+        """When the last rounds began: what is older is not looked at again."""
+        self._is_clean = True
+        """Once a round was bad, all journals stay: somebody will want to read them."""
+
+    async def begin(self) -> None:
+        """Start the consumers and wait until they have all partitions.
+
+        Raises:
+            UnavailableError: they do not get them.
+        """
+        for _ in range(MEMBERS):
+            await self._start_new_member()
+        await self._settle(BEGIN_TIMEOUT_S)
+
+    async def round(self, faults: Sequence[Fault], number: int) -> Round:
+        """Publish the load of the first fault, let all strike while it flows, and judge.
+
+        Raises:
+            PartqError: the system does not recover, or a process fails that nobody has touched.
+        """
+        began_ns = time.monotonic_ns()
+        name = "-".join([*(fault.name.lower().replace("_", "-") for fault in faults), str(number)])
+        progress, load = self._stage.progress, PLANS[faults[0]].load
+        self._books.begin(key_prefix(name))
+        before = progress.published_count
+        publisher = await self._publish(name, load)
+        share = self._draw.uniform(EARLIEST, LATEST)
+        await self._published(before + int(load.messages * share), publisher)
+        struck = []
+        for fault in faults:
+            hit, publisher = await self._strike(fault, name, load, publisher)
+            struck.append(hit)
+        await self._published(before + load.messages, publisher)
+        await publisher.wait(ROUND_TIMEOUT_S)
+        # A process that was frozen may still write down what it had in hand: settled comes first.
+        await self._settle(ROUND_TIMEOUT_S)
+        await self._stage.until(lambda: progress.has_all, ROUND_TIMEOUT_S)
+        verdict = self._books.judge_part()
+        self._began_ns.append(began_ns)
+        self._is_clean = self._is_clean and verdict.is_good
+        if self._is_clean:
+            self._stage.tidy(self._began_ns[0])
+        return Round(
+            faults=tuple(faults),
+            number=number,
+            struck=", ".join(struck),
+            duration_s=(time.monotonic_ns() - began_ns) / 1e9,
+            verdict=verdict,
+        )
+
+    def total(self) -> Verdict:
+        """Judge all rounds that are over, once more: a repeat may come after its round."""
+        return self._books.total()
+
+    async def end(self) -> None:
+        """Let the consumers leave."""
+        await asyncio.gather(*map(self._stage.stop_consumer, tuple(self._stage.consumers)))
+        self._stage.look()
+
+    # ---- faults ----
+
+    async def _strike(
+        self, fault: Fault, name: str, load: Load, publisher: WorkerProcess
+    ) -> tuple[str, WorkerProcess]:
+        """Hit a process; return what it was, and the producer that goes on."""
+        match fault:
+            case Fault.PRODUCER_KILLED:
+                await publisher.kill()
+                return publisher.name, await self._publish(name, load)
+            case Fault.CONSUMER_KILLED:
+                return await self._kill_consumer(), publisher
+            case Fault.CONSUMER_FROZEN:
+                return await self._freeze_consumer(), publisher
+            case Fault.BROKER_FROZEN:
+                broker = await self._drawn(self._runtime.brokers)
+                broker.freeze()
+                try:
+                    await self._stage.until(lambda: False, FREEZE_S)
+                finally:
+                    broker.thaw()
+                return broker.name, publisher
+            case Fault.REDIS_KILLED:
+                return await self._kill([self._runtime.redis]), publisher
+            case Fault.BROKER_KILLED:
+                return await self._kill(self._runtime.brokers), publisher
+            case Fault.COORDINATOR_KILLED:
+                await self._join_or_leave()
+                return await self._kill(self._runtime.coordinators), publisher
+
+    async def _drawn(self, children: Sequence[Child]) -> Child:
+        """Draw a process that runs: one that was hit just now is started again first."""
+        child = self._draw.choice(children)
+        if not await self._stage.until(lambda: child.pid is not None, ROUND_TIMEOUT_S):
+            raise UnavailableError(
+                f"{child.name} was not started again within {ROUND_TIMEOUT_S:g} s"
+            )
+        return child
+
+    async def _kill(self, children: Sequence[Child]) -> str:
+        child = await self._drawn(children)
+        await child.kill()
+        return child.name
+
+    async def _kill_consumer(self) -> str:
+        """Kill one; it comes back under its name within the delay, or another one in its place."""
+        member = self._draw.choice(list(self._stage.consumers))
+        await self._stage.kill_consumer(member)
+        if self._draw.random() < 0.5:
+            await self._stage.start_consumer(member)
+            return f"{member}, which returned"
+        return f"{member}, replaced by {await self._start_new_member()}"
+
+    async def _freeze_consumer(self) -> str:
+        member = self._draw.choice(list(self._stage.consumers))
+        worker = self._stage.consumers[member]
+        worker.signal(signal.SIGSTOP)
+        try:
+            await self._stage.until(lambda: False, FREEZE_S)
+        finally:
+            worker.signal(signal.SIGCONT)
+        return member
+
+    async def _join_or_leave(self) -> None:
+        """Give the coordinator something to do at the moment of its death."""
+        if len(self._stage.consumers) > MEMBERS:
+            await self._stage.stop_consumer(next(iter(self._stage.consumers)))
+        else:
+            await self._start_new_member()
+
+    # ---- steps ----
+
+    async def _start_new_member(self) -> str:
+        self._member_count += 1
+        member = f"consumer-{self._member_count}"
+        await self._stage.start_consumer(member)
+        return member
+
+    async def _publish(self, name: str, load: Load) -> WorkerProcess:
+        numbers = {
+            "--messages": load.messages,
+            "--size-bytes": load.size_bytes,
+            "--per-s": load.per_s,
+            "--keys": KEYS,
+        }
+        args = [str(part) for pair in numbers.items() for part in pair]
+        return await self._stage.start_publisher(name, *args)
+
+    async def _published(self, count: int, publisher: WorkerProcess) -> None:
+        """Wait until so many messages of the whole run are known to be stored."""
+        progress = self._stage.progress
+
+        def is_enough() -> bool:
+            if publisher.exit_code:
+                raise InternalError(
+                    f"{publisher.name} has ended with status {publisher.exit_code}: "
+                    f"{publisher.last_words()}"
+                )
+            return progress.published_count >= count
+
+        if not await self._stage.until(is_enough, ROUND_TIMEOUT_S):
+            raise UnavailableError(
+                f"{publisher.name}: {progress.published_count} of {count} messages are published "
+                f"after {ROUND_TIMEOUT_S:g} s: {publisher.last_words()}"
+            )
+
+    async def _settle(self, timeout_s: float) -> None:
+        if not await self._stage.until(self._stage.is_settled, timeout_s):
+            raise UnavailableError(
+                f"after {timeout_s:g} s not every partition is Ready: {self._stage.unsettled()}"
+            )

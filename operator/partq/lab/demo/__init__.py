@@ -1,0 +1,1 @@
+"""The main job on real input, with everything that can change changing under it."""

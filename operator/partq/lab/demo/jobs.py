@@ -1,0 +1,171 @@
+"""The end of `partq demo --with-spark`: archives and audits the queue, as a user would do it."""
+
+import asyncio
+import importlib.util
+import json
+import os
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from partq.client.audit_reader import AuditReader
+from partq.embedded import tether
+from partq.embedded.runtime import RunningQueue
+from partq.errors import InternalError, SettingsError, UnavailableError
+from partq.lab.demo.inspection import Inspection
+from partq.lab.demo.record import Record, unrecorded
+from partq.lab.verdict.records import Delivery
+from partq.spark.java import find_java
+from partq.wire.audit import decode_columns
+
+ARCHIVE_GROUP: Final = "archive"
+"""The group whose cursors the archive moves: it keeps the brokers from trimming before."""
+TIMEOUT_S: Final = 900.0
+_LEAVE_S: Final = 10.0
+_OURS: Final = ("partq:", "archive:", "audit:")
+"""How lines of progress begin; the others are Java's and Spark's."""
+
+
+def require_spark() -> None:
+    """See that the jobs can run, before minutes are spent on what comes before them.
+
+    Raises:
+        SettingsError: pyspark is not installed, or there is no Java.
+    """
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
+        raise SettingsError(
+            "--with-spark needs Spark: in a checkout of partq, pip install '.[embedded,spark]'"
+        )
+    try:
+        find_java()
+    except UnavailableError as error:
+        raise SettingsError(f"--with-spark: {error.message}") from error
+
+
+async def inspect(
+    queue: RunningQueue,
+    deliveries: Sequence[Delivery],
+    *,
+    group: str,
+    directory: Path,
+    report: Path,
+    note: Callable[[str], None],
+) -> Inspection:
+    """Archive a queue that nobody consumes any more to `directory`, and audit it.
+
+    Args:
+        queue: with its brokers.
+        deliveries: what the consumers' journals have as processed.
+        group: the consumers'.
+        directory: for the archive.
+        report: the folder for the audit's report.
+        note: gets the jobs' progress, a line at a time.
+
+    Raises:
+        InternalError: a job failed; its words are in the message.
+        PartqError: the brokers do not give the record out.
+    """
+    began = time.monotonic()
+    # Before it is archived: what was archived of the record is trimmed.
+    unknown, findings = unrecorded(deliveries, await _record(queue, group))
+    root = str(directory / "archive")
+    environment = {
+        "PARTQ_URL": queue.url,
+        "PARTQ_QUEUE": queue.name,
+        "PARTQ_NAMESPACE": queue.namespace,
+        "PARTQ_TOKEN": queue.tokens.admin,
+    }
+    archiving = ["archive", root, "--group", ARCHIVE_GROUP, "--once", "--audit"]
+    archive = await run_job(archiving, environment, note)
+    audit = await run_job(["audit", root, "--report", str(report)], environment, note)
+    return Inspection(
+        archive=archive,
+        audit=audit,
+        unrecorded=unknown,
+        findings=tuple(findings),
+        took_s=time.monotonic() - began,
+    )
+
+
+async def _record(queue: RunningQueue, group: str) -> Record:
+    record = Record(group)
+    reader = AuditReader(
+        queue.url, queue=queue.name, token=queue.tokens.admin, namespace=queue.namespace
+    )
+    async with reader:
+        for partition, bounds in (await reader.bounds()).items():
+            groups = [each async for each in reader.groups(partition, bounds.first)]
+            record.add(decode_columns(partition, groups))
+    return record
+
+
+async def run_job(
+    arguments: Sequence[str], environment: Mapping[str, str], note: Callable[[str], None]
+) -> dict[str, Any]:
+    """Run `partq pipeline` with these arguments and `--json`, and return what it prints.
+
+    `environment` is added to this process's. A job that found something to complain of, and says
+    so by its status, is no failure.
+
+    Raises:
+        InternalError: it failed, or did not end in time; its last words are in the message.
+    """
+    name = f"partq pipeline {arguments[0]}"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", tether.__file__, str(os.getpid())),
+        *(sys.executable, "-m", "partq.cli.main", "pipeline", *arguments, "--json"),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+    words: list[str] = []
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            printed, _ = await asyncio.gather(_all_of(process), _pass_on(process, words, note))
+            status = await process.wait()
+    except TimeoutError:
+        raise InternalError(f"{name}: no end after {TIMEOUT_S:g} s: {_last(words)}") from None
+    finally:
+        await _end(process)
+    try:
+        answer = json.loads(printed)
+    except ValueError:
+        raise InternalError(f"{name} ended with status {status}: {_last(words)}") from None
+    if not isinstance(answer, dict) or status not in (0, 1):
+        raise InternalError(f"{name} ended with status {status}: {_last(words)}")
+    return answer
+
+
+async def _all_of(process: Process) -> bytes:
+    assert process.stdout is not None  # noqa: S101 - it was asked for
+    return await process.stdout.read()
+
+
+async def _pass_on(process: Process, words: list[str], note: Callable[[str], None]) -> None:
+    assert process.stderr is not None  # noqa: S101 - it was asked for
+    async for line in process.stderr:
+        text = line.decode(errors="replace").strip()
+        words.append(text)
+        if text.startswith(_OURS):
+            note(text)
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(_LEAVE_S):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _last(words: Sequence[str]) -> str:
+    return "\n".join(words[-10:]) or "it said nothing"

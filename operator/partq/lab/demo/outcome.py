@@ -1,0 +1,59 @@
+"""What came of a run of the demo: the journals' verdict, and what each change did."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from partq.lab.demo.inspection import Inspection
+from partq.lab.verdict.journal import in_order
+from partq.lab.verdict.judge import Verdict, find_duplicates, judge
+from partq.lab.verdict.progress import Progress
+from partq.lab.verdict.timeline import Change, Rebalance, RecordedPause, hit_live_traffic, measure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a run."""
+
+    verdict: Verdict
+    rebalances: tuple[Rebalance, ...]
+    duplicates: tuple[int, ...]
+    """How many came between each change and the next one."""
+    failures: tuple[str, ...]
+    """Why the run has failed apart from the verdict: a sentence each."""
+    inspection: Inspection | None = None
+    """What the jobs on Spark say of it, if they were asked."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the run has shown what it was to show."""
+        return self.verdict.is_good and not self.failures
+
+
+def conclude(
+    progress: Progress,
+    changes: Sequence[Change],
+    event_count: int,
+    recorded: Sequence[RecordedPause] = (),
+) -> Outcome:
+    """Judge a run by its journals; `recorded`: the coordinator's word on its rebalances."""
+    published, deliveries = in_order(progress.published), in_order(progress.deliveries)
+    held = in_order(progress.held)
+    verdict = judge(published, deliveries)
+    repeats = [row.at_ns for _, row in find_duplicates(deliveries)]
+    published_ns = [row.at_ns for row in published]
+    processed_ns = [row.at_ns for row in deliveries]
+    failures = [
+        f"{change.trigger!r} did not hit live traffic"
+        for change in changes
+        if not hit_live_traffic(change, published_ns, processed_ns)
+    ]
+    if verdict.published != event_count:
+        failures.append(f"{verdict.published} of {event_count} events were published")
+    return Outcome(
+        verdict=verdict,
+        rebalances=tuple(measure(change, held, recorded) for change in changes),
+        duplicates=tuple(
+            sum(change.at_ns <= at_ns < change.until_ns for at_ns in repeats) for change in changes
+        ),
+        failures=tuple(failures),
+    )

@@ -1,0 +1,70 @@
+"""What a broker answers to pulls: the same rules as for what it sends over connections."""
+
+from collections.abc import Callable
+from typing import Any
+
+from partq.core.model import Cause
+from partq.lab.simulate.oracle.facts import TAKEN_BACK, SeatFacts, Token, seat_name
+from partq.lab.simulate.oracle.records import Records
+
+Flow = tuple[object, int]
+"""A life of a broker, and the number of a flow there."""
+
+
+class Answers:
+    """Judges each answer as it leaves a broker; a repeated one must be the same, and counts once.
+
+    An answer may be older than it looks: what is in it was taken before the lease was renewed for
+    it. So nothing is said of a token that has ended meanwhile.
+    """
+
+    def __init__(self, fail: Callable[[str, str], None]) -> None:
+        self.is_free = False
+        """What is given back, or not acknowledged in time, comes again alone, out of its turn."""
+        self._fail = fail
+        self._last: dict[Flow, tuple[int, list[Any]]] = {}
+        """The last answer of each flow: its number and its messages."""
+        self._flows: dict[tuple[str, Token], Flow] = {}
+        self._positions: dict[tuple[str, Token], tuple[int, int]] = {}
+        """(delivery number, next offset) of each token."""
+
+    def judge(self, records: Records, group: str, flow: Flow, answer: dict[str, Any]) -> None:
+        """Take an answer."""
+        number, messages = answer["answer"], answer["messages"]
+        known = self._last.get(flow)
+        if known is not None and known[0] == number:
+            if known[1] != messages:
+                self._fail("G2", f"answer {number} of flow {flow[1]} is repeated as another one")
+            return
+        self._last[flow] = number, messages
+        for message in messages:
+            seat = records.seats[seat_name(message["partition"], group)]
+            name = seat.name
+            token = message["broker_epoch"], message["epoch"]
+            if self._flows.setdefault((name, token), flow) != flow:
+                self._fail("S1", f"{name}: token {token} was given to two flows")
+            # What was taken before the store forgot may be answered after that.
+            is_past = records.was_rolled_back and token[0] != seat.log.broker_epoch
+            is_past |= token[1] <= seat.old_epoch
+            if not seat.log.is_torn and not is_past:
+                self._judge(records, seat, token, message)
+
+    def _judge(self, records: Records, seat: SeatFacts, token: Token, message: Any) -> None:
+        name, offset, number = seat.name, message["offset"], message["delivery"]
+        # A token begins with what was not acknowledged then; since that nothing of it was.
+        first = number, min(seat.cursor, offset)
+        known, position = self._positions.get((name, token), first)
+        is_alone = self.is_free and Cause[message["cause"].upper() or "NONE"] in TAKEN_BACK
+        # Out of its turn: the others go on where they were.
+        end = max(position, offset + 1) if is_alone and number == known else offset + 1
+        self._positions[name, token] = number, end
+        if number < known or (number == known and offset < position and not is_alone):
+            self._fail("S3", f"{name}: answers {offset} again without a cause")
+        for skipped in range(position, offset):
+            is_waiting = self.is_free and seat.sent[skipped]
+            if not (is_waiting or records.needs_no_more(seat, skipped)):
+                self._fail("S3", f"{name}: offset {skipped} is skipped, and nobody has done it")
+        seat.sent[offset] += 1
+        ids = seat.log.ids
+        if offset >= len(ids) or ids[offset] != int(message["value"]):
+            self._fail("G1", f"{name}: what is answered as {offset} is not in the log there")

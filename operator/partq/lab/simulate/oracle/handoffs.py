@@ -1,0 +1,163 @@
+"""What brokers answer to the calls of handoffs: pauses, drains, commits, cancels (E2 to E4)."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from partq.broker.broker import Broker
+from partq.broker.partition.group_partition import FlowPort, Subscription
+from partq.core.model import PartitionId
+from partq.lab.simulate.oracle.facts import GROUP, seat_name
+from partq.lab.simulate.oracle.isolation import Isolation
+from partq.lab.simulate.oracle.movement import Movement
+from partq.lab.simulate.oracle.records import Records
+
+_LISTS: Final = {"pause": "pauses", "drain": "drains", "commit": "commits", "cancel": "cancels"}
+
+
+@dataclass(slots=True)
+class _Pause:
+    until: float
+    drain_until: float
+
+
+class HandoffCalls:
+    """Judges each call of a coordinator by what its broker answers, and by what is stored."""
+
+    def __init__(
+        self,
+        records: Records,
+        movement: Movement,
+        isolation: Isolation,
+        *,
+        fail: Callable[[str, str], None],
+        note: Callable[[str], None],
+        now: Callable[[], float],
+    ) -> None:
+        self.commit_count = 0
+        self.moves: Counter[str] = Counter()
+        """How often each partition has left a member."""
+        self.pauses_s: list[float] = []
+        """How long each partition that was handed over belonged to nobody."""
+        self._isolation = isolation
+        self._fail = fail
+        self._note = note
+        self._broker: Broker | None = None
+        """Which has just answered."""
+        self._records = records
+        self._movement = movement
+        self._now = now
+        self._pauses: dict[tuple[str, int, int], _Pause] = {}
+        self._paused_at: dict[str, float] = {}
+        """Since when a partition is paused that no flow has been given yet."""
+        self._committed: set[tuple[str, int]] = set()
+        self._sources: dict[tuple[str, int], tuple[Subscription, FlowPort | None]] = {}
+        """Whose flow was bound as a commit came."""
+        self._cut: set[tuple[str, int]] = set()
+        """Commits that were stored while the source was bound."""
+        records.on_commit = self._commit_stored
+
+    def assigned(self, name: str) -> None:
+        """Take the news that a broker gives a partition to a member."""
+        if (paused_at := self._paused_at.pop(name, None)) is not None:
+            self.pauses_s.append(self._now() - paused_at)
+
+    def called(self, broker: Broker, group: str, kind: str, asked: Any) -> Callable[[Any], None]:
+        """Return what is told of the answer to a call that has come to a broker."""
+        began = self._now()
+        if kind == "commit":
+            self._note_sources(broker, group, asked)
+        elif kind == "pause":
+            for item in asked.pauses:
+                name = seat_name(item.partition, group)
+                self._isolation.asked_to_pause(name, item.broker_epoch, item.attempt)
+                if group == GROUP:
+                    self._movement.asked_to_pause(name, item.attempt)
+        items = {item.partition: item for item in getattr(asked, _LISTS[kind])}
+
+        def answered(answer: Any) -> None:
+            self._broker = broker
+            for result in answer["results"]:
+                if "error" not in result:
+                    name = seat_name(result["partition"], group)
+                    judge(name, items[result["partition"]], result, began)
+
+        judge = getattr(self, f"_judge_{kind}")
+        return answered
+
+    def asked_to_yield(self, names: Sequence[str]) -> None:
+        """Take a coordinator's call that makes a broker give partitions up."""
+        for name in names:
+            self._isolation.asked_to_yield(name, self._records.logs[name].broker_epoch)
+
+    def _judge_pause(self, name: str, item: Any, result: Any, began: float) -> None:
+        key = (name, item.broker_epoch, item.attempt)
+        known = self._pauses.get(key)
+        now = self._now()
+        if known is None:
+            known = self._pauses[key] = _Pause(now, now + item.drain_ms / 1000)
+            self._paused_at.setdefault(name, now)
+        elif now > known.until + 0.001:
+            self._fail("attempts", f"{name}: attempt {item.attempt} is paused anew")
+        known.until = now + item.lease_ms / 1000
+        self._judge_drain(name, item, result, began)
+
+    def _judge_drain(self, name: str, item: Any, result: Any, began: float) -> None:
+        seat = self._records.seats[name]
+        log = seat.log
+        if not result["is_drained"] or log.is_torn or log.broker_epoch != item.broker_epoch:
+            return
+        if item.epoch <= seat.old_epoch:
+            return  # it had drained before the group began again
+        owned = self._broker.owned.get(PartitionId.parse(log.name)) if self._broker else None
+        found = owned.groups.get(seat.group) if owned is not None else None
+        waiting = found.book.waiting if found is not None else ()
+        stop = result["last_delivered"] + 1
+        # What was given back is in nobody's hands: it comes again at the target, or waits in the
+        # stored outbox, which stays. The audit record takes time between a look and its answer.
+        apart = {*seat.acked, *seat.outbox.values()}
+        rest = [o for o in range(seat.cursor, stop) if o not in apart and o not in waiting]
+        if rest:
+            self._fail(
+                "E4",
+                f"{name}: drained up to {result['last_delivered']}, and stored are acks "
+                f"up to {seat.cursor}",
+            )
+
+    def _judge_cancel(self, name: str, item: Any, result: Any, began: float) -> None:
+        self._pauses.pop((name, item.broker_epoch, item.attempt), None)
+        self._paused_at.pop(name, None)
+
+    def _judge_commit(self, name: str, item: Any, result: Any, began: float) -> None:
+        if (name, item.attempt) in self._committed:
+            return
+        self._committed.add((name, item.attempt))
+        self.commit_count += 1
+        self.moves[name] += bool(item.source)
+        self._note(
+            f"committed {name} from {item.source or 'nobody'} to "
+            f"{item.target or 'nobody'}, attempt {item.attempt} {item.cause}"
+        )
+        pause = self._pauses.get((name, item.broker_epoch, item.attempt))
+        needs_pause = item.source and (not item.cause or (name, item.attempt) in self._cut)
+        if needs_pause and (pause is None or pause.until <= began):
+            self._fail("E4", f"{name}: committed without a pause in force")
+        if result["was_forced"] and (pause is None or self._now() < pause.drain_until):
+            self._fail("E4", f"{name}: cut off before its drain was over")
+
+    def _note_sources(self, broker: Broker, group: str, asked: Any) -> None:
+        for item in asked.commits:
+            owned = broker.owned.get(PartitionId.parse(item.partition))
+            found = owned.groups.get(group) if owned is not None else None
+            if found is not None:
+                key = seat_name(item.partition, group), item.attempt
+                self._sources.setdefault(key, (found, found.flow))
+
+    def _commit_stored(self, name: str, attempt: int, source: str, target: str) -> None:
+        subscription, flow = self._sources.get((name, attempt), (None, None))
+        is_bound = flow is not None and subscription is not None and subscription.flow is flow
+        if is_bound:
+            self._cut.add((name, attempt))
+        if name in self._records.logs:
+            self._movement.committed(name, attempt, source, target, is_bound=is_bound)

@@ -1,0 +1,127 @@
+"""What a handoff, a fault or a bad client interrupts: its own partitions, and no others (G6)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from partq.lab.simulate.oracle.facts import SeatFacts, Token
+from partq.lab.simulate.oracle.fault_windows import Troubles
+
+RESPONSE_S: Final = 0.5
+"""How long a message may wait for an application that waits for it, with nothing in its way."""
+
+
+@dataclass(slots=True)
+class _Holding:
+    """A partition that was given to a flow."""
+
+    broker: str
+    token: Token
+    since: float
+    pause_count: int = 0
+    served_since: float = 0.0
+    """Since when nothing of it is paused."""
+
+
+@dataclass(slots=True)
+class Isolation:
+    """Judges what reaches members that no handoff and no fault concerns."""
+
+    troubles: Troubles
+    fail: Callable[[str, str], None]
+    now: Callable[[], float]
+    _asked: dict[tuple[str, int], set[int]] = field(default_factory=dict)
+    """The attempts that a coordinator has asked to pause a partition for, per broker epoch."""
+    _yielded: set[tuple[str, int]] = field(default_factory=set)
+    """The partitions that brokers were asked to give up, each with the broker epoch it had."""
+    _holdings: dict[tuple[str, str], _Holding] = field(default_factory=dict)
+    """The last one of each partition and member."""
+    _waits_until: dict[str, float] = field(default_factory=dict)
+    """How long what was done to a partition may hold it up."""
+    _disturbed_until: dict[str, float] = field(default_factory=dict)
+    """How long a member that was given it may lose it by what somebody did to its group."""
+    _waits_since: dict[object, float] = field(default_factory=dict)
+    """Since when an application waits for its next message, by its life."""
+
+    def asked_to_pause(self, name: str, broker_epoch: int, attempt: int) -> None:
+        """Take a call of a coordinator, which a broker is about to carry out."""
+        self._asked.setdefault((name, broker_epoch), set()).add(attempt)
+
+    def asked_to_yield(self, name: str, broker_epoch: int) -> None:
+        """Take a call of a coordinator, by which a broker gives a partition to another one."""
+        self._yielded.add((name, broker_epoch))
+
+    def assigned(self, seat: SeatFacts, to: tuple[str, str], token: Token) -> None:
+        """Take the news that a broker gives a partition to a member; `to`: member and broker."""
+        member, broker = to
+        name, now = seat.name, self.now()
+        last = self._holdings.get((name, member))
+        if (
+            last is not None
+            and (last.broker, last.token[0]) == (broker, token[0])
+            and seat.commit_epoch <= last.token[1]
+            and self._is_untouched(name, member, broker, last.since)
+        ):
+            self.fail("G6", f"{name}: {member} is bound anew at {broker}, and nothing had happened")
+        self._holdings[name, member] = _Holding(broker, token, now, served_since=now)
+
+    def paused(self, name: str, member: str, token: Token) -> None:
+        """Take the news that a broker pauses a partition."""
+        holding = self._holdings[name, member]
+        holding.pause_count += 1
+        if holding.pause_count > len(self._asked.get((name, token[0]), ())):
+            self.fail("G6", f"{name}: {member} is told of a pause that nobody asked for")
+
+    def resumed(self, name: str, member: str) -> None:
+        """Take the news that a pause is over."""
+        self._holdings[name, member].served_since = self.now()
+
+    def revoked(self, seat: SeatFacts, to: tuple[str, str], token: Token) -> None:
+        """Take the news that a member's token has ended."""
+        member, broker = to
+        name = seat.name
+        is_over = seat.log.broker_epoch != token[0] or seat.top_epoch > token[1]
+        is_over |= not seat.is_there or (seat.log.name, token[0]) in self._yielded
+        since = self._holdings[name, member].since
+        if not is_over and self._is_untouched(name, member, broker, since):
+            self.fail("G6", f"{name}: {broker} takes it from {member}, and nothing had happened")
+
+    def disturb(self, name: str, for_s: float = 0.0) -> None:
+        """Take the news that somebody interferes with a group's place in a partition.
+
+        Who has it, or is given it within that time, may lose it, and get it again: brokers hear
+        that a group is deleted before its cursors go. A message may wait for so long.
+        """
+        for until in (self._disturbed_until, self._waits_until):
+            until[name] = max(until.get(name, 0.0), self.now() + for_s)
+
+    def hold_up(self, name: str) -> None:
+        """Take the news that a message comes again: what is behind it may wait for it."""
+        self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now() + RESPONSE_S)
+
+    def go_on(self, name: str) -> None:
+        """Take the news that deliveries may go on, which a target of dead letters had stopped."""
+        self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now())
+
+    def waits(self, life: object) -> None:
+        """Take the news that an application has nothing to do."""
+        self._waits_since[life] = self.now()
+
+    def handed(self, name: str, member: str, life: object, token: Token, stored_at: float) -> None:
+        """Take a message that an application gets for the first time."""
+        holding = self._holdings.get((name, member))
+        if holding is None or holding.token != token:
+            return  # it was on its way as the token ended
+        began = max(
+            stored_at,
+            holding.served_since,
+            self._waits_since[life],
+            self._waits_until.get(name, 0.0),
+            self.troubles.until(member, holding.broker),
+        )
+        if self.now() > began + RESPONSE_S:
+            self.fail("G6", f"{name}: {member} gets a message after {self.now() - began:.3f} s")
+
+    def _is_untouched(self, name: str, member: str, broker: str, since: float) -> bool:
+        disturbed_until = self._disturbed_until.get(name, -1.0)
+        return max(disturbed_until, self.troubles.felt_until(member, broker)) < since

@@ -1,0 +1,389 @@
+"""The oracle: told of everything that leaves a process, it says at once what must not be.
+
+It judges what can be seen from outside: scripts of the store, frames of brokers, answers to the
+coordinator, and what applications are handed.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+from partq.broker.broker import Broker
+from partq.core.model import Cause, PartitionId
+from partq.lab.simulate.machine.loop import SimLoop
+from partq.lab.simulate.machine.network import End
+from partq.lab.simulate.oracle import answers
+from partq.lab.simulate.oracle.facts import TAKEN_BACK, SeatFacts, Token, Violation, seat_name
+from partq.lab.simulate.oracle.fault_windows import Troubles
+from partq.lab.simulate.oracle.forged_acks import FIRST_REQUEST, MANY, forged, undelivered_stop
+from partq.lab.simulate.oracle.handoffs import HandoffCalls
+from partq.lab.simulate.oracle.isolation import Isolation
+from partq.lab.simulate.oracle.movement import Movement
+from partq.lab.simulate.oracle.records import Records
+from partq.wire import frames
+
+MAX_TRACE: Final = 2000
+
+
+class Message(Protocol):
+    """What is judged of a message that an application has got."""
+
+    @property
+    def partition(self) -> PartitionId: ...  # noqa: D102  named by what they are
+    @property
+    def token(self) -> Any: ...  # noqa: D102
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+    @property
+    def value(self) -> bytes | str: ...  # noqa: D102
+    @property
+    def cause(self) -> Cause: ...  # noqa: D102
+
+
+@dataclass(slots=True)
+class _Flow:
+    """What was sent on one connection, per token."""
+
+    group: str
+    broker: Broker
+    position: dict[tuple[str, Token], tuple[int, int]] = field(default_factory=dict)
+    """(delivery number, next offset) of each token."""
+    open: dict[tuple[str, Token], set[int]] = field(default_factory=dict)
+    """What was sent of each token, and not given back."""
+    batches: set[tuple[str, Token, int]] = field(default_factory=set)
+    """What came with its bytes, by the first offset."""
+    acks: dict[int, tuple[str, Token, list[int]]] = field(default_factory=dict)
+    """What each ack that came is about."""
+
+
+class Watcher:
+    """Collects what happens; `violation` is the first thing that must not have."""
+
+    records: Records
+    handoffs: HandoffCalls
+
+    def __init__(self, loop: SimLoop, hostile: random.Random) -> None:
+        self.violation: Violation | None = None
+        self.is_free = False
+        """What is given back comes again alone, out of its turn."""
+        self.is_over = False
+        """Nothing is judged any more: all processes are being ended."""
+        self.hostile_count = 0
+        """How many acks that must not count are still to be sent."""
+        self.trace: list[tuple[float, str]] = []
+        self.confirmed: dict[int, float] = {}
+        """When each message was confirmed to its producer."""
+        self.handed_count = 0
+        self.duplicate_count = 0
+        self._loop = loop
+        self._rng = hostile
+        self._tokens: dict[tuple[str, Token], End] = {}
+        self._top: dict[str, Token] = {}
+        self._seen: dict[tuple[str, object, str], tuple[Token, int]] = {}
+        self._handed: set[tuple[str, int]] = set()
+        self._handed_first: Counter[tuple[str, int]] = Counter()
+        """How often each message was handed out without a cause, as for the first time."""
+        self._finished: dict[tuple[str, Token], set[int]] = {}
+        """The offsets that applications have finished under each token."""
+        self._flows: dict[End, _Flow] = {}
+        self.troubles = Troubles(loop.time)
+        self.answers = answers.Answers(self.fail)
+        self.isolation = Isolation(self.troubles, self.fail, loop.time)
+
+    def follow(self, records: Records, movement: Movement) -> None:
+        """Judge by these records; `movement` is told of what is handed over."""
+        self.records = records
+        self.handoffs = HandoffCalls(
+            records,
+            movement,
+            self.isolation,
+            fail=self.fail,
+            note=self.note,
+            now=self._loop.time,
+        )
+        records.on_birth = self._born
+        records.on_late_letter = lambda seat: self.isolation.go_on(seat.name)
+        records.is_in_flight = self._is_in_flight
+
+    def fail(self, invariant: str, text: str) -> None:
+        """Take note of a violation; the first one counts."""
+        if self.violation is None and not self.is_over:
+            self.violation = Violation(invariant, text, self._loop.time())
+            self._loop.is_stopped = True
+
+    def note(self, text: str) -> None:
+        """Add a line to the trace that a failing seed prints."""
+        if len(self.trace) < MAX_TRACE:
+            self.trace.append((self._loop.time(), text))
+
+    # ---- frames of brokers ----------------------------------------------------------------------
+
+    def sending(self, broker: Broker, group: str, end: End) -> Callable[[bytes], None]:
+        """Return what is told of every frame that a broker sends on a consumer's connection."""
+        flow = self._flows[end] = _Flow(group, broker)
+        name = broker.id
+
+        def sent(data: bytes) -> None:
+            try:
+                judge(*frames.decode(data))
+            except Exception as error:
+                self.fail("error", repr(error))  # else it would end a task of the broker, no more
+                raise
+
+        def judge(frame: frames.AnyFrame, payload: bytes) -> None:
+            match frame:
+                case frames.Deliver():
+                    self._delivered(name, end, flow, frame, payload)
+                case frames.Assigned():
+                    self._assigned(name, end, flow, frame)
+                case frames.Paused():
+                    name_of = self._seat(flow, frame).name
+                    self.isolation.paused(name_of, end.pipe.target, _token(frame))
+                case frames.Resumed():
+                    self.isolation.resumed(self._seat(flow, frame).name, end.pipe.target)
+                case frames.Rewound(start=start):
+                    self._give_back(flow, frame, start)
+                    flow.position[self._seat(flow, frame).name, _token(frame)] = (
+                        frame.delivery,
+                        start,
+                    )
+                case frames.Revoked():
+                    to = (end.pipe.target, name)
+                    self.isolation.revoked(self._seat(flow, frame), to, _token(frame))
+                case frames.AckConfirmed(request):
+                    self._confirmed(name, flow, request)
+                case _:
+                    pass
+
+        return sent
+
+    def got(self, end: End, frame: frames.Ack) -> None:
+        """Take an ack that has reached a broker."""
+        flow, token = self._flows[end], _token(frame)
+        name = self._seat(flow, frame).name
+        # Of what is below `upto`, an ack speaks of what the application has done.
+        offsets = [o for o in self._finished.get((name, token), ()) if o < frame.upto]
+        offsets += [offset for start, stop in frame.ranges for offset in range(start, stop)]
+        flow.acks[frame.request] = (name, token, offsets)
+
+    def gave_back(self, end: End, frame: frames.Release | frames.Nack) -> None:
+        """Take a frame by which a member gives messages back."""
+        flow = self._flows[end]
+        start = frame.start if isinstance(frame, frames.Release) else min(frame.ranges)[0]
+        self._give_back(flow, frame, start)
+
+    def _give_back(self, flow: _Flow, frame: Any, start: int) -> None:
+        sent = flow.open.get((self._seat(flow, frame).name, _token(frame)))
+        if sent is not None:
+            sent.difference_update([offset for offset in sent if offset >= start])
+
+    def _is_in_flight(self, seat: SeatFacts, offset: int) -> bool:
+        """Say whether a member has got the message at an offset, and still holds its partition."""
+        end = self._tokens.get((seat.name, (seat.log.broker_epoch, seat.top_epoch)))
+        if end is None:
+            return False
+        flow = self._flows[end]
+        owned = flow.broker.owned.get(PartitionId.parse(seat.log.name))
+        found = owned.groups.get(seat.group) if owned is not None else None
+        is_bound = found is not None and found.flow is not None and found.epoch == seat.top_epoch
+        key = (seat.name, (seat.log.broker_epoch, seat.top_epoch))
+        return is_bound and offset in flow.open.get(key, ())
+
+    def hostile(self, end: End, frame: frames.Ack) -> frames.Ack | None:
+        """Return an ack that must not count, to go behind a good one; None: not now."""
+        if not self.hostile_count:
+            return None
+        self.hostile_count -= 1
+        flow = self._flows[end]
+        seat = self._seat(flow, frame)
+        _, position = flow.position.get((seat.name, _token(frame)), (0, MANY))
+        beyond = undelivered_stop(
+            position, len(seat.log.ids), partial(self.records.needs_no_more, seat)
+        )
+        return forged(frame, self.hostile_count, beyond, self._rng)
+
+    def _seat(self, flow: _Flow, frame: Any) -> SeatFacts:
+        return self.records.seats[seat_name(f"{frame.generation}.{frame.partition}", flow.group)]
+
+    def _assigned(self, broker: str, end: End, flow: _Flow, frame: frames.Assigned) -> None:
+        seat, token = self._seat(flow, frame), _token(frame)
+        name = seat.name
+        known = self._tokens.setdefault((name, token), end)
+        if known is not end:
+            self.fail("S1", f"{name}: token {token} was given to two flows")
+        flow.position[name, token] = (0, frame.cursor)
+        self.isolation.assigned(seat, (end.pipe.target, broker), token)
+        self.handoffs.assigned(name)
+        self.note(f"{end.process.name} assigns {name} to {end.pipe.target} under {token}")
+
+    def _delivered(
+        self, broker: str, end: End, flow: _Flow, frame: frames.Deliver, payload: bytes
+    ) -> None:
+        seat, token = self._seat(flow, frame), (frame.broker_epoch, frame.epoch)
+        name, log = seat.name, seat.log
+        if self._tokens.get((name, token)) is not end:
+            self.fail("S1", f"{name}: {broker} delivers under {token} to a flow without it")
+            return
+        top = self._top.get(name, (0, 0))
+        if token < top and not self.records.was_rolled_back:
+            self.fail("S1", f"{name}: {broker} delivers under {token} after {top}")
+        self._top[name] = max(top, token)
+        if log.is_torn:
+            return  # this broker does not know yet that the store has forgotten
+        number, position = flow.position[name, token]
+        skipped = {o for start, stop in frame.skip for o in range(start, stop)}
+        is_again = Cause(frame.cause) in TAKEN_BACK and frame.stop <= position
+        frame_stop = frame.stop
+        if frame.delivery == number and is_again and self.is_free:
+            frame_stop = position  # out of its turn: the others go on where they were
+        elif frame.delivery < number:
+            self.fail("S3", f"{name}: goes on under {frame.delivery} after {number}")
+        elif frame.delivery == number and frame.start < position:
+            self.fail("S3", f"{name}: delivers {frame.start} again without a cause")
+        else:
+            skipped.update(range(position, frame.start))
+        flow.position[name, token] = (frame.delivery, frame_stop)
+        is_old = token[1] <= seat.old_epoch
+        sent = seat.sent
+        for offset in skipped:
+            # In free order what was given back waits alone; it is skipped until its time comes.
+            is_waiting = self.is_free and sent[offset]
+            if not (is_old or is_waiting or self.records.needs_no_more(seat, offset)):
+                self.fail("S3", f"{name}: offset {offset} is skipped, and nobody has done it")
+        stored = log.batches.get(frame.first_offset)
+        batch = (name, token, frame.first_offset)
+        if payload:
+            flow.batches.add(batch)
+        elif stored is not None and len(stored.data) == frame.kept_bytes and batch in flow.batches:
+            payload = stored.data  # it came with its bytes before
+        if stored is None or stored.data != payload:
+            self.fail("G1", f"{name}: what is sent as {frame.first_offset} is not in the log there")
+        elif stored.broker_epoch != frame.append_broker_epoch:
+            self.fail("G1", f"{name}: {frame.first_offset} was stored under another broker epoch")
+        elif not stored.first <= frame.start < frame.stop <= stored.first + len(stored.ids):
+            self.fail("G1", f"{name}: {frame.start} to {frame.stop} is not in that batch")
+        if seat.is_there and token == (log.broker_epoch, seat.epoch):
+            stored_counts = self.records.counts(seat) if frame.redeliveries else {}
+            for offset, count in frame.redeliveries:
+                if count > stored_counts.get(offset, 0):
+                    self.fail("counts", f"{name}: {offset} is sent again before that is stored")
+            for offset in {*range(frame.start, frame.stop)} - skipped & {*seat.outbox.values()}:
+                self.fail("letters", f"{name}: {offset} is sent to a member, and waits to be sent")
+        if not is_old:
+            offsets = [o for o in range(frame.start, frame.stop) if o not in skipped]
+            sent.update(offsets)
+            flow.open.setdefault((name, token), set()).update(offsets)
+
+    def _confirmed(self, broker: str, flow: _Flow, request: int) -> None:
+        if request >= FIRST_REQUEST:
+            self.fail("G2", f"{broker} has confirmed an ack that must not count: {request}")
+            return
+        if (acked := flow.acks.pop(request, None)) is not None:  # else it was a nack
+            self.confirmed_ack(broker, *acked)
+
+    def confirmed_ack(self, broker: str, name: str, token: Token, offsets: Sequence[int]) -> None:
+        """Take the news that a broker has confirmed an ack."""
+        seat = self.records.seats[name]
+        if token[0] != seat.log.broker_epoch or seat.log.is_torn or self.records.was_rolled_back:
+            return
+        if token[1] <= seat.old_epoch:
+            return  # it was stored, and then the group began again
+        if not all(seat.is_stored_done(offset) for offset in offsets):
+            self.fail("S2", f"{name}: {broker} has confirmed an ack that is not stored")
+
+    # ---- answers to members that pull -----------------------------------------------------------
+
+    def pulled(self, group: str, flow: answers.Flow, answer: dict[str, Any]) -> None:
+        """Take an answer to a pull, as it leaves a broker."""
+        self.answers.judge(self.records, group, flow, answer)
+
+    # ---- what applications are handed -----------------------------------------------------------
+
+    def handed(
+        self, group: str, member: str, life: object, delivery: Message, *, is_pulled: bool = False
+    ) -> None:
+        """Take a message that an application begins to work on.
+
+        `is_pulled`: nothing tells it that the broker which answered has gone silent since.
+        """
+        name = seat_name(delivery.partition, group)
+        token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
+        seat = self.records.seats[name]
+        message = int(delivery.value)
+        self.handed_count += 1
+        last = self._seen.get((member, life, name))
+        if last is not None and token < last[0]:
+            self.fail("G2", f"{name}: {member} is handed {token} after {last[0]}")
+        elif (
+            last is not None
+            and token == last[0]
+            and delivery.offset <= last[1]
+            and delivery.cause not in TAKEN_BACK
+        ):
+            self.fail("G1", f"{name}: {member} is handed {delivery.offset} after {last[1]}")
+        self._seen[member, life, name] = (token, delivery.offset)
+        is_silent = token[0] < seat.log.taken_over and not is_pulled
+        if is_silent and not self.records.was_rolled_back:
+            self.fail("S1", f"{name}: {member} is handed {token}, {seat.log.taken_over} has begun")
+        self.duplicate_count += (group, message) in self._handed
+        self._handed.add((group, message))
+        if delivery.cause is not Cause.NONE or token[1] <= seat.old_epoch:
+            return
+        if not self.records.was_rolled_back:
+            stored_at = seat.log.stored_at[delivery.offset]
+            self.isolation.handed(name, member, life, token, stored_at)
+        # Which of two comes first does not matter: the older one may have been long on its way.
+        times = self._handed_first[group, message] = self._handed_first[group, message] + 1
+        if times > max(1, self.records.append_counts.get(message, 0)):
+            self.fail("G4", f"{name}: {member} is handed {delivery.offset} again, no cause")
+
+    def waits(self, life: object) -> None:
+        """Learn that an application waits for its next message."""
+        self.isolation.waits(life)
+
+    def taken_back(self, group: str, delivery: Message) -> None:
+        """Learn that an application gives a message back, or has had it for too long."""
+        name = seat_name(delivery.partition, group)
+        self.records.effects["taken back"] += 1
+        self.isolation.hold_up(name)
+
+    def was_reset(self, seat: SeatFacts, to: int) -> None:
+        """Learn that a broker has answered a reset."""
+        if to not in seat.reset_to and not self.records.was_rolled_back:
+            self.fail("S2", f"{seat.name}: a reset to {to} is answered, and not stored")
+
+    def finished(self, group: str, delivery: Message) -> None:
+        """Take a message that an application has finished."""
+        seat = self.records.seats[seat_name(delivery.partition, group)]
+        token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
+        self._finished.setdefault((seat.name, token), set()).add(delivery.offset)
+        if token[1] > seat.old_epoch:
+            seat.done.add(int(delivery.value))
+
+    def _born(self, seat: SeatFacts) -> None:
+        """Learn that a group begins, maybe again: it is handed everything as for the first time."""
+        self.note(f"{seat.name} begins at {seat.cursor}")
+        self.isolation.disturb(seat.name)
+        for message in seat.log.ids[seat.cursor :]:
+            self._handed_first.pop((seat.group, message), None)
+
+    # ---- at the end -----------------------------------------------------------------------------
+
+    def missing(self) -> dict[str, list[int]]:
+        """Return the confirmed messages that no application of a group has finished, by the group.
+
+        Left out is what the store itself has forgotten.
+        """
+        forgotten = self.records.forgotten
+        missing = {
+            group: [each for each in self.confirmed if each not in done and each not in forgotten]
+            for group, done in self.records.done.items()
+        }
+        return {group: messages for group, messages in missing.items() if messages}
+
+
+def _token(frame: Any) -> Token:
+    return frame.broker_epoch, frame.epoch

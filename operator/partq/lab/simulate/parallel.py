@@ -1,0 +1,151 @@
+"""Many seeds on many processes; what failed is told by its seed, which is enough to replay it."""
+
+import gc
+import multiprocessing
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Final, cast
+
+from partq.embedded.redis_process import find_redis_server
+from partq.errors import InternalError
+from partq.lab.simulate.machine.memory_redis import MemoryRedis
+from partq.lab.simulate.machine.real_redis import ComparedRedis, RealRedis
+from partq.lab.simulate.machine.stored import MakeMemory
+from partq.lab.simulate.trial import Outcome, run_seed
+
+CHUNK_EVENTS: Final = 2000
+"""A process ends after seeds of so many events in all: that is when their memory is freed."""
+LONG_EVERY: Final = 10
+"""Of so many seeds one is long, where short and long ones are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many events the seeds have; a seed has always the same."""
+
+    events: int
+    long_events: int | None = None
+    """Of every tenth seed; None: as all others."""
+
+    def of(self, seed: int) -> int:
+        """Return how many events a seed has."""
+        is_long = self.long_events is not None and seed % LONG_EVERY == LONG_EVERY - 1
+        return self.long_events if is_long and self.long_events is not None else self.events
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What is kept of a seed."""
+
+    seed: int
+    events: int
+    digest: int
+    failure: str
+    """Empty: every invariant held."""
+    simulated_s: float
+    recovery_s: float
+    handed: int
+    duplicates: int
+    commits: int
+
+
+def run_many(
+    seeds: Sequence[int], lengths: Lengths, workers: int, *, is_compared: bool = False
+) -> Generator[Result, None, None]:
+    """Run seeds on `workers` processes, and return each result as it comes; closing it ends them.
+
+    With `is_compared` every process has a real redis-server, which is asked whatever the simulated
+    one is asked and must answer alike.
+
+    Raises:
+        InternalError: a process ended before its seeds were done.
+        SettingsError: there is no redis-server, or it does not start.
+    """
+    if workers == 1:
+        yield from _run(seeds, lengths, is_compared=is_compared)
+        return
+    if is_compared:
+        find_redis_server()  # who asked hears at once that there is none
+    average = (lengths.events * (LONG_EVERY - 1) + lengths.of(LONG_EVERY - 1)) // LONG_EVERY
+    size = max(1, min(CHUNK_EVENTS // max(1, average), len(seeds) // workers))
+    chunks = iter([seeds[at : at + size] for at in range(0, len(seeds), size)])
+    # Each process does one chunk, and is made from one that has everything loaded.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", __name__])
+    running: dict[Connection, BaseProcess] = {}
+    """By the connection on which its results come."""
+    try:
+        while True:
+            while len(running) < workers and (chunk := next(chunks, None)) is not None:
+                results, sender = context.Pipe(duplex=False)
+                worker = context.Process(
+                    target=_run_chunk, args=(chunk, lengths, is_compared, sender)
+                )
+                worker.start()
+                sender.close()
+                running[results] = worker
+            if not running:
+                return
+            for ready in cast(list[Connection], wait([*running])):
+                try:
+                    yield ready.recv()
+                except EOFError:
+                    ready.close()
+                    process = running.pop(ready)
+                    process.join()
+                    if process.exitcode:
+                        raise InternalError(
+                            f"a simulating process ended with exit code {process.exitcode}"
+                        ) from None
+    finally:
+        for process in running.values():
+            process.kill()
+            process.join()
+
+
+def _run(seeds: Sequence[int], lengths: Lengths, *, is_compared: bool) -> Iterator[Result]:
+    """Run seeds in this process."""
+    with memories(is_compared=is_compared) as make_memory:
+        for seed in seeds:
+            yield _result(run_seed(seed, lengths.of(seed), make_memory))
+
+
+@contextmanager
+def memories(*, is_compared: bool) -> Iterator[MakeMemory]:
+    """Return what makes the keys of the simulated Redis, compared with a real one or not.
+
+    Raises:
+        SettingsError: there is no redis-server, or it does not start.
+    """
+    if not is_compared:
+        yield MemoryRedis
+        return
+    with RealRedis() as real:
+        yield partial(ComparedRedis, real)
+
+
+def _result(outcome: Outcome) -> Result:
+    violation = outcome.violation
+    return Result(
+        seed=outcome.schedule.seed,
+        events=len(outcome.schedule.events),
+        digest=outcome.digest,
+        failure="" if violation is None else f"{violation.invariant}: {violation.text}",
+        simulated_s=outcome.simulated_s,
+        recovery_s=outcome.recovery_s,
+        handed=outcome.handed,
+        duplicates=outcome.duplicates,
+        commits=outcome.commits,
+    )
+
+
+def _run_chunk(
+    seeds: Sequence[int], lengths: Lengths, is_compared: bool, results: Connection
+) -> None:
+    gc.disable()  # the process ends before that matters
+    for result in _run(seeds, lengths, is_compared=is_compared):
+        results.send(result)

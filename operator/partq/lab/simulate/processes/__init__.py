@@ -1,0 +1,1 @@
+"""The simulated processes: brokers, coordinators, consumers, producers, administrators."""

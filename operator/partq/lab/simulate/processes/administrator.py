@@ -1,0 +1,114 @@
+"""Who makes the simulated queue, and changes it: groups, limits, resets."""
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from partq.coordinator.provision import provision
+from partq.core.layout import Layout
+from partq.errors import PartqError
+from partq.lab.simulate.machine.stored import SimStore
+from partq.lab.simulate.oracle.facts import GROUP, SECOND
+from partq.lab.simulate.processes.brokers import LETTER_QUEUE, LETTER_UID, QUEUE, UID
+from partq.lab.simulate.processes.coordinators import KEYS, LETTER_KEYS
+from partq.lab.simulate.schedule import Setting
+from partq.store.records.layouts import Layouts
+from partq.store.records.partitions import Partitions
+
+RETRY_S: Final = 0.1
+NACK_S: Final = 0.05
+"""How long a message waits that was given back."""
+
+
+class Administrator:
+    """Writes what is wanted, one wish after the other, as long as it takes."""
+
+    def __init__(self, setting: Setting, layout: Layout) -> None:
+        self.spec: dict[str, Any] = {
+            "keylessPolicy": "Random",
+            "audit": setting.is_audited,
+            "brokers": {"replicas": setting.broker_count},
+            "limits": {"maxMessageBytes": 1024, "maxUnackedPerFlow": 100},
+            "rebalance": {
+                "delaySeconds": setting.delay_s,
+                "maxHandoffSeconds": setting.max_handoff_s,
+            },
+        }
+        common = {
+            **({"uid": "first"} if setting.has_uids else {}),
+            "start": "Earliest",
+            "ack": {
+                "timeoutSeconds": setting.ack_timeout_s,
+                "tickSeconds": 0.05,
+                "backoff": None,
+                "maxRedeliveries": setting.max_redeliveries if setting.has_letters else None,
+            },
+            "nack": {"order": setting.nack_order, "delaySeconds": NACK_S, "backoff": None},
+            "deadLetter": {
+                "queue": LETTER_QUEUE,
+                "expired": setting.has_letters and setting.takes_expired,
+            },
+        }
+        self.groups: dict[str, Mapping[str, Any]] = {GROUP: {"type": setting.group_type, **common}}
+        if setting.has_second:
+            self.groups[SECOND] = {"type": "Partitioned", **common}
+        self.limits = dict.fromkeys(
+            self.groups, setting.max_redeliveries if setting.has_letters else None
+        )
+        """How often a message of each group is delivered again at most."""
+        self._has_letters = setting.has_letters
+        self._layout = layout
+        self._wishes: deque[tuple[dict[str, Any], dict[str, Mapping[str, Any]]]] = deque()
+        self._wake = asyncio.Event()
+
+    def wish(self) -> None:
+        """Have the queue made as `spec` and `groups` say now; every wish comes true in its turn."""
+        self._wishes.append((copy.deepcopy(self.spec), dict(self.groups)))
+        self._wake.set()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every wish has come true."""
+        return not self._wishes
+
+    async def run(self) -> None:
+        """Do so until cancelled."""
+        store = await SimStore.wait_for()
+        if self._has_letters:
+            await provision(
+                Layouts(store, LETTER_KEYS),
+                Partitions(store, LETTER_KEYS),
+                name=LETTER_QUEUE,
+                uid=LETTER_UID,
+                partition_count=1,
+                spec={**self.spec, "audit": False, "brokers": {"replicas": 1}},
+                groups={},
+                keeps_others=False,
+                repairs=False,
+            )
+        layouts, partitions = Layouts(store, KEYS), Partitions(store, KEYS)
+        is_first = True
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._wishes:
+                spec, groups = self._wishes[0]
+                with suppress(PartqError):
+                    await provision(
+                        layouts,
+                        partitions,
+                        name=QUEUE,
+                        uid=UID,
+                        partition_count=self._layout.partition_count,
+                        spec=spec,
+                        groups=groups,
+                        keeps_others=False,
+                        repairs=not is_first,
+                    )
+                    self._wishes.popleft()
+                    is_first = False
+                    continue
+                await asyncio.sleep(RETRY_S)

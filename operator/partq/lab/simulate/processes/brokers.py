@@ -1,0 +1,317 @@
+"""A simulated broker process: the real broker, its connections and its admin calls."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
+
+from partq.broker.broker import Broker
+from partq.broker.operations import state
+from partq.broker.operations.pull import Pulls, ack_outcome
+from partq.broker.operations.reset import reset
+from partq.broker.operations.status import read_layout
+from partq.broker.routes.flow import Consuming
+from partq.broker.routes.publish import Producing
+from partq.broker.routes.pull import ack_one
+from partq.broker.server.frame_socket import FrameSocket
+from partq.core.model import PartitionId
+from partq.errors import (
+    FencedError,
+    NotStoredError,
+    OutcomeUnknownError,
+    PartqError,
+    from_code,
+)
+from partq.lab.simulate.machine.loop import Process, SimLoop
+from partq.lab.simulate.machine.network import End
+from partq.lab.simulate.machine.stored import EPOCH_S, SimStore
+from partq.lab.simulate.oracle.facts import GROUP
+from partq.lab.simulate.oracle.letters import TARGET as LETTER_PARTITION
+from partq.lab.simulate.oracle.oracle import Watcher
+from partq.settings import BrokerSettings
+from partq.store.keys import Keys
+from partq.store.records.log import AppendResult
+from partq.wire import frames
+from partq.wire.calls import bodies
+from partq.wire.calls.replies import error_body
+
+QUEUE: Final = "queue"
+UID: Final = "00000001"
+LETTER_QUEUE: Final = "letters"
+LETTER_UID: Final = "00000002"
+TARGET: Final = "target"
+"""The broker of the queue that dead letters go to."""
+LEASE_S: Final = 1.0
+POST_WAIT_S: Final = 5.0
+
+_BODIES: Final[dict[str, tuple[Any, type[Any]]]] = {
+    "pause": (state.pause, bodies.Pauses),
+    "drain": (state.drain, bodies.Drains),
+    "commit": (state.commit, bodies.Commits),
+    "cancel": (state.cancel, bodies.Cancels),
+}
+
+
+class SimSocket:
+    """What a broker's connection is to the code that serves it: a `FrameSocket` without a wire."""
+
+    def __init__(self, end: End, watcher: Watcher) -> None:
+        self._end = end
+        self._watcher = watcher
+        self._hostile: frames.Ack | None = None
+
+    async def receive(self) -> tuple[frames.AnyFrame, bytes]:
+        """Return the next frame and its payload."""
+        if self._hostile is not None:
+            hostile, self._hostile = self._hostile, None
+            return hostile, b""
+        frame, payload = frames.decode(await self._end.receive())
+        if isinstance(frame, frames.Ack):
+            self._watcher.got(self._end, frame)
+            self._hostile = self._watcher.hostile(self._end, frame)
+        elif isinstance(frame, frames.Release | frames.Nack):
+            self._watcher.gave_back(self._end, frame)
+        return frame, payload
+
+    async def send(self, data: bytes) -> None:
+        """Send a frame."""
+        self._end.send(data)
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._end.close()
+
+    def cut(self) -> None:
+        """End the connection."""
+        self._end.close()
+
+
+class BrokerProcess:
+    """One life of a broker."""
+
+    def __init__(
+        self,
+        name: str,
+        process: Process,
+        watcher: Watcher,
+        clock: Callable[[], float],
+        keys: Keys,
+        on_failed: Callable[["BrokerProcess"], None],
+    ) -> None:
+        """Prepare it; `on_failed`: told that it has ended by itself."""
+        self._keys = keys
+        self._on_failed = on_failed
+        self.name = name
+        self.process = process
+        self.broker: Broker | None = None
+        self._pulls: Pulls
+        self._watcher = watcher
+        self._clock = clock
+        self._terminated = asyncio.Event()
+        self._ends: dict[End, None] = {}
+        self._renewals = 0
+        watcher.records.plans.on_renewed[process] = self._renewed
+
+    async def run(self) -> None:
+        """Serve until told to end; another life of the same name ends this one."""
+        store = await SimStore.wait_for()
+        settings = BrokerSettings(
+            queue=self._keys.queue,
+            queue_uid=self._keys.uid,
+            redis_url="redis://simulated",
+            broker_id=self.name,
+            tokens_file=Path("/dev/null"),
+            lease_ttl_s=LEASE_S,
+        )
+        broker = Broker(
+            settings,
+            store,
+            url=f"http://{self.name}",
+            clock=self._clock,
+            wall_clock=lambda: EPOCH_S + self._clock(),
+        )
+        self.broker, self._pulls = broker, Pulls(broker)
+        broker.dead_letters.connect(_Target())
+        broker.start()
+        stopping = asyncio.create_task(self._terminated.wait())
+        ends: list[asyncio.Future[Any]] = [stopping, broker.failed]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await broker.close()
+        for end in [*self._ends]:
+            end.close()
+        await store.close()
+        if broker.failed.done():
+            with suppress(FencedError):
+                broker.failed.result()
+            self._on_failed(self)
+
+    def _renewed(self) -> None:
+        """Look, once the lease that Redis has just renewed is over, whether it is over here."""
+        self._renewals += 1
+        at = self._clock() + LEASE_S
+        loop = cast(SimLoop, asyncio.get_running_loop())
+        loop.at(at, partial(self._judge_lease, self._renewals))
+
+    def _judge_lease(self, renewal: int) -> None:
+        broker, is_last = self.broker, renewal == self._renewals
+        if is_last and self.process.is_alive and broker is not None and broker.lease.is_valid:
+            self._watcher.fail("S1", f"{self.name} counts on a lease that is over")
+
+    def terminate(self) -> None:
+        """Tell it to end, as SIGTERM does."""
+        self._terminated.set()
+
+    def accept(self, route: str, end: End) -> Coroutine[Any, Any, None]:
+        """Serve a connection."""
+        return self._accept(route, end)
+
+    async def _accept(self, route: str, end: End) -> None:
+        broker = self.broker
+        if broker is None or broker._config is None:
+            end.close()
+            return
+        self._ends[end] = None
+        socket = cast(FrameSocket, SimSocket(end, self._watcher))
+        try:
+            if route == "/publish":
+                await Producing(broker, socket).run()
+            else:
+                group = _group_in(route)
+                if group not in broker.config.groups:
+                    return
+                end.on_sent = self._watcher.sending(broker, group, end)
+                await Consuming(broker, socket, group, end.pipe.target).run()
+        finally:
+            end.close()
+            del self._ends[end]
+
+    def call(self, route: str, body: Any) -> Coroutine[Any, Any, Any]:
+        """Answer a call."""
+        return self._call(route, body)
+
+    async def _call(self, route: str, body: Any) -> Any:
+        broker = self.broker
+        if broker is None:
+            raise ConnectionRefusedError(self.name)
+        try:
+            match route:
+                case "/layout":
+                    return read_layout(broker)
+                case "/state":
+                    return state.state(broker)
+                case "/claim":
+                    return await state.claim(broker, bodies.decode(body, bodies.PartitionNames))
+                case "/yield":
+                    asked = bodies.decode(body, bodies.PartitionNames)
+                    self._watcher.handoffs.asked_to_yield(asked.partitions)
+                    return await state.yield_(broker, asked)
+                case "/pull":
+                    return await self._pull(body)
+                case "/acks":
+                    return await self._ack(bodies.decode(bodies.encode(body), bodies.AckBody))
+                case "/leave":
+                    broker.binder.leave(
+                        self._pulls.find(GROUP, body["member"], body["flow"], body["member"])
+                    )
+                    return {}
+                case "/post":
+                    return await _post(broker, *body)
+                case "/dead-letters":
+                    return await _take_letter(broker, *body)
+                case _ if route.endswith("/reset"):
+                    partition, told = body
+                    wanted = bodies.decode(bodies.encode(told), bodies.ResetBody)
+                    return await reset(broker, partition, _group_in(route), wanted)
+                case _:
+                    step, group = route.rpartition("/")[2], _group_in(route)
+                    work, kind = _BODIES[step]
+                    asked = bodies.decode(body, kind)
+                    judge = self._watcher.handoffs.called(broker, group, step, asked)
+                    answer = await work(broker, group, asked)
+                    judge(answer)
+                    return answer
+        except PartqError as error:
+            return {"error": error_body(error)}
+
+    async def _pull(self, body: dict[str, Any]) -> dict[str, Any]:
+        answer = await self._pulls.pull(group=GROUP, address=body["member"], **body)
+        answer["messages"] = bodies.decode(bytes(answer["messages"]), list)
+        self._watcher.pulled(GROUP, (self, answer["flow"]), answer)
+        return answer
+
+    async def _ack(self, body: bodies.AckBody) -> dict[str, Any]:
+        broker = cast(Broker, self.broker)
+        flow = self._pulls.find(GROUP, body.member, body.flow, body.member)
+        outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
+        for item, outcome in zip(body.acks, outcomes, strict=True):
+            if outcome is None:
+                token = (item.broker_epoch, item.epoch)
+                self._watcher.confirmed_ack(self.name, item.partition, token, item.offsets)
+        return {"results": [ack_outcome(outcome) for outcome in outcomes]}
+
+
+def _group_in(route: str) -> str:
+    """Return the group that a route is about: /groups/GROUP/..."""
+    return route.rpartition("/")[0].rpartition("/")[2]
+
+
+async def _post(broker: Broker, partition: PartitionId, data: bytes) -> int:
+    """Store a batch without numbers, as a POST does; return its first offset.
+
+    Raises:
+        PartqError: it is not stored, or nobody knows.
+    """
+    outcome = await _publish(broker, partition, data, "", 0)
+    if outcome.status != "stored":
+        raise NotStoredError(outcome.status)
+    return outcome.offset
+
+
+async def _take_letter(
+    broker: Broker, partition: PartitionId, data: bytes, producer: str, number: int
+) -> dict[str, Any]:
+    """Store a dead letter of another queue, as its route does.
+
+    Raises:
+        PartqError: it is not stored, or nobody knows.
+    """
+    outcome = await _publish(broker, partition, data, producer, number)
+    if outcome.status not in {"stored", "duplicate"}:
+        raise broker.room.refusal(partition)
+    return {"is_stored_before": outcome.status == "duplicate"}
+
+
+async def _publish(
+    broker: Broker, partition: PartitionId, data: bytes, producer: str, first: int
+) -> AppendResult:
+    answered: asyncio.Future[AppendResult | PartqError] = asyncio.get_running_loop().create_future()
+
+    def reply(outcome: AppendResult | PartqError) -> None:
+        if not answered.done():
+            answered.set_result(outcome)
+
+    broker.publish(partition, data, producer=producer, first=first, reply=reply)
+    async with asyncio.timeout(POST_WAIT_S):
+        outcome = await answered
+    if isinstance(outcome, PartqError):
+        raise outcome
+    return outcome
+
+
+class _Target:
+    """The road to the queue that dead letters go to."""
+
+    async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
+        """Have a batch of one message stored; False: its number is known there."""
+        network = cast(SimLoop, asyncio.get_running_loop()).network
+        body = (LETTER_PARTITION, data, producer, number)
+        try:
+            async with asyncio.timeout(POST_WAIT_S):
+                answer = await network.call(TARGET, "/dead-letters", body)
+        except (TimeoutError, OSError) as error:
+            raise OutcomeUnknownError(f"queue {queue}: {error!r}") from error
+        if "error" in answer:
+            raise from_code(answer["error"]["code"], answer["error"]["message"])
+        return not answer["is_stored_before"]

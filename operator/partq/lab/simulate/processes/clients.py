@@ -1,0 +1,190 @@
+"""Simulated consumers and producers: the real client library over the simulated network."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import aiohttp
+
+from partq.client.consume.deliveries import Delivery
+from partq.client.consumer import Consumer
+from partq.client.producer import Producer
+from partq.client.transport.liveness import Clock
+from partq.client.transport.session import CALL_TIMEOUT_S, Session
+from partq.errors import PartqError, from_code
+from partq.lab.simulate.machine.loop import SimLoop
+from partq.lab.simulate.machine.network import End
+from partq.lab.simulate.oracle.oracle import Watcher
+from partq.lab.simulate.processes.brokers import QUEUE
+from partq.lab.simulate.processes.mishaps import Mishaps
+
+CREDIT: Final = 8
+"""Small, so that batches are cut and windows wait for credit."""
+RESTART_S: Final = 0.5
+DELIVERY_TIMEOUT_S: Final = 60.0
+
+
+class SimSocket:
+    """What the client uses of a WebSocket of aiohttp."""
+
+    def __init__(self, end: End) -> None:
+        self.close_code: int | None = None
+        self._end = end
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send a frame."""
+        self._end.send(data)
+
+    async def receive(self) -> aiohttp.WSMessage:
+        """Return the next frame, or the news that there will be none."""
+        try:
+            data = await self._end.receive()
+        except ConnectionResetError:
+            return aiohttp.WSMessage(aiohttp.WSMsgType.CLOSED, None, None)
+        return aiohttp.WSMessage(aiohttp.WSMsgType.BINARY, data, None)
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._end.close()
+
+
+class SimSession(Session):
+    """The real session's roads, without its wires."""
+
+    async def __aenter__(self) -> "SimSession":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return
+
+    async def get(self, url: str, path: str) -> Any:
+        """Call a broker."""
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            answer = await _loop().network.call(_name(url), path, None)
+        if "error" in answer:
+            error = answer["error"]
+            raise from_code(error["code"], error["message"])
+        return answer
+
+    async def check_rights(self, url: str, path: str) -> None:
+        """Ask nothing: nobody has a token here."""
+
+    async def connect(self, url: str, path: str) -> aiohttp.ClientWebSocketResponse:
+        """Open a connection to a broker."""
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            end = await _loop().network.open(_name(url), path)
+        return cast(aiohttp.ClientWebSocketResponse, SimSocket(end))
+
+
+def connect_by(client: Consumer | Producer, url: str) -> None:
+    """Let a client reach its brokers by the simulated network."""
+    client._session = SimSession(url, queue=QUEUE, token=None, namespace=None)
+
+
+class Application:
+    """What runs in a consumer's container: takes, works, acknowledges."""
+
+    def __init__(
+        self,
+        group: str,
+        member: str,
+        urls: str,
+        watcher: Watcher,
+        mishaps: Mishaps,
+        rng: random.Random,
+        clock: Clock,
+        on_exit: Callable[[], None],
+        work_s: float,
+    ) -> None:
+        self.work_s = work_s
+        """How long it works on a message, at the most."""
+        self._group = group
+        self._urls = urls
+        self._member = member
+        self._watcher = watcher
+        self._mishaps = mishaps
+        self._rng = rng
+        self._clock = clock
+        self._on_exit = on_exit
+        self._consumer: Consumer | None = None
+        self._is_leaving = False
+
+    async def run(self) -> None:
+        """Consume until told to leave; whatever ends it otherwise, its container starts again."""
+        while True:
+            try:
+                await self._consume()
+            except (PartqError, OSError):
+                if self._is_leaving:
+                    break
+                await asyncio.sleep(RESTART_S)
+            else:
+                break
+        self._on_exit()
+
+    def leave(self) -> None:
+        """Take SIGTERM."""
+        self._is_leaving = True
+        if self._consumer is not None:
+            self._consumer.leave()
+
+    async def _consume(self) -> None:
+        life = object()
+        made = Consumer(
+            self._urls,
+            queue=QUEUE,
+            group=self._group,
+            member=self._member,
+            credit=CREDIT,
+            handle_signals=False,
+            leave_timeout_s=10.0,
+            max_processing_s=0,  # simulated time has no threads
+            clock=self._clock,
+        )
+        connect_by(made, self._urls)
+        async with made as consumer:
+            self._consumer = consumer
+            if self._is_leaving:
+                consumer.leave()
+            self._watcher.waits(life)
+            async for delivery in consumer:
+                self._watcher.handed(self._group, self._member, life, delivery)
+                await self._work(consumer, delivery)
+                self._watcher.waits(life)
+
+    async def _work(self, consumer: Consumer, delivery: Delivery) -> None:
+        hang_s = self._mishaps.hang()
+        if hang_s:
+            self._watcher.taken_back(self._group, delivery)
+        await asyncio.sleep(self._rng.uniform(0.0, self.work_s) + hang_s)
+        if self._mishaps.must_nack(self._group, int(delivery.value)):
+            self._watcher.taken_back(self._group, delivery)
+            with suppress(PartqError):  # refused: it comes again in any case
+                await consumer.nack(delivery)
+            return
+        self._watcher.finished(self._group, delivery)
+        await self._ack(consumer, delivery)
+
+    async def _ack(self, consumer: Consumer, delivery: Delivery) -> None:
+        style = self._rng.random()
+        try:
+            if style < 0.5:
+                consumer.ack_nowait(delivery)
+            elif style < 0.65:
+                await consumer.ack(delivery)
+            elif style < 0.8:
+                await consumer.ack_cumulative(delivery, confirmed=True)
+            else:
+                await consumer.ack(delivery, confirmed=True)
+        except PartqError:
+            return  # refused, it or one before: the messages come again, here or elsewhere
+
+
+def _loop() -> SimLoop:
+    return cast(SimLoop, asyncio.get_running_loop())
+
+
+def _name(url: str) -> str:
+    return url.removeprefix("http://")

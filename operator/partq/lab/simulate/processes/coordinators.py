@@ -1,0 +1,121 @@
+"""A simulated coordinator process: the real coordinator, its broker calls, what it sees of pods."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, cast
+
+from partq.coordinator.broker_api import HttpBrokerAdmin
+from partq.coordinator.coordinator import Coordinator
+from partq.coordinator.ports import Refusal, StorePorts
+from partq.core.group.membership import MemberFact
+from partq.core.group.planner import Planner
+from partq.core.model import MemberId
+from partq.errors import UnavailableError, from_code
+from partq.lab.simulate.machine.loop import PROCESS, Process, SimLoop
+from partq.lab.simulate.machine.stored import SimStore
+from partq.lab.simulate.processes.brokers import LETTER_QUEUE, LETTER_UID, QUEUE, UID
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.records.assignments import Assignments
+from partq.store.records.events import Events
+from partq.store.records.handoffs import Handoffs
+from partq.store.records.layouts import Layouts
+from partq.store.records.leases import Leases
+from partq.store.records.members import Members
+from partq.store.records.partitions import Partitions
+from partq.store.records.rebalances import Rebalances
+from partq.wire.calls import bodies
+
+Heard = Callable[[Process, str], None]
+"""Told which coordinator has got the state of which broker."""
+
+KEYS: Final = Keys("partq", "default", QUEUE, UID)
+LETTER_KEYS: Final = Keys("partq", "default", LETTER_QUEUE, LETTER_UID)
+
+
+class SimBrokerAdmin(HttpBrokerAdmin):
+    """The real calls and answers, carried by the simulated network."""
+
+    def __init__(self, heard: Heard) -> None:
+        super().__init__(cast(Any, None), queue=QUEUE, token="")
+        self._heard = heard
+
+    async def _call(
+        self, method: str, url: str, path: str, body: Mapping[str, Any] | None, timeout_s: float
+    ) -> Any:
+        network = cast(SimLoop, asyncio.get_running_loop()).network
+        data = None if body is None else bodies.encode(body)
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await network.call(url.removeprefix("http://"), path, data)
+        except (TimeoutError, OSError) as error:
+            raise UnavailableError(f"broker {url}{path}: {error!r}") from error
+        if "error" in answer:
+            raise from_code(answer["error"]["code"], answer["error"]["message"])
+        if path == "/state":
+            self._heard(PROCESS.get(), answer["broker"])
+        return answer
+
+
+class PodFacts:
+    """What the coordinator has heard of the pods: behind what is, as every watch is."""
+
+    def __init__(self, *, is_aware: bool) -> None:
+        self.known: dict[MemberId, MemberFact] = {}
+        self._is_aware = is_aware
+
+    def facts(
+        self, group: str, members: Collection[MemberId], leaving: Collection[MemberId]
+    ) -> Mapping[MemberId, MemberFact]:
+        """Return what is known; by the policy `Timer` that is nothing."""
+        if not self._is_aware:
+            return {}
+        return {member: self.known[member] for member in members if member in self.known}
+
+    def time_left_ms(self, group: str, member: MemberId) -> None:
+        """Return nothing: every pod lives until it has handed over, or is killed at once."""
+
+    def refusal(self, group: str, member: MemberId, address: str) -> Refusal | None:
+        """Refuse pods that do not call from where they are."""
+        return None if address == member else Refusal(f"{member} does not live at {address}")
+
+
+class CoordinatorProcess:
+    """One life of a coordinator."""
+
+    def __init__(
+        self, pods: PodFacts, clock: Callable[[], float], heard: Heard, planner: Planner
+    ) -> None:
+        self._pods = pods
+        self._heard = heard
+        self._clock = clock
+        self._planner = planner
+        self.coordinator: Coordinator | None = None
+
+    async def run(self) -> None:
+        """Coordinate until killed."""
+        store = await SimStore.wait_for()
+        self.coordinator = Coordinator(
+            namespace=KEYS.namespace,
+            queue=KEYS.queue,
+            store=store_ports(store),
+            brokers=SimBrokerAdmin(self._heard),
+            runtime=self._pods,
+            planner=self._planner,
+            clock=self._clock,
+        )
+        await self.coordinator.run()
+
+
+def store_ports(store: Store) -> StorePorts:
+    """Return what the coordinator needs of the store."""
+    return StorePorts(
+        layouts=Layouts(store, KEYS),
+        partitions=Partitions(store, KEYS),
+        leases=Leases(store, KEYS),
+        members=Members(store, KEYS),
+        assignments=Assignments(store, KEYS),
+        handoffs=Handoffs(store, KEYS),
+        rebalances=Rebalances(store, KEYS),
+        events=Events(store, KEYS),
+    )

@@ -1,0 +1,246 @@
+"""What happens to a simulated cluster, and when: drawn from a seed, and nothing else."""
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from partq.core.group.planner import GroupType
+
+START_S: Final = 0.7
+"""Before this nothing goes wrong: the cluster comes up, and hands out its partitions."""
+SHARE: Final = 0.5
+"""Of the kinds of faults, those that one seed has."""
+SECOND_SHARE: Final = 0.3
+"""Of the seeds, those with a second group: it costs as much as a pod."""
+LETTERS_SHARE: Final = 0.3
+"""Of the seeds, those with a queue for dead letters: it costs as much as a broker."""
+MEAN_GAP_S: Final = 0.12
+"""Between two events."""
+TAIL_S: Final = 1.0
+"""How long after the last event a fault may last: what is quiet costs time and shows little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happens."""
+
+    at: float
+    """Simulated seconds since the start."""
+    kind: str
+    args: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        args = " ".join(f"{name}={value}" for name, value in self.args.items())
+        return f"{self.at:7.3f} s  {self.kind} {args}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a cluster is made of."""
+
+    partition_count: int
+    broker_count: int
+    pod_count: int
+    delay_s: float
+    """The rebalance delay."""
+    max_handoff_s: float
+    is_aware: bool
+    """The coordinator hears of pods; else every loss waits the delay (policy Timer)."""
+    work_s: float
+    """How long an application works on a message, at the most."""
+    group_type: GroupType
+    """How the pods share the partitions."""
+    pull_share: float
+    """Of the pods, those that pull by HTTP."""
+    has_second: bool = False
+    """There is a second group, of one slow pod."""
+    nack_order: str = "Ordered"
+    """What comes again when a message is given back: all behind it as well, or it alone."""
+    ack_timeout_s: float = 0.0
+    """How long an application may have a message in hand; 0: for ever."""
+    has_letters: bool = False
+    """There is a queue for dead letters."""
+    max_redeliveries: int = 1
+    """After which a message becomes a dead letter."""
+    takes_expired: bool = False
+    """What outlives its time to live becomes a dead letter, too."""
+    is_audited: bool = False
+    """The brokers keep an audit record."""
+    has_uids: bool = True
+    """Groups have the uid of a resource, as on Kubernetes; the embedded runtime gives them none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A cluster and what happens to it."""
+
+    seed: int
+    setting: Setting
+    events: tuple[Event, ...]
+
+    def lines(self) -> list[str]:
+        """Return the schedule as people read it."""
+        return [f"seed {self.seed}: {self.setting}", *map(str, self.events)]
+
+
+Draw = Callable[[random.Random], dict[str, Any]]
+
+
+def _some(rng: random.Random) -> int:
+    return rng.randrange(6)
+
+
+def _long(rng: random.Random) -> float:
+    """Return a time that is sometimes above the lease and the length of a pause."""
+    return round(rng.choice((0.1, 0.5, 1.0, 1.0, 2.0, 2.0, 4.0)) * rng.uniform(0.7, 1.2), 3)
+
+
+def _short(rng: random.Random) -> float:
+    return round(rng.uniform(0.02, 1.5), 3)
+
+
+_KINDS: Final[dict[str, tuple[int, Draw]]] = {
+    "publish": (
+        20,
+        lambda rng: {"count": rng.randrange(2, 12), "gap_s": rng.choice((0.0, 0.02, 0.1, 0.3))},
+    ),
+    "post": (4, lambda rng: {"count": rng.randrange(1, 3)}),
+    "broker_kill": (
+        5,
+        lambda rng: {"which": _some(rng), "for_s": _short(rng), "is_silent": rng.random() < 0.3},
+    ),
+    "broker_end": (2, lambda rng: {"which": _some(rng), "for_s": 1.0 + _short(rng)}),
+    "broker_freeze": (4, lambda rng: {"which": _some(rng), "for_s": _long(rng)}),
+    "pod_start": (7, lambda rng: {}),
+    "pod_crash": (5, lambda rng: {"which": _some(rng), "for_s": _short(rng)}),
+    "pod_end": (6, lambda rng: {"which": _some(rng), "grace_s": _long(rng)}),
+    "pod_vanish": (2, lambda rng: {"which": _some(rng), "is_silent": rng.random() < 0.5}),
+    "pod_freeze": (4, lambda rng: {"which": _some(rng), "for_s": _long(rng)}),
+    "rollout": (
+        3,
+        lambda rng: {
+            "is_surge": rng.random() < 0.5, "ready_s": round(rng.uniform(0.05, 0.5), 3),
+            "grace_s": _long(rng), "for_s": _long(rng),
+        },
+    ),
+    "coordinator_kill": (4, lambda rng: {"for_s": _short(rng)}),
+    "coordinator_freeze": (
+        4,
+        lambda rng: {"for_s": _long(rng), "has_second": rng.random() < 0.6},
+    ),
+    "redis_kill": (2, lambda rng: {"for_s": _short(rng)}),
+    "redis_rollback": (1, lambda rng: {"for_s": _short(rng), "lost_s": _short(rng)}),
+    "redis_stall": (2, lambda rng: {"for_s": _short(rng)}),
+    "redis_clock": (2, lambda rng: {"by_s": rng.choice((-30.0, -2.0, 2.0, 30.0))}),
+    "cut": (
+        5,
+        lambda rng: {
+            "from": _some(rng), "to": _some(rng), "for_s": _long(rng),
+            "is_both": rng.random() < 0.6,
+        },
+    ),
+    "late": (
+        5,
+        lambda rng: {
+            "who": _some(rng), "lane": rng.randrange(4), "for_s": _short(rng),
+            "late_s": _short(rng),
+        },
+    ),
+    "group_life": (
+        3,
+        lambda rng: {
+            "which": _some(rng), "for_s": _short(rng), "is_one": rng.random() < 0.4,
+        },
+    ),
+    "reset": (
+        3,
+        lambda rng: {
+            "which": rng.randrange(8), "to": rng.choice(("earliest", "latest", "offset")),
+            "share": round(rng.random(), 2), "is_forced": rng.random() < 0.8,
+        },
+    ),
+    "expire": (2, lambda rng: {"ttl_s": rng.choice((0.2, 0.5, 1.0)), "for_s": _long(rng)}),
+    "quota": (2, lambda rng: {"bytes": rng.choice((100, 400, 1000)), "for_s": _long(rng)}),
+    "store_full": (2, lambda rng: {"for_s": _long(rng), "is_hard": rng.random() < 0.5}),
+    "nack": (5, lambda rng: {"count": rng.randrange(1, 5)}),
+    "hang": (3, lambda rng: {"count": rng.randrange(1, 3), "for_s": _short(rng)}),
+    "bad": (4, lambda rng: {"count": rng.randrange(1, 4)}),
+    "slow": (3, lambda rng: {"who": _some(rng), "for_s": _long(rng)}),
+    "storm": (
+        4,
+        lambda rng: {
+            "for_s": _long(rng),
+            "lost": rng.choice((0.0, 0.1, 0.3)),
+            "repeated": rng.choice((0.0, 0.2)),
+            "reset": rng.choice((0.0, 0.02, 0.1)),
+            "slow": rng.choice((0.0, 0.1)),
+        },
+    ),
+    "hostile": (4, lambda rng: {"count": rng.randrange(1, 6)}),
+}  # fmt: skip
+
+
+KINDS: Final = frozenset(_KINDS)
+"""What may happen."""
+
+
+def _shorten(args: dict[str, Any], most_s: float) -> None:
+    """Let what an event begins last no longer than that."""
+    for name in args.keys() & {"for_s", "grace_s", "late_s"}:
+        args[name] = round(min(args[name], most_s), 3)
+    if "gap_s" in args:
+        args["gap_s"] = round(min(args["gap_s"], most_s / args["count"]), 3)
+
+
+def draw_schedule(
+    seed: int, event_count: int, *, only: Collection[str] | None = None, **setting: Any
+) -> Schedule:
+    """Return the schedule of a seed; the same arguments give the same one, on every machine.
+
+    Args:
+        seed: which one.
+        event_count: how many events.
+        only: the kinds of faults that it has; None: drawn.
+        setting: fields of `Setting` that are given, not drawn.
+    """
+    rng = random.Random(seed)  # noqa: S311  chance that can be repeated
+    drawn = Setting(
+        partition_count=rng.randrange(1, 5),
+        broker_count=rng.choice((1, 2, 2, 2, 3)),
+        pod_count=rng.randrange(1, 4),
+        delay_s=rng.choice((0.0, 0.5, 1.0, 2.0)),
+        max_handoff_s=rng.choice((0.0, 0.2, 1.0, 2.0)),
+        is_aware=rng.random() < 0.7,
+        work_s=rng.choice((0.0, 0.03, 0.03, 0.4)),
+        group_type=rng.choices(list(GroupType), (4, 1, 1))[0],
+        pull_share=rng.choice((0.0, 0.0, 0.0, 0.0, 0.5, 1.0)),
+        has_second=rng.random() < SECOND_SHARE,
+        nack_order=rng.choice(("Ordered", "Ordered", "Free")),
+        ack_timeout_s=rng.choice((0.0, 0.0, 0.3)),
+        has_letters=rng.random() < LETTERS_SHARE,
+        max_redeliveries=rng.choice((0, 1, 1, 2)),
+        takes_expired=rng.random() < 0.5,
+        has_uids=seed % 3 > 0,
+    )
+    if not drawn.is_aware:
+        # Who only sees its flow waits half a minute for one that pulls: it would cost too much.
+        drawn = replace(drawn, pull_share=0.0)
+    # Each seed leaves out half of the faults: what all of them at once would hide shows.
+    kinds = [kind for kind in _KINDS if kind == "publish" or rng.random() < SHARE]
+    if only is not None:
+        kinds = [kind for kind in _KINDS if kind == "publish" or kind in only]
+    if "redis_rollback" in kinds and "redis_clock" in kinds:
+        # A store that forgets *and* whose clock goes back draws epochs twice: beyond what is
+        # promised (docs/simulator.md).
+        kinds.remove(rng.choice(("redis_rollback", "redis_clock")))
+    weights = [_KINDS[kind][0] for kind in kinds]
+    events = []
+    at = START_S
+    for _ in range(event_count):
+        at += rng.expovariate(1 / MEAN_GAP_S)
+        kind = rng.choices(kinds, weights)[0]
+        events.append(Event(round(at, 3), kind, _KINDS[kind][1](rng)))
+    for event in events:
+        _shorten(event.args, at + TAIL_S - event.at)
+    return Schedule(seed, replace(drawn, **setting), tuple(events))

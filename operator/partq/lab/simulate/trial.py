@@ -1,0 +1,348 @@
+"""One seed: begin, let everything happen, wait for the end, judge."""
+
+import random
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from partq.core.model import MemberId
+from partq.lab.simulate.cluster import Pod, World, with_loop
+from partq.lab.simulate.health import backlog, unready
+from partq.lab.simulate.interventions import Interventions
+from partq.lab.simulate.machine.memory_redis import MemoryRedis
+from partq.lab.simulate.machine.network import SLOW_S, Weather
+from partq.lab.simulate.machine.stored import NAME as REDIS
+from partq.lab.simulate.machine.stored import MakeMemory
+from partq.lab.simulate.oracle.facts import Violation
+from partq.lab.simulate.oracle.fault_windows import EVERYBODY, SILENCE_S, road
+from partq.lab.simulate.process_isolation import alone
+from partq.lab.simulate.processes.brokers import LEASE_S
+from partq.lab.simulate.rolling import Rolling
+from partq.lab.simulate.schedule import Event, Schedule, draw_schedule
+
+DEFAULT_EVENTS: Final = 20
+BIND_S: Final = 2.0
+CLAIM_S: Final = 4.0
+BACKLOG_S: Final = 20.0
+LOOK_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a seed."""
+
+    schedule: Schedule
+    violation: Violation | None
+    digest: int
+    """Of everything that happened: a replay has the same."""
+    simulated_s: float
+    steps: int
+    recovery_s: float
+    """From the last fault until every partition was consumed again."""
+    handed: int
+    duplicates: int
+    effects: Counter[str]
+    """What has happened, and how often."""
+    commits: int
+    trace: list[tuple[float, str]]
+
+    def lines(self) -> list[str]:
+        """Return the schedule, what happened and what was wrong, as people read it."""
+        what = [f"{at:7.3f} s  | {text}" for at, text in self.trace]
+        lines = [*self.schedule.lines(), *what]
+        if self.violation is not None:
+            lines.append(
+                f"{self.violation.at:7.3f} s  VIOLATED {self.violation.invariant}: "
+                f"{self.violation.text}"
+            )
+        return lines
+
+
+def run_seed(
+    seed: int, event_count: int = DEFAULT_EVENTS, make_memory: MakeMemory = MemoryRedis
+) -> Outcome:
+    """Run one seed; the same arguments give the same outcome, on every machine."""
+    return run_schedule(draw_schedule(seed, event_count), make_memory)
+
+
+def run_schedule(schedule: Schedule, make_memory: MakeMemory = MemoryRedis) -> Outcome:
+    """Run a schedule, which may be one that was shortened."""
+    with alone(schedule.seed):
+        return _Trial(schedule, make_memory).run()
+
+
+class _Trial:
+    def __init__(self, schedule: Schedule, make_memory: MakeMemory) -> None:
+        self._schedule = schedule
+        rng = random.Random(schedule.seed ^ 0x5EED)  # noqa: S311  chance that can be repeated
+        self._world = World(schedule.setting, rng, make_memory)
+        self._ends_at = 0.0
+        self._kept_keys: dict[int, Any] = {}
+        """By the identity of the rollback that they are for: two may come at the same time."""
+        self._rolling: Rolling | None = None
+        self._interventions = Interventions(self._world, self._last_until)
+
+    def run(self) -> Outcome:
+        world = self._world
+        loop, watcher = world.loop, world.watcher
+        recovery_s = 0.0
+        try:
+            world.begin()
+            for event in self._schedule.events:
+                loop.call_at(event.at, self._strike, event)
+                if event.kind == "redis_rollback":
+                    loop.call_at(max(0.0, event.at - event.args["lost_s"]), self._keep, event)
+            last = self._schedule.events[-1].at if self._schedule.events else 0.0
+            loop.run_until(last)
+            while loop.time() < self._ends_at and not loop.is_stopped:
+                loop.run_until(self._ends_at)
+            with_loop(loop, self._mend_all)
+            recovery_s = self._recover()
+            simulated_s, steps = loop.time(), loop.step_count
+        finally:
+            watcher.is_over = True
+            loop.finish()
+        violation = watcher.violation
+        if violation is None and loop.trouble:
+            violation = Violation("error", repr(loop.trouble[0]), simulated_s)
+        return Outcome(
+            schedule=self._schedule,
+            violation=violation,
+            digest=self._digest(steps),
+            simulated_s=simulated_s,
+            steps=steps,
+            recovery_s=recovery_s,
+            handed=watcher.handed_count,
+            duplicates=watcher.duplicate_count,
+            effects=Counter(world.records.effects),
+            commits=watcher.handoffs.commit_count,
+            trace=watcher.trace,
+        )
+
+    def _digest(self, steps: int) -> int:
+        watcher = self._world.watcher
+        text = f"{steps} {watcher.trace} {watcher.confirmed}"
+        return zlib.crc32(text.encode())
+
+    # ---- the end --------------------------------------------------------------------------------
+
+    def _mend_all(self) -> None:
+        world = self._world
+        world.watcher.note("everything is mended")
+        world.mishaps.end()
+        for name in world.all_brokers:
+            if name not in world.brokers:
+                world.start_broker(name)
+        if not world.coordinators:
+            world.start_coordinator()
+        world.kill_coordinators(keep=1)
+        for group in world.records.done:
+            if not any(p.group == group and not p.is_leaving for p in world.pods.values()):
+                world.start_pod(group=group)
+
+    def _recover(self) -> float:
+        """Wait until everything is served again; it must not take longer than is promised."""
+        world, loop, setting = self._world, self._world.loop, self._schedule.setting
+        began = loop.time()
+        bound_s = setting.delay_s + setting.max_handoff_s + 1.0 + 2 * LEASE_S + BIND_S + CLAIM_S
+        while (waiting := unready(world)) and not loop.is_stopped:
+            if loop.time() - began > bound_s:
+                world.watcher.fail("G7", f"after {bound_s} s still: {'; '.join(waiting)}")
+            loop.run_until(loop.time() + LOOK_S)
+        recovery_s = loop.time() - began
+        world.hurry()
+        bound_s += BACKLOG_S
+        while (left := backlog(world)) and not loop.is_stopped:
+            if loop.time() - began > bound_s:
+                world.watcher.fail("G7", f"not consumed: {'; '.join(left)}")
+            loop.run_until(loop.time() + LOOK_S)
+        if missing := world.watcher.missing():
+            world.watcher.fail("G3", f"confirmed and never delivered: {missing}")
+        if letters := world.records.letters.missing():
+            world.watcher.fail("G3", f"dead letters that their target lacks: {letters}")
+        return recovery_s
+
+    # ---- what happens ---------------------------------------------------------------------------
+
+    def _keep(self, event: Event) -> None:
+        self._kept_keys[id(event)] = self._world.redis.memory.copy()
+
+    def _strike(self, event: Event) -> None:
+        args = dict(event.args)
+        self._last_until(self._world.loop.time() + args.get("for_s", 0.0) + 0.01)
+        own = getattr(self, f"_{event.kind}", None)
+        work = partial(own, event) if own else getattr(self._interventions, event.kind)
+        done = work(args)
+        self._world.watcher.note(f"{event.kind}: {done}" if done else event.kind)
+
+    def _last_until(self, end: float) -> None:
+        """Mend nothing before `end`."""
+        self._ends_at = max(self._ends_at, end)
+
+    def _hit(self, args: dict[str, Any], what: str, *, under_way_s: float = 0.0) -> None:
+        """Let the oracle know whom a fault concerns while it lasts.
+
+        `under_way_s`: for how long what was sent during the fault may still be on its way after it.
+        """
+        self._world.troubles.hit(what, args["for_s"] + under_way_s, linger_s=SILENCE_S)
+
+    def _publish(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.publish(args["count"], args["gap_s"])
+        self._last_until(self._world.loop.time() + args["count"] * args["gap_s"])
+
+    def _post(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.post(args["count"])
+
+    def _broker(self, args: dict[str, Any]) -> str:
+        names = self._world.all_brokers
+        index: int = args["which"] % len(names)
+        return names[index]
+
+    def _broker_kill(self, event: Event, args: dict[str, Any]) -> str:
+        name = self._broker(args)
+        self._hit(args, name)
+        self._world.kill_broker(name, is_silent=args["is_silent"])
+        self._world.later(args["for_s"], lambda: self._world.start_broker(name))
+        return name
+
+    def _broker_end(self, event: Event, args: dict[str, Any]) -> str:
+        name = self._broker(args)
+        self._hit(args, name)
+        if (life := self._world.brokers.get(name)) is not None:
+            life.terminate()
+        self._world.later(args["for_s"], lambda: self._world.start_broker(name))
+        return name
+
+    def _broker_freeze(self, event: Event, args: dict[str, Any]) -> str:
+        name = self._broker(args)
+        self._hit(args, name)
+        if (life := self._world.brokers.get(name)) is not None:
+            life.process.freeze()
+            self._world.later(args["for_s"], life.process.thaw)
+        return name
+
+    def _pod(self, args: dict[str, Any]) -> Pod | None:
+        pods = [pod for pod in self._world.pods.values() if not pod.is_leaving]
+        return pods[args["which"] % len(pods)] if pods else None
+
+    def _pod_start(self, event: Event, args: dict[str, Any]) -> None:
+        if len(self._world.pods) < 4:
+            self._world.start_pod()
+
+    def _pod_crash(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+        if (pod := self._pod(args)) is None:
+            return None
+        self._world.kill_container(pod)
+        self._world.later(args["for_s"], lambda: self._world.start_container(pod))
+        return pod.name
+
+    def _pod_end(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+        if (pod := self._pod(args)) is None:
+            return None
+        self._world.end_pod(pod, args["grace_s"])
+        self._last_until(self._world.loop.time() + args["grace_s"])
+        return pod.name
+
+    def _pod_vanish(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+        if (pod := self._pod(args)) is None:
+            return None
+        # Of one that pulls nobody would see it for half a minute, which would cost too much.
+        self._world.remove_pod(pod, is_silent=args["is_silent"], is_known=pod.is_pulling)
+        return pod.name
+
+    def _pod_freeze(self, event: Event, args: dict[str, Any]) -> MemberId | None:
+        if (pod := self._pod(args)) is None or pod.process is None:
+            return None
+        self._hit(args, pod.name)
+        pod.process.freeze()
+        self._world.later(args["for_s"], pod.process.thaw)
+        return pod.name
+
+    def _rollout(self, event: Event, args: dict[str, Any]) -> str:
+        """Roll out; back, when that is under way."""
+        if self._rolling is not None:
+            self._rolling.turn_back()
+            return "back"
+        shape = {name: args[name] for name in ("is_surge", "ready_s", "grace_s")}
+        rolling = self._rolling = Rolling(self._world, **shape)
+        rolling.go_on()
+        self._world.later(args["for_s"], self._stop_rolling)
+        # The last pod that it ends has its grace period as well.
+        self._last_until(self._world.loop.time() + args["for_s"] + args["grace_s"])
+        return "on"
+
+    def _stop_rolling(self) -> None:
+        rolling, self._rolling = self._rolling, None
+        if rolling is not None:
+            rolling.stop()
+
+    def _coordinator_kill(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.kill_coordinators()
+        self._world.later(args["for_s"], self._world.start_coordinator)
+
+    def _coordinator_freeze(self, event: Event, args: dict[str, Any]) -> None:
+        world = self._world
+        for process in world.coordinators.values():
+            process.freeze()
+            world.later(args["for_s"], process.thaw)
+        if args["has_second"]:
+            world.start_coordinator()
+        world.later(args["for_s"] + 1.0, lambda: world.kill_coordinators(keep=1))
+
+    def _redis_kill(self, event: Event, args: dict[str, Any]) -> None:
+        self._hit(args, REDIS)
+        self._world.redis.stop()
+        self._world.later(args["for_s"], self._world.redis.start)
+
+    def _redis_rollback(self, event: Event, args: dict[str, Any]) -> None:
+        self._hit(args, REDIS)
+        redis = self._world.redis
+        redis.stop()
+        redis.memory.restore(self._kept_keys.pop(id(event)))
+        self._world.records.roll_back()
+        # What was kept since then is of a past that has not been.
+        self._kept_keys = {event_id: redis.memory.copy() for event_id in self._kept_keys}
+        self._world.later(args["for_s"], redis.start)
+        # Groups and limits may be as they were: the operator looks at them again and again.
+        self._world.administrator.wish()
+
+    def _redis_stall(self, event: Event, args: dict[str, Any]) -> None:
+        self._hit(args, REDIS)
+        self._world.redis.stalled_until = self._world.loop.time() + args["for_s"]
+
+    def _redis_clock(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.redis.ahead_s += args["by_s"]
+
+    def _places(self) -> list[str]:
+        world = self._world
+        return [REDIS, "coordinator", *world.broker_names, *world.pods, "producer"]
+
+    def _cut(self, event: Event, args: dict[str, Any]) -> str:
+        places = self._places()
+        one = places[args["from"] % len(places)]
+        other = places[(args["from"] + 1 + args["to"]) % len(places)]
+        roads = [(one, other), (other, one)] if args["is_both"] else [(one, other)]
+        self._hit(args, road(one, other))
+        for each in roads:
+            self._world.network.cut(*each)
+            self._world.later(args["for_s"], partial(self._world.network.mend, *each))
+        return f"{one} and {other}"
+
+    def _slow(self, event: Event, args: dict[str, Any]) -> str:
+        places = self._places()
+        name: str = places[args["who"] % len(places)]
+        self._hit(args, name, under_way_s=SLOW_S)
+        self._world.network.slow_down(name)
+        self._world.later(args["for_s"], lambda: self._world.network.speed_up(name))
+        return name
+
+    def _storm(self, event: Event, args: dict[str, Any]) -> None:
+        self._hit(args, EVERYBODY, under_way_s=SLOW_S)
+        network = self._world.network
+        network.weather = Weather(args["lost"], args["repeated"], args["reset"], args["slow"])
+        self._world.later(args["for_s"], lambda: setattr(network, "weather", Weather()))
+
+    def _hostile(self, event: Event, args: dict[str, Any]) -> None:
+        self._world.watcher.hostile_count += args["count"]

@@ -1,0 +1,180 @@
+"""The verdict: what was lost, out of order or repeated, and whether every repeat has a cause.
+
+All of it is a function of journal rows. It trusts no broker: the consumers' own records say what
+they processed and when, and the only thing believed of a delivery is the cause it carried.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from partq.core.model import Cause
+from partq.lab.verdict.records import Delivery, Published
+
+UNKNOWN_CAUSE: Final = "unknown"
+"""A duplicate for which no cause is recorded. It fails a run."""
+
+MAX_FINDINGS: Final = 20
+"""Faults that a verdict spells out; the others are only counted."""
+
+# `RELEASED` is missing: a message is given back before the application has begun it.
+_GOOD_CAUSES: Final = {
+    Cause.FLOW_LOST,
+    Cause.FORCED_COMMIT,
+    Cause.BROKER_CHANGE,
+    Cause.STORE_ROLLED_BACK,
+    Cause.NACK,
+    Cause.ACK_TIMEOUT,
+}
+_CAUSE_NAMES: Final = {int(cause): cause.name.lower() for cause in _GOOD_CAUSES}
+
+_Message = tuple[str, int]
+"""Key and number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the journals say about one run; counts are of messages."""
+
+    published: int
+    """Different messages known to be stored."""
+    delivered: int
+    """Different messages that a consumer has processed."""
+    lost: int
+    """Published and never processed."""
+    foreign: int
+    """Processed and never published."""
+    out_of_order: int
+    """First processings that did not follow their key's predecessor."""
+    duplicates: dict[str, int]
+    """Processings beyond a message's first delivery, by cause."""
+    findings: tuple[str, ...] = field(default=())
+    """The first faults, as sentences."""
+
+    @property
+    def unknown(self) -> int:
+        """Duplicates without a recorded cause."""
+        return self.duplicates.get(UNKNOWN_CAUSE, 0)
+
+    @property
+    def is_good(self) -> bool:
+        """Nothing lost, nothing invented, every key in order, every duplicate explained."""
+        return not (self.lost or self.foreign or self.out_of_order or self.unknown)
+
+
+def judge(published: Iterable[Published], deliveries: Collection[Delivery]) -> Verdict:
+    """Compare what was published with what was processed.
+
+    `deliveries` must be in the order of their instants (`journal.in_order`). The first number of
+    a key is the lowest one that was published or processed; from there every first processing must
+    be one higher than the highest so far. A message published twice (a producer that asks after a
+    restart) counts once.
+    """
+    stored = {(row.key, row.number) for row in published}
+    processed: set[_Message] = set()
+    highest = _numbers_before_first(stored, deliveries)
+    out_of_order: list[str] = []
+    for row in deliveries:
+        message = (row.key, row.number)
+        if message in processed:
+            continue
+        processed.add(message)
+        if row.number != highest[row.key] + 1:
+            out_of_order.append(_out_of_order(row, highest[row.key]))
+        highest[row.key] = max(highest[row.key], row.number)
+
+    lost = sorted(stored.difference(processed))
+    foreign = sorted(processed.difference(stored))
+    repeats = find_duplicates(deliveries)
+    faults = [
+        *(f"lost: {_name(message)} was published and never processed" for message in lost),
+        *(f"foreign: {_name(message)} was processed and never published" for message in foreign),
+        *out_of_order,
+        *(unexplained(row) for cause, row in repeats if cause == UNKNOWN_CAUSE),
+    ]
+    return Verdict(
+        published=len(stored),
+        delivered=len(processed),
+        lost=len(lost),
+        foreign=len(foreign),
+        out_of_order=len(out_of_order),
+        duplicates=dict(sorted(Counter(cause for cause, _ in repeats).items())),
+        findings=tuple(faults[:MAX_FINDINGS]),
+    )
+
+
+def find_duplicates(deliveries: Iterable[Delivery]) -> list[tuple[str, Delivery]]:
+    """Return the processings beyond each message's first delivery, each with its cause.
+
+    They are judged in the order of their tokens, not of their instants: a member that was frozen
+    may write down its first delivery after another has processed the second, and it is the second
+    that names the cause. What is processed twice under one token, or lies at two places of the
+    log, has no cause that would excuse it.
+    """
+    first: dict[_Message, Delivery] = {}
+    repeated: defaultdict[_Message, list[Delivery]] = defaultdict(list)
+    for row in deliveries:
+        message = (row.key, row.number)
+        if first.setdefault(message, row) is not row:
+            repeated[message].append(row)
+    return [
+        found for message, again in repeated.items() for found in _explain([first[message], *again])
+    ]
+
+
+def _numbers_before_first(
+    stored: Collection[_Message], deliveries: Iterable[Delivery]
+) -> dict[str, int]:
+    """Return for each key the number before its lowest one."""
+    before: dict[str, int] = {}
+    for key, number in stored:
+        before[key] = min(before.get(key, number), number - 1)
+    for row in deliveries:
+        before[row.key] = min(before.get(row.key, row.number), row.number - 1)
+    return before
+
+
+def _explain(rows: Sequence[Delivery]) -> list[tuple[str, Delivery]]:
+    """Return the duplicates among the processings of one message, each with its cause."""
+    by_token = sorted(rows, key=token_of)
+    found: list[tuple[str, Delivery]] = []
+    for before, row in pairwise(by_token):
+        is_same_place = (row.partition, row.offset) == (before.partition, before.offset)
+        is_explained = is_same_place and token_of(row) != token_of(before)
+        cause = cause_of(row) if is_explained else UNKNOWN_CAUSE
+        found.append((cause, row))
+    return found
+
+
+def token_of(row: Delivery) -> tuple[int, int]:
+    """Return the part of a delivery's token that grows with every owner of its partition."""
+    return row.broker_epoch, row.epoch
+
+
+def cause_of(row: Delivery) -> str:
+    """Return the cause that a repeat carries, `UNKNOWN_CAUSE` when it excuses nothing."""
+    return _CAUSE_NAMES.get(row.cause, UNKNOWN_CAUSE)
+
+
+def _name(message: _Message) -> str:
+    key, number = message
+    return f"key {key!r} number {number}"
+
+
+def _place(row: Delivery) -> str:
+    return f"at {row.member}, partition {row.partition} offset {row.offset}"
+
+
+def _out_of_order(row: Delivery, highest: int) -> str:
+    name = _name((row.key, row.number))
+    return f"out of order: {name} {_place(row)} came first when {highest + 1} was due"
+
+
+def unexplained(row: Delivery) -> str:
+    """Return a repeat without a cause as a sentence."""
+    cause = Cause(row.cause).name if row.cause in set(Cause) else str(row.cause)
+    name = _name((row.key, row.number))
+    token = f"token {row.broker_epoch}.{row.epoch}"
+    return f"duplicate without a cause: {name} {_place(row)}, {token}, cause {cause}"

@@ -1,0 +1,108 @@
+"""A consumer process: works on each message, writes it down, then acknowledges it.
+
+    python -m partq.lab.workload.consumer --journal DIR --member c-1 ...
+
+SIGTERM makes it leave the group; it ends with 0 when its partitions are handed over. The token is
+read from PARTQ_TOKEN.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from partq import Consumer, Delivery
+from partq.core.model import Cause, PartitionId
+from partq.errors import FencedError
+from partq.lab.verdict import records
+from partq.lab.verdict.journal import JournalWriter
+from partq.logs import configure_logging
+
+_LOOK_S = 0.05
+
+
+class Diary:
+    """What one member writes down, in the order in which it happens."""
+
+    def __init__(self, member: str, journal: JournalWriter) -> None:
+        self._member = member
+        self._journal = journal
+
+    def assigned(self, partition: PartitionId) -> None:
+        """Note that a partition is this member's."""
+        self._held(partition, records.ASSIGNED)
+
+    def revoked(self, partition: PartitionId, cause: Cause) -> None:
+        """Note that a partition is this member's no more."""
+        self._held(partition, records.REVOKED)
+
+    def processed(self, message: Delivery) -> None:
+        """Note a message; returns when a kill -9 of this process cannot undo it."""
+        token = message.token
+        row = records.Delivery(
+            at_ns=time.monotonic_ns(),
+            member=self._member,
+            partition=str(message.partition),
+            offset=message.offset,
+            broker_epoch=token.broker_epoch,
+            epoch=token.epoch,
+            cause=int(message.cause),
+            key=message.key or "",
+            number=int(message.headers[records.MESSAGE_NUMBER_HEADER]),
+        )
+        self._journal.write(row)
+
+    def _held(self, partition: PartitionId, change: str) -> None:
+        row = records.Held(time.monotonic_ns(), self._member, str(partition), change)
+        self._journal.write(row)
+
+
+async def _run(options: argparse.Namespace) -> None:
+    # A member of Kubernetes is a pod and a container, with a slash between.
+    with JournalWriter(options.journal, options.member.replace("/", ".")) as journal:
+        diary = Diary(options.member, journal)
+        async with Consumer(
+            options.url,
+            queue=options.queue,
+            group=options.group,
+            token=os.environ["PARTQ_TOKEN"],
+            member=options.member,
+            on_assigned=diary.assigned,
+            on_revoked=diary.revoked,
+        ) as consumer:
+            async for message in consumer:
+                if options.work_ms:
+                    await asyncio.sleep(options.work_ms / 1000)
+                while _is_there(options.work_while):  # noqa: ASYNC110 - made by another process
+                    await asyncio.sleep(_LOOK_S)
+                diary.processed(message)
+                consumer.ack_nowait(message)
+            # What was refused comes again, here or elsewhere, with its cause.
+            with contextlib.suppress(FencedError):
+                await consumer.flush()
+
+
+def _is_there(file: Path | None) -> bool:
+    return file is not None and file.exists()
+
+
+def main() -> None:
+    """Consume until told to leave."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--queue", required=True)
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--member", required=True)
+    parser.add_argument("--journal", required=True, type=Path)
+    parser.add_argument("--work-ms", type=float, default=0.0)
+    parser.add_argument(
+        "--work-while", type=Path, help="work on a message while this file is there"
+    )
+    configure_logging("info")
+    asyncio.run(_run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""A producer process: publishes known events and writes down which ones are stored.
+
+    python -m partq.lab.workload.publisher --journal DIR --name p-1 ... --input FILE
+    python -m partq.lab.workload.publisher --journal DIR --name p-1 ... --messages 1000 ...
+
+It is deterministic: started again under the same name with the same arguments after a kill -9, it
+asks the brokers how far it got, and goes on from there. It ends with 0 once all is stored. SIGTERM
+makes it begin no further message, and end when what it has begun is stored. SIGUSR1 releases it
+from the next one of its --holds. The token is read from PARTQ_TOKEN.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+
+from partq import Producer
+from partq.client.produce.receipts import UNKNOWN_OFFSET, Position
+from partq.core.model import PartitionId
+from partq.lab.verdict.journal import JournalWriter
+from partq.lab.verdict.records import MESSAGE_NUMBER_HEADER, Published
+from partq.lab.workload.events import Event, load
+from partq.lab.workload.pace import Pace
+from partq.lab.workload.synthetic import generate, in_turn, key_names
+from partq.logs import configure_logging
+
+TURN_S = 0.01
+"""The least time, in seconds, for which a paced producer rests."""
+TURN_MESSAGES = 100
+"""How often an unpaced producer lets its connections work."""
+
+
+class Confirmations:
+    """Writes down stored messages, those of one turn of the event loop in one call."""
+
+    def __init__(self, journal: JournalWriter) -> None:
+        self.error: BaseException | None = None
+        """Why a message was not stored; the first one."""
+        self._journal = journal
+        self._rows: list[Published] = []
+
+    def known(self, event: Event, partition: PartitionId) -> None:
+        """Note a message that an earlier process of this producer has stored."""
+        self._add(event, Position(partition, UNKNOWN_OFFSET))
+
+    def answered(self, event: Event, answer: asyncio.Future[Position]) -> None:
+        """Note the answer to a message."""
+        if (error := answer.exception()) is not None:
+            self.error = self.error or error
+        else:
+            self._add(event, answer.result())
+
+    def _add(self, event: Event, at: Position) -> None:
+        if not self._rows:
+            asyncio.get_running_loop().call_soon(self._write)
+        now_ns = time.monotonic_ns()
+        row = Published(now_ns, str(at.partition), at.offset, event.key, event.number)
+        self._rows.append(row)
+
+    def _write(self) -> None:
+        rows, self._rows = self._rows, []
+        self._journal.write(*rows)
+
+
+async def publish(
+    producer: Producer, events: Iterable[Event], confirmations: Confirmations, pace: Pace | None
+) -> None:
+    """Publish all events that are not stored yet, in order, and wait until they are.
+
+    `pace`: None: as fast as they go.
+
+    Raises:
+        PartqError: a message can not be stored.
+    """
+    due = Counter(await producer.due())
+    sent: Counter[PartitionId] = Counter()
+    for count, event in enumerate(events, start=1):
+        partition = producer.partition_of(event.key)
+        sent[partition] += 1
+        if sent[partition] <= due[partition]:
+            confirmations.known(event, partition)
+            continue
+        answer = await producer.send(
+            event.value, key=event.key, headers={MESSAGE_NUMBER_HEADER: str(event.number)}
+        )
+        answer.add_done_callback(partial(confirmations.answered, event))
+        if pace is not None:
+            early_s = pace.rest_s(count, time.monotonic())
+            if early_s > TURN_S:
+                await asyncio.sleep(early_s)
+        elif count % TURN_MESSAGES == 0:
+            await asyncio.sleep(0)
+    await producer.flush()
+    await asyncio.sleep(0)  # the callbacks of the last answers run before the caller looks
+    if confirmations.error is not None:
+        raise confirmations.error
+
+
+def _events(options: argparse.Namespace, producer: Producer) -> Iterator[Event]:
+    if options.input is not None:
+        return iter(load(options.input))
+    keys = key_names(options.name, options.keys)
+    if options.in_turn:
+        keys = in_turn(keys, producer.partition_of)
+    return generate(keys, messages=options.messages, size_bytes=options.size_bytes)
+
+
+async def _run(options: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    pace = None
+    if options.per_s:
+        pace = Pace(options.per_s, options.holds, now=time.monotonic())
+        loop.add_signal_handler(signal.SIGUSR1, pace.release)
+    with JournalWriter(options.journal, options.name) as journal:
+        async with Producer(
+            options.url,
+            queue=options.queue,
+            token=os.environ["PARTQ_TOKEN"],
+            producer_id=options.name,
+        ) as producer:
+            events = takewhile(lambda _: not stop.is_set(), _events(options, producer))
+            await publish(producer, events, Confirmations(journal), pace)
+
+
+def main() -> None:
+    """Publish what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--queue", required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--journal", required=True, type=Path)
+    parser.add_argument("--per-s", type=float, default=0.0)
+    parser.add_argument(
+        "--holds", type=int, nargs="*", default=[], help="counts from which on it goes slowly"
+    )
+    parser.add_argument("--input", type=Path)
+    parser.add_argument("--messages", type=int, default=0)
+    parser.add_argument("--keys", type=int, default=1)
+    parser.add_argument(
+        "--in-turn", action="store_true", help="one message for each partition after the other"
+    )
+    parser.add_argument("--size-bytes", type=int, default=100)
+    configure_logging("info")
+    asyncio.run(_run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""One queue with worker processes around it, and what their journals say so far."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from partq.client.transport.session import NOT_REACHED, Session
+from partq.embedded.runtime import RunningQueue
+from partq.errors import InternalError, PartqError, UnavailableError
+from partq.lab.verdict.journal import JournalReader
+from partq.lab.verdict.progress import Progress
+from partq.lab.verdict.records import Row
+from partq.lab.workload.process import WorkerProcess
+
+POLL_S: Final = 0.2
+LEAVE_TIMEOUT_S: Final = 60.0
+
+
+class Stage:
+    """Starts, signals and watches the workers of one run; leaves none behind.
+
+    `partition_count` is the queue's. Journals and logs of the workers go to `directory`. A consumer
+    works for `work_ms` milliseconds on each message.
+    """
+
+    def __init__(
+        self,
+        queue: RunningQueue,
+        *,
+        group: str,
+        partition_count: int,
+        directory: Path,
+        work_ms: float = 0.0,
+    ) -> None:
+        self.progress = Progress()
+        self.consumers: dict[str, WorkerProcess] = {}
+        """Those that are meant to run, by member, in the order of their starts."""
+        self.on_look: Callable[[], None] = lambda: None
+        """Called after each look at the journals."""
+        self._queue = queue
+        self._group = group
+        self._partition_count = partition_count
+        self._work_ms = work_ms
+        self._journals = directory / "journals"
+        self._logs = directory / "logs"
+        self._reader = JournalReader(self._journals)
+        self._workers: list[WorkerProcess] = []
+
+    async def __aenter__(self) -> Self:
+        self._journals.mkdir(parents=True)
+        self._logs.mkdir(parents=True, exist_ok=True)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.gather(*(worker.kill() for worker in self._workers))
+
+    # ---- workers ----
+
+    async def start_consumer(self, member: str) -> WorkerProcess:
+        """Start a consumer; a member that died comes back under a new incarnation."""
+        token = self._queue.tokens.consume
+        args = ["--member", member, "--group", self._group, "--work-ms", str(self._work_ms)]
+        worker = await self._start(member, "partq.lab.workload.consumer", args, token)
+        self.consumers[member] = worker
+        return worker
+
+    async def start_publisher(self, name: str, *args: str) -> WorkerProcess:
+        """Start a producer with the arguments that say what it publishes."""
+        token = self._queue.tokens.produce
+        args = ("--name", name, *args)
+        return await self._start(name, "partq.lab.workload.publisher", list(args), token)
+
+    async def kill_consumer(self, member: str) -> None:
+        """Kill a consumer with -9, and note that nobody works on its partitions."""
+        await self.consumers.pop(member).kill()
+        self.progress.drop_member(member)
+
+    async def stop_consumer(self, member: str) -> None:
+        """Let a consumer leave by SIGTERM, and see it gone.
+
+        Raises:
+            InternalError: it did not leave in time, or with an error.
+        """
+        worker = self.consumers.pop(member)
+        if not await worker.stop(LEAVE_TIMEOUT_S) or worker.exit_code:
+            raise InternalError(
+                f"consumer {member} was told to leave and ended with status {worker.exit_code}: "
+                f"{worker.last_words()}"
+            )
+
+    # ---- watching ----
+
+    def look(self) -> list[Row]:
+        """Take up what the journals say by now; return the new rows.
+
+        Raises:
+            InternalError: a consumer that is meant to run has ended.
+        """
+        rows = self._reader.read_new()
+        self.progress.add(rows)
+        for worker in self.consumers.values():
+            if worker.exit_code is not None:
+                raise InternalError(
+                    f"{worker.name} has ended with status {worker.exit_code}: {worker.last_words()}"
+                )
+        self.on_look()
+        return rows
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Look at the journals until a condition holds; False: it does not in `timeout_s`.
+
+        Raises:
+            InternalError: as `look`.
+        """
+        end = time.monotonic() + timeout_s
+        while True:
+            self.look()
+            if condition():
+                return True
+            if time.monotonic() >= end:
+                return False
+            await asyncio.sleep(POLL_S)
+
+    def tidy(self, before_ns: int) -> None:
+        """Remove the journals of ended workers whose newest rows are older than an instant.
+
+        `before_ns`: on the clock of the journals.
+
+        Raises:
+            InternalError: as `look`.
+        """
+        self._workers = [worker for worker in self._workers if worker.exit_code is None]
+        running = [worker.pid for worker in self._workers]
+        self.look()
+        self._reader.remove_ended(running, before_ns)
+
+    def is_settled(self) -> bool:
+        """Say whether every partition is Ready at one of the consumers that run, evenly."""
+        return self.progress.is_settled(self.consumers, self._partition_count)
+
+    def unsettled(self) -> str:
+        """Return what `is_settled` misses, in words."""
+        return self.progress.unsettled(self.consumers)
+
+    async def status(self) -> dict[str, Any]:
+        """Return what a broker says of the queue; empty when none answers."""
+        session = Session(
+            self._queue.url,
+            queue=self._queue.name,
+            token=self._queue.tokens.consume,
+            namespace=self._queue.namespace,
+        )
+        async with session:
+            for url in session.seeds:
+                try:
+                    answer: dict[str, Any] = await session.get(url, "/status")
+                except (PartqError, *NOT_REACHED):
+                    continue
+                return answer
+        return {}
+
+    async def _start(self, name: str, module: str, args: list[str], token: str) -> WorkerProcess:
+        where = ["--url", self._queue.url, "--queue", self._queue.name]
+        try:
+            worker = await WorkerProcess.start(
+                name,
+                module,
+                [*where, "--journal", str(self._journals), *args],
+                env={"PARTQ_TOKEN": token},
+                directory=self._logs,
+            )
+        except OSError as error:
+            raise UnavailableError(f"{name} cannot be started: {error}") from error
+        self._workers.append(worker)
+        return worker

@@ -1,0 +1,1 @@
+"""The report of an audit as one page of HTML, with its plots."""

@@ -1,0 +1,204 @@
+"""What the options of a read say: in the habit of Spark's Kafka source, checked before anything."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from partq.core.model import PartitionId
+from partq.errors import BadRequestError
+from partq.spark.connection import CONNECTION_OPTIONS, Connection, connection_of
+from partq.spark.read.offsets import Position, position_of
+
+EARLIEST, LATEST = -2, -1
+"""Offsets in a JSON option that stand for a place, as in the Kafka source."""
+MOST = 2**63 - 1
+
+READ_OPTIONS = (
+    *CONNECTION_OPTIONS,
+    "group",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "columns",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to begin or to end: in all partitions alike, or each at its own."""
+
+    everywhere: Literal["earliest", "latest", "group"] | None = None
+    at_ms: int | None = None
+    offsets: Mapping[PartitionId, Position] | None = None
+    """`EARLIEST` and `LATEST` may stand for an offset."""
+    times_ms: Mapping[PartitionId, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """A read as it was asked for."""
+
+    connection: Connection
+    group: str | None
+    start: Place
+    end: Place
+    max_offsets_per_trigger: int | None
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    fail_on_data_loss: bool
+    columns: tuple[str, ...]
+    with_headers: bool
+
+
+def read_options(given: Mapping[str, str], *, is_stream: bool | None) -> ReadOptions:
+    """Read the options of a batch or of a stream; their names are of any case.
+
+    Args:
+        given: by their names.
+        is_stream: None: not known yet; what is right for either passes.
+
+    Raises:
+        BadRequestError: an option that there is not, that is unusable, or that contradicts another.
+    """
+    options = _Given(given, READ_OPTIONS)
+    if is_stream:
+        options.refuse(
+            ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+            "a stream has no end; read a batch with spark.read",
+        )
+    elif is_stream is False:
+        options.refuse(
+            ("maxOffsetsPerTrigger",), "a batch has no trigger; set endingOffsets, or read a stream"
+        )
+    group = options.text("group")
+    default: Literal["earliest", "latest", "group"] = "latest" if is_stream else "earliest"
+    start = options.place("starting", "group" if group else default)
+    end = options.place("ending", "latest")
+    if start.everywhere == "group" and not group:
+        raise BadRequestError("startingOffsets: group, and no group is named; set the option group")
+    if start.everywhere == "latest" and is_stream is False:
+        raise BadRequestError("startingOffsets: a batch from latest is empty; set earliest or JSON")
+    if end.everywhere in {"earliest", "group"}:
+        raise BadRequestError(f"endingOffsets: {end.everywhere}; expected latest or JSON")
+    names = tuple(each.strip() for each in (options.text("columns") or "").split(",") if each)
+    with_headers = options.flag("includeHeaders", default=False)
+    if names and with_headers and "headers" not in names:
+        raise BadRequestError("includeHeaders is true, and columns does not name headers")
+    return ReadOptions(
+        connection=connection_of(given),
+        group=group,
+        start=start,
+        end=end,
+        max_offsets_per_trigger=options.natural("maxOffsetsPerTrigger"),
+        min_partitions=options.natural("minPartitions"),
+        max_records_per_partition=options.natural("maxRecordsPerPartition"),
+        fail_on_data_loss=options.flag("failOnDataLoss", default=True),
+        columns=names,
+        with_headers=with_headers,
+    )
+
+
+class _Given:
+    """Options by their names in lower case."""
+
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+        self._given = {name.lower(): str(value) for name, value in given.items()}
+        names = {name.lower() for name in known}
+        for name in self._given:
+            if name not in names:
+                raise BadRequestError(
+                    f"option {name!r} is none of a read; there are {', '.join(known)}"
+                )
+
+    def refuse(self, names: tuple[str, ...], why: str) -> None:
+        """Refuse options that make no sense here."""
+        for name in names:
+            if name.lower() in self._given:
+                raise BadRequestError(f"option {name}: {why}")
+
+    def text(self, name: str) -> str | None:
+        """Return the option; empty is none."""
+        return self._given.get(name.lower(), "").strip() or None
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return whether the option is true."""
+        text = (self.text(name) or str(default)).lower()
+        if text not in {"true", "false"}:
+            raise BadRequestError(f"option {name}: {text!r}; expected true or false")
+        return text == "true"
+
+    def natural(self, name: str) -> int | None:
+        """Return a number from 1 on."""
+        text = self.text(name)
+        return None if text is None else _integer(name, text, least=1)
+
+    def place(self, which: str, default: Literal["earliest", "latest", "group"]) -> Place:
+        """Return where to begin (`starting`) or to end (`ending`)."""
+        names = [f"{which}Offsets", f"{which}Timestamp", f"{which}OffsetsByTimestamp"]
+        given = [name for name in names if self.text(name) is not None]
+        if len(given) > 1:
+            raise BadRequestError(f"options {' and '.join(given)} contradict each other; set one")
+        if not given:
+            return Place(everywhere=default)
+        (name,) = given
+        text = cast(str, self.text(name))
+        if name == names[1]:
+            return Place(at_ms=_integer(name, text, least=0))
+        if name == names[0] and text.lower() in {"earliest", "latest", "group"}:
+            return Place(everywhere=cast(Literal["earliest", "latest", "group"], text.lower()))
+        by_partition = _by_partition(name, text)
+        if name == names[2]:
+            return Place(
+                times_ms={
+                    partition: _integer(f"{name} of {partition}", value, least=0)
+                    for partition, value in by_partition.items()
+                }
+            )
+        return Place(
+            offsets={
+                partition: _position(f"{name} of {partition}", value)
+                for partition, value in by_partition.items()
+            }
+        )
+
+
+def _by_partition(name: str, text: str) -> dict[PartitionId, object]:
+    expected = f'option {name}: expected JSON such as {{"1.0": 5, "1.1": 7}}'
+    if name.endswith("Offsets"):
+        expected += ", or earliest, latest or group"
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise BadRequestError(f"{expected}; got {text[:80]!r}") from error
+    if not isinstance(body, dict) or not body:
+        raise BadRequestError(f"{expected}; got {text[:80]!r}")
+    try:
+        return {PartitionId.parse(partition): value for partition, value in body.items()}
+    except ValueError as error:
+        raise BadRequestError(f"option {name}: {error}") from error
+
+
+def _position(name: str, value: object) -> Position:
+    if isinstance(value, dict):
+        return position_of(name, value)
+    return Position(_integer(name, value, least=EARLIEST))
+
+
+def _integer(name: str, value: object, *, least: int) -> int:
+    number = None
+    if isinstance(value, int) and not isinstance(value, bool):
+        number = value
+    elif isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < 20:
+        number = int(value)
+    if number is None or not least <= number <= MOST:
+        raise BadRequestError(f"option {name}: {value!r}; expected an integer from {least} on")
+    return number

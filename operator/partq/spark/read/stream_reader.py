@@ -1,0 +1,184 @@
+"""Reads what comes into a queue, for `spark.readStream`."""
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from partq.core.model import PartitionId
+from partq.errors import ConflictError, PartqError, RolledBackError, UnavailableError
+from partq.spark.connectivity import find_brokers
+from partq.spark.failing import shown
+from partq.spark.read.log_thread import LogThread
+from partq.spark.read.offsets import Position, Range, divide, from_json, to_json
+from partq.spark.read.options import ReadOptions
+from partq.spark.read.planning import Plan, log_positions
+from partq.spark.read.reading import read_range
+
+log = logging.getLogger("partq.spark")
+
+
+class StreamReader(DataSourceStreamReader):
+    """Covers one micro-batch after another; where the last one ended is Spark's to know.
+
+    One object of it lives in a process beside the driver as long as the query; others, in tasks,
+    only read.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pin = f"spark-{uuid.uuid4().hex[:16]}"
+        self._thread: LogThread | None = None
+        self._done: dict[PartitionId, Position] | None = None
+        """What was told to the group, or pinned, last."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a query begins that has no checkpoint."""
+        with shown():
+            plan = self._plan()
+            plan.check()
+            return to_json(plan.start())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return what each task of a micro-batch reads."""
+        with shown():
+            plan, stop = self._plan(), from_json(end)
+            begin = plan.begin(from_json(start), stop)
+            return divide(
+                plan.ranges(begin, plan.end_of(begin, stop)),
+                at_least=self._options.min_partitions,
+                most_records=self._options.max_records_per_partition,
+            )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of one range."""
+        assert isinstance(partition, Range)  # noqa: S101  for mypy: Spark hands back what it was given
+        return read_range(self._options, self._schema, partition, pin=None)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Note that everything below `end` is processed."""
+        with shown():
+            self._finish(from_json(end))
+
+    def stop(self) -> None:
+        """Let go of everything."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            if not self._options.group:
+                thread.let_go(self._pin)
+            thread.close()
+
+    def _open(self) -> LogThread:
+        if self._thread is None:
+            find_brokers(self._options.connection)
+            self._thread = LogThread(self._options.connection)
+        return self._thread
+
+    def _plan(self) -> Plan:
+        return Plan(self._open(), self._options)
+
+    def _finish(self, done: dict[PartitionId, Position]) -> None:
+        """Move the group's cursors to where the query has got; without a group, the pin.
+
+        Raises:
+            ConflictError: a member of the group is connected: then what Spark has not read yet
+                could be acknowledged and trimmed under its feet.
+        """
+        if done == self._done:
+            return
+        thread = self._open()
+        living = set(thread.partitions())
+        ours = {each: position for each, position in done.items() if each in living}
+        try:
+            if self._options.group:
+                thread.commit(self._options.group, log_positions(ours))
+            else:
+                thread.hold(self._pin, {each: position.offset for each, position in ours.items()})
+        except (RolledBackError, UnavailableError) as error:
+            # The next read finds out what a rollback means; cursors follow with the next batch.
+            log.warning("progress is told with the next batch: %s", error)
+            return
+        except ConflictError as error:
+            raise ConflictError(
+                f"group {self._options.group!r}: its cursors are not moved to where the query is: "
+                f"{error.message}; give Spark a group of its own"
+            ) from error
+        self._done = done
+
+
+class FixedSignature(StreamReader):
+    """For Spark 4.0 and 4.1, which name neither the start of a micro-batch nor a limit.
+
+    Where the last one ended is known once Spark has planned one: it then runs each that it was told
+    of. Before that, nothing tells a query without a checkpoint from one that goes on after a crash;
+    a limit counted from the wrong place would lead back, so there is none.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._reached: dict[PartitionId, Position] | None = None
+        self._first_end: dict[PartitionId, Position] = {}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a query begins that has no checkpoint; a group's cursors are there, then."""
+        start = super().initialOffset()
+        with shown():
+            # Spark may have asked before where it ends; what came in between is not passed over.
+            self._finish(
+                {
+                    each: min(position, self._first_end.get(each, position))
+                    for each, position in from_json(start).items()
+                }
+            )
+        return start
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return what each task of a micro-batch reads."""
+        ranges = super().partitions(start, end)
+        self._reached = from_json(end)
+        return ranges
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+        """Return where the next micro-batch ends."""
+        with shown():
+            plan = self._plan()
+            if self._reached is None:
+                plan.check()
+                self._first_end = plan.latest()
+                return to_json(self._first_end)
+            self._finish(self._reached)
+            limit = self._options.max_offsets_per_trigger
+            self._reached = plan.next_end(self._reached, limit=limit)
+            return to_json(self._reached)
+
+
+class RefusedReader(DataSourceStreamReader):
+    """Says at its first call why there is no reader: a wrong option or schema.
+
+    Spark takes the error of a reader that cannot be made for one of its own, and hides it.
+    """
+
+    def __init__(self, error: PartqError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:  # noqa: N802
+        """Raise what is wrong, as every call."""
+        with shown():
+            raise self._error
+
+    def latestOffset(self) -> NoReturn:  # type: ignore[override]  # noqa: N802
+        """Raise what is wrong."""
+        self.initialOffset()
+
+    def partitions(self, _start: dict[str, Any], _end: dict[str, Any]) -> NoReturn:
+        """Raise what is wrong."""
+        self.initialOffset()
+
+    def read(self, _partition: InputPartition) -> NoReturn:
+        """Raise what is wrong."""
+        self.initialOffset()

@@ -1,0 +1,103 @@
+"""The client in a thread of its own: Spark hands a task its rows in the thread that it calls."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Self
+
+from partq.client.produce.batch_producer import BatchProducer
+from partq.client.produce.batching import ReadyBatch
+from partq.client.producer_state import producer_due
+from partq.client.transport.layout import QueueView
+from partq.client.transport.session import ProducerProgress
+from partq.core.model import PartitionId
+from partq.spark.connection import Connection
+from partq.spark.loop_thread import LoopThread
+
+_NOBODY = "spark-check"
+"""A producer that never sends anything."""
+
+
+def check_queue(connection: Connection) -> None:
+    """See that the queue can be published to: its name, the token, a broker of each partition.
+
+    Raises:
+        PartqError: why not.
+    """
+    asyncio.run(
+        producer_due(
+            connection.url,
+            _NOBODY,
+            queue=connection.queue,
+            token=connection.token(),
+            namespace=connection.namespace,
+            ca_file=connection.ca_file,
+            timeout_s=connection.timeout_s,
+        )
+    )
+
+
+class TaskSender:
+    """A `BatchProducer` for code without an event loop; pings are answered while it computes.
+
+    Args:
+        connection: which queue, and for how long a batch is tried.
+        producer: the id under which the task numbers its messages.
+    """
+
+    def __init__(self, connection: Connection, producer: str) -> None:
+        self._connection = connection
+        self._producer_id = producer
+        self._thread = LoopThread("partq writing")
+        self._producer: BatchProducer | None = None
+
+    def __enter__(self) -> Self:
+        """Connect; raises as `BatchProducer`."""
+        try:
+            self._producer = self._thread.run(self._enter())
+        except BaseException:
+            self._thread.end()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close at once: what `flush` has not confirmed may or may not be stored."""
+        try:
+            if self._producer is not None:
+                self._thread.run(self._producer.__aexit__(None, None, None))
+        finally:
+            self._thread.end()
+
+    @property
+    def view(self) -> QueueView:
+        """The queue as it was on entering."""
+        return self._open().view
+
+    @property
+    def progress(self) -> Mapping[PartitionId, ProducerProgress]:
+        """What was stored per partition on entering."""
+        return self._open().progress
+
+    def send(self, partition: PartitionId, ready: ReadyBatch) -> None:
+        """Hand a batch over, once there is room; raises what an earlier one has failed of."""
+        self._thread.run(self._open().send(partition, ready))
+
+    def flush(self) -> None:
+        """Wait until all that was sent is stored; raises if something is not."""
+        self._thread.run(self._open().flush())
+
+    async def _enter(self) -> BatchProducer:
+        connection = self._connection
+        return await BatchProducer(
+            connection.url,
+            queue=connection.queue,
+            token=connection.token(),
+            producer=self._producer_id,
+            namespace=connection.namespace,
+            ca_file=connection.ca_file,
+            delivery_timeout_s=connection.timeout_s,
+            connect_timeout_s=connection.timeout_s,
+        ).__aenter__()
+
+    def _open(self) -> BatchProducer:
+        assert self._producer is not None, "the sender is not open"  # noqa: S101  a bug
+        return self._producer

@@ -1,0 +1,47 @@
+"""What the coordinator decided for each partition of a group: an index, the record decides."""
+
+import json
+from collections.abc import Mapping
+
+from partq.core.model import Epoch, PartitionId
+from partq.core.records import Assigned
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.records import groups
+
+_CHUNK = 1000
+
+
+class Assignments:
+    """The assignments of one queue's groups."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def read(self, group: str) -> dict[PartitionId, Assigned]:
+        """Return what was written for each partition; empty: nothing yet."""
+        flat = await self._store.read("HGETALL", self._keys.assignment(group))
+        found = {}
+        for field, value in zip(flat[::2], flat[1::2], strict=True):
+            member, epoch, state = json.loads(value)
+            found[PartitionId.parse(field.decode())] = Assigned(member, Epoch(epoch), state)
+        return found
+
+    async def write(self, group: str, mapping: Mapping[PartitionId, Assigned]) -> None:
+        """Write the partitions of `mapping`; others stay as they are.
+
+        A thousand partitions are written in one step; more are not one step.
+
+        Raises:
+            UnknownGroupError: the group is not stored; nothing is written.
+        """
+        items = list(mapping.items())
+        for start in range(0, len(items), _CHUNK):
+            chunk = items[start : start + _CHUNK]
+            args: list[str | int] = [len(chunk)]
+            for partition, assigned in chunk:
+                value = [assigned.member, assigned.epoch, assigned.state]
+                args += (str(partition), json.dumps(value))
+            key = self._keys.assignment(group)
+            await groups.write_fields(self._store, self._keys, group, key, args)

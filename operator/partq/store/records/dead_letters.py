@@ -1,0 +1,106 @@
+"""The outboxes of dead letters: one per group and partition, in the record of its cursor."""
+
+from collections.abc import Iterable
+
+from partq.core.dead_letters import DeadLetter, Reason
+from partq.core.model import BrokerEpoch, PartitionId
+from partq.errors import InternalError
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.records.refusals import check_book_write
+from partq.store.server import Lane
+
+
+def decode_outbox(text: bytes) -> list[DeadLetter]:
+    """Read an outbox as the scripts write it.
+
+    Raises:
+        InternalError: they did not write that.
+    """
+    try:
+        return [DeadLetter(*map(int, entry.split(b":"))) for entry in text.split(b",") if entry]
+    except (TypeError, ValueError) as error:
+        raise InternalError(
+            f"store: an outbox is damaged at {text[:80]!r}; expected NUMBER:OFFSET:REASON:COUNT"
+        ) from error
+
+
+class Outboxes:
+    """The outboxes of one queue's groups."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def add(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int,
+        born: int,
+        letters: Iterable[tuple[int, Reason, int]],
+    ) -> list[DeadLetter]:
+        """Put messages (offset, reason, failed deliveries) into the outbox, and return all in it.
+
+        From then on they count as done for the group, and hold the log. A message that is in it
+        already keeps its number, and one that the stored book has done with stays out: an unknown
+        outcome is simply asked for again, without messages if none is left. Where Redis has
+        replicas, one of them has all that is returned: a number that was forgotten could be drawn
+        again, and its target would take another message for a repeat. `number` and `born` as in
+        `Partitions.flush`.
+
+        Raises:
+            FencedError: another broker has claimed the partition, or the log has lost such a
+                message; nothing is written.
+            SupersededError: a later write of the group's book is stored; nothing is written.
+            UnknownGroupError: the partition has no such group any more.
+            StoreUnavailableError: no answer, or no replica has it; stored or not.
+        """
+        rest = [number, born, *(part for letter in letters for part in map(int, letter))]
+        answer = await self._run(
+            "add_dead_letters", partition, group, broker_epoch, *rest, needs_replica=True
+        )
+        return decode_outbox(answer)
+
+    async def remove(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int,
+        born: int,
+        letter: int,
+        is_lost: bool = False,
+    ) -> None:
+        """Take a message out by its own number, `letter`, once the target has stored it.
+
+        `is_lost`: or because the log does not hold it, so that nobody can ever send it. The group's
+        book must be stored before, with the message as done. A repeat under the next `number`
+        changes nothing.
+
+        Raises:
+            FencedError, SupersededError, UnknownGroupError: as in `add`.
+        """
+        rest = (letter, number, born, int(is_lost))
+        await self._run("remove_dead_letter", partition, group, broker_epoch, *rest)
+
+    async def _run(
+        self,
+        script: str,
+        partition: PartitionId,
+        group: str,
+        broker_epoch: BrokerEpoch,
+        *rest: int,
+        needs_replica: bool = False,
+    ) -> bytes:
+        keys = self._keys.of_cursor(partition, group)
+        # Behind the flushes: a write that overtakes an earlier one makes that one write nothing.
+        args: list[str | int] = [broker_epoch, group, *rest]
+        answer = await self._store.run(
+            script, keys, args, lane=Lane.APPEND, needs_replica=needs_replica
+        )
+        check_book_write(answer, partition, group, broker_epoch)
+        return answer if isinstance(answer, bytes) else b""

@@ -1,0 +1,51 @@
+"""The handoffs of a group that are under way: what a coordinator that starts goes on with."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from partq.core.model import PartitionId
+from partq.core.records import HandoffRecord
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.records import groups
+
+_LAST_ATTEMPT = b"last_attempt"
+
+
+class Handoffs:
+    """The handoffs of one queue's groups.
+
+    What writes raises UnknownGroupError when the group is not stored.
+    """
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def draw_attempt(self, group: str) -> int:
+        """Return an attempt that was never drawn before, whatever Redis forgot."""
+        key = self._keys.handoffs(group)
+        return await groups.run(self._store, self._keys, group, "draw_attempt", key)
+
+    async def read(self, group: str) -> dict[PartitionId, HandoffRecord]:
+        """Return every handoff under way."""
+        flat = await self._store.read("HGETALL", self._keys.handoffs(group))
+        return {
+            PartitionId.parse(field.decode()): HandoffRecord(**json.loads(value))
+            for field, value in zip(flat[::2], flat[1::2], strict=True)
+            if field != _LAST_ATTEMPT
+        }
+
+    async def record(self, group: str, partition: PartitionId, record: HandoffRecord) -> None:
+        """Write a partition's handoff, in the place of one that is there."""
+        args = (1, str(partition), json.dumps(asdict(record)))
+        await self._write(group, args)
+
+    async def remove(self, group: str, partition: PartitionId) -> None:
+        """Remove a partition's handoff: it is over. A repeat changes nothing."""
+        await self._write(group, (0, str(partition)))
+
+    async def _write(self, group: str, arguments: Sequence[str | int]) -> None:
+        key = self._keys.handoffs(group)
+        await groups.write_fields(self._store, self._keys, group, key, arguments)

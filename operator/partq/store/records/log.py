@@ -1,0 +1,397 @@
+"""The logs of partitions: appending as a chain of numbered calls, reading, trimming."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from partq.core.model import BrokerEpoch, Offset, PartitionId
+from partq.core.producer_series import is_series
+from partq.errors import AppendGapError, QuotaExceededError
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.records.refusals import fenced
+from partq.store.server import Lane
+
+Status = Literal[
+    "stored",
+    "duplicate",
+    "resend_from",
+    "out_of_sequence",
+    "unknown_producer",
+    "number_reused",
+    "quota_exceeded",
+]
+
+_STATUS: dict[str, Status] = {
+    "S": "stored",
+    "D": "duplicate",
+    "R": "resend_from",
+    "O": "out_of_sequence",
+    "U": "unknown_producer",
+    "N": "number_reused",
+    "Q": "quota_exceeded",
+}
+MAX_PIN_MS = 600_000
+"""How long a pin lasts after it was set or renewed."""
+MAX_PINS = 16
+"""The most pins of a partition."""
+_NO_LIMIT = -1
+_MAX_READ_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AppendBatch:
+    """A batch that is to be stored as one entry."""
+
+    producer: str
+    """Empty: not numbered, so stored whenever it comes."""
+    first: int
+    """The producer's number of the first message, from 0."""
+    count: int
+    data: bytes
+    ttl_ms: int = 0
+    """How long its messages may wait; 0: the batch says nothing of it."""
+    digest: str = ""
+    """By which a repeat is told from other messages (`wire.batch.digest`); empty: by nothing."""
+    age_ms: int = 0
+    """How long ago it was first sent; 0: never before."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """What became of a batch."""
+
+    status: Status
+    offset: int
+    """Of the first message if stored or a duplicate; -1: not stored, or its place is forgotten."""
+    due: int
+    """The number that the partition takes next from this producer; -1: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The outcome of an append call."""
+
+    results: list[AppendResult]
+    """One per batch, in their order."""
+    next: Offset
+    """The end of the log after the call."""
+    at_ms: int
+    """Of all batches stored by the call; Redis's time, never falling within a partition."""
+
+
+class Trim(NamedTuple):
+    """The outcome of a trim."""
+
+    first: Offset
+    """The first offset that is still in the log."""
+    held: Offset
+    """The lowest offset that a group or a pin holds."""
+
+
+class LogBounds(NamedTuple):
+    """What a log holds, and who appended what lies below some offsets."""
+
+    first: Offset
+    """The first offset that is in the log."""
+    end: Offset
+    """The offset of the next message."""
+    epochs: list[BrokerEpoch]
+    """Per offset: of the message just below it; 0: the log does not have it."""
+
+
+class Extent(NamedTuple):
+    """Entries of a log that follow each other."""
+
+    first_id: bytes
+    last_id: bytes
+    size_bytes: int
+    """Of their batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored batch."""
+
+    first: Offset
+    count: int
+    broker_epoch: BrokerEpoch
+    """That it was appended under."""
+    at_ms: int
+    data: bytes
+    ttl_ms: int = 0
+    """How long its messages may wait from `at_ms` on; 0: the batch says nothing of it."""
+
+
+class Log:
+    """The logs of one queue's partitions."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    def server_of(self, partition: PartitionId) -> str | None:
+        """Return the name of the server that has a partition; None: nobody has it now."""
+        return self._store.server_of(self._keys.log(partition))
+
+    async def append(
+        self,
+        partition: PartitionId,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int,
+        expected: Offset,
+        batches: Sequence[AppendBatch],
+        room_bytes: int | None,
+        passed_ms: int = 0,
+    ) -> Appended:
+        """Append batches in one step, each judged on its own, in their order.
+
+        `number` counts the calls under this broker epoch, from 0; a call whose outcome is unknown
+        is repeated unchanged, under the same number, and is never stored twice. `expected` is the
+        offset that the caller believes to be next. `room_bytes` bounds what the call may add;
+        None: no limit; 0: nothing new is stored, only duplicates are answered. `passed_ms`: how
+        much time has passed, at least, since the caller's last call or its claim. Records of
+        producers age by the sum of it, and by no clock that may jump.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is stored.
+            AppendGapError: the log ends elsewhere; nothing is stored.
+            QuotaExceededError: Redis is full; nothing is stored.
+            StoreUnavailableError: no answer; stored or not, unless `is_outcome_known`.
+        """
+        keys = self._keys
+        places = (keys.meta, keys.log, keys.producers, keys.audit, keys.series)
+        args: list[str | bytes | int] = [
+            broker_epoch,
+            number,
+            expected,
+            _NO_LIMIT if room_bytes is None else room_bytes,
+            passed_ms,
+        ]
+        for batch in batches:
+            args += (batch.producer, batch.first, batch.count, batch.data, batch.ttl_ms)
+            args += (batch.digest, batch.age_ms)
+        answer = await self._store.run(
+            "append_batches",
+            [place(partition) for place in places],
+            args,
+            lane=Lane.APPEND,
+            needs_replica=True,
+        )
+        if answer == 0:
+            raise fenced(partition, broker_epoch)
+        if answer == -1:
+            raise AppendGapError(
+                f"partition {partition}: append {number} expects the log to end at {expected}, "
+                "and it does not; forget it and claim the partition again"
+            )
+        end, at_ms, *verdicts = answer.decode().split()
+        return Appended([_result(verdict) for verdict in verdicts], Offset(int(end)), int(at_ms))
+
+    async def read(
+        self, partition: PartitionId, start: Offset, *, max_bytes: int, max_entries: int
+    ) -> list[Entry]:
+        """Return entries from the one that contains `start` on; trimmed ones are left out.
+
+        As many as make about `max_bytes`, judged by the size of the first one; at least one if
+        there is one, and never far above 64 MiB.
+        """
+        key = self._keys.log(partition)
+        below, largest = await asyncio.gather(
+            self._store.read("XREVRANGE", key, f"{start}-1", "-", "COUNT", 1),
+            self._store.read("HGET", self._keys.meta(partition), "largest_bytes"),
+        )
+        entries = [_entry(*raw) for raw in below]
+        after = f"({entries[0].first}-1" if entries else "-"
+        typical = max(1, len(entries[0].data) if entries else int(largest or 0))
+        if entries and entries[0].first + entries[0].count <= start:
+            entries = []
+        fitting = max_bytes // typical + 1
+        count = min(fitting, _MAX_READ_BYTES // max(1, int(largest or 0)) + 1, max_entries)
+        if count > len(entries):
+            raw_entries = await self._store.read(
+                "XRANGE", key, after, "+", "COUNT", count - len(entries)
+            )
+            entries += [_entry(*raw) for raw in raw_entries]
+        return entries
+
+    async def find(self, partition: PartitionId, offset: Offset) -> Entry | None:
+        """Return the entry that contains `offset`; None: it is not in the log."""
+        entries = await self.read(partition, offset, max_bytes=1, max_entries=1)
+        holding = (each for each in entries if each.first <= offset < each.first + each.count)
+        return next(holding, None)
+
+    async def read_within(
+        self,
+        partition: PartitionId,
+        start: Offset,
+        stop: Offset,
+        *,
+        max_bytes: int,
+        max_entries: int,
+    ) -> list[Entry]:
+        """Return the entries that hold the messages [start, stop); trimmed ones are left out.
+
+        As many as make at most `max_bytes`; at least one if there is one from `start` on, wherever
+        it begins. Nothing more is read.
+        """
+        extent = await self.measure(partition, start, stop, max_bytes=max_bytes)
+        if extent is None:
+            return []
+        return await self.read_extent(partition, extent, max_entries=max_entries)
+
+    async def measure(
+        self, partition: PartitionId, start: Offset, stop: Offset, *, max_bytes: int
+    ) -> Extent | None:
+        """Return which entries `read_within` would read; None: there are none."""
+        keys = [self._keys.meta(partition), self._keys.log(partition)]
+        found = await self._store.run("find_bytes", keys, [start, max_bytes, stop], lane=Lane.BULK)
+        return Extent(*found) if found else None
+
+    async def read_extent(
+        self, partition: PartitionId, extent: Extent, *, max_entries: int
+    ) -> list[Entry]:
+        """Return the first of some entries; what was trimmed meanwhile is left out."""
+        key, ends = self._keys.log(partition), (extent.first_id, extent.last_id)
+        raw = await self._store.read("XRANGE", key, *ends, "COUNT", max_entries)
+        return [_entry(*each) for each in raw]
+
+    async def read_positions(
+        self, partition: PartitionId, offsets: Sequence[int], *, broker_epoch: BrokerEpoch
+    ) -> LogBounds:
+        """Return what the log holds, and under which broker epochs the messages below came.
+
+        Raises:
+            FencedError: another broker has claimed the partition.
+        """
+        answer = await self._store.run(
+            "read_positions",
+            [self._keys.meta(partition), self._keys.log(partition)],
+            [broker_epoch, *offsets],
+            lane=Lane.BULK,
+        )
+        if answer == 0:
+            raise fenced(partition, broker_epoch)
+        first, end, *epochs = map(int, answer)
+        return LogBounds(Offset(first), Offset(end), list(map(BrokerEpoch, epochs)))
+
+    async def trim(
+        self, partition: PartitionId, *, broker_epoch: BrokerEpoch, expired: int = 0
+    ) -> Trim:
+        """Free what every group has behind it, and no pin holds.
+
+        Cuts at the start of the entry that contains the lowest mark. Without any group that is
+        `expired`: all below has outlived its time to live. One call frees at most about
+        10,000 entries: call again later.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is freed.
+        """
+        answer = await self._store.run(
+            "trim_log",
+            [key(partition) for key in (self._keys.meta, self._keys.log, self._keys.audit)],
+            [broker_epoch, MAX_PIN_MS, expired],
+            lane=Lane.BULK,
+        )
+        if answer == 0:
+            raise fenced(partition, broker_epoch)
+        first, held = answer
+        return Trim(Offset(int(first)), Offset(int(held)))
+
+    async def set_pin(
+        self, partition: PartitionId, name: str, offset: int, *, broker_epoch: BrokerEpoch
+    ) -> Offset:
+        """Keep what is stored from `offset` on for `MAX_PIN_MS`, and return from where on it is.
+
+        What is trimmed already does not come back. A repeat renews the pin, or moves it.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+            QuotaExceededError: the partition has `MAX_PINS` others.
+        """
+        answer = await self._store.run(
+            "set_pin",
+            [self._keys.meta(partition)],
+            [broker_epoch, name, offset, MAX_PIN_MS, MAX_PINS],
+        )
+        if answer == -1:
+            raise fenced(partition, broker_epoch)
+        if answer == -2:
+            raise QuotaExceededError(
+                f"partition {partition}: {MAX_PINS} pins hold its log, which is the limit; remove "
+                f"one, or wait until one ends, {MAX_PIN_MS // 60_000} min after its last renewal"
+            )
+        return Offset(answer)
+
+    async def remove_pin(
+        self, partition: PartitionId, name: str, *, broker_epoch: BrokerEpoch
+    ) -> None:
+        """Let go of what a pin holds; one that is not there is no error.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+        """
+        keys = [self._keys.meta(partition)]
+        if await self._store.run("remove_pin", keys, [broker_epoch, name]) == 0:
+            raise fenced(partition, broker_epoch)
+
+    async def find_time(self, partition: PartitionId, at_ms: int) -> Offset:
+        """Return the first offset that was appended at `at_ms` (Redis's clock) or later.
+
+        The log's end if there is none. Its first message if that is later: what was before it is
+        trimmed, and nothing says when that was appended.
+        """
+        keys = [self._keys.meta(partition), self._keys.log(partition)]
+        return Offset(await self._store.run("find_time", keys, [at_ms], lane=Lane.BULK))
+
+    async def read_times(
+        self, partition: PartitionId, offsets: Sequence[int]
+    ) -> tuple[int, list[int | None]]:
+        """Return Redis's time, and when each message was appended; None: the log has it not."""
+        keys = [self._keys.log(partition)]
+        now_ms, *times = await self._store.run("read_times", keys, offsets, lane=Lane.BULK)
+        return int(now_ms), [None if at_ms < 0 else int(at_ms) for at_ms in times]
+
+    async def last_batch(self, partition: PartitionId, producer: str) -> tuple[int, Entry] | None:
+        """Return the number of the first message of a producer's last batch, and the batch.
+
+        None: the partition does not know the producer, or the batch is not stored any more.
+        """
+        text = await self._producer(partition, producer)
+        if text is None:
+            return None
+        first, _, offset = map(int, text.split(b" ")[-1].split(b":"))
+        entry = await self.find(partition, Offset(offset))
+        return (first, entry) if entry is not None and entry.first == offset else None
+
+    async def producer_due(self, partition: PartitionId, producer: str) -> int | None:
+        """Return the number that is due from a producer; None: the partition does not know it."""
+        text = await self._producer(partition, producer)
+        return None if text is None else int(text.split(b" ", 1)[0])
+
+    async def _producer(self, partition: PartitionId, producer: str) -> bytes | None:
+        """Return a producer's record; an earlier version had series among the producers."""
+        tables = [self._keys.producers(partition)]
+        if is_series(producer):
+            tables.insert(0, self._keys.series(partition))
+        found = await self._store.read_all(*(("HGET", table, producer) for table in tables))
+        return next(filter(None, found), None)
+
+
+def _entry(entry_id: bytes, fields: list[bytes]) -> Entry:
+    """Read an entry as `append_batches.lua` writes it: the fields stand in its order."""
+    return Entry(
+        Offset(int(entry_id.removesuffix(b"-1"))),
+        int(fields[1]),
+        BrokerEpoch(int(fields[3])),
+        int(fields[5]),
+        fields[9],
+        int(fields[11]) if len(fields) > 10 else 0,
+    )
+
+
+def _result(verdict: str) -> AppendResult:
+    letter, offset, due = verdict.split(":")
+    return AppendResult(_STATUS[letter], int(offset), int(due))

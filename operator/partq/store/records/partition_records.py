@@ -1,0 +1,152 @@
+"""What stands in the records of a partition, as values, and how it is read from their hashes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from partq.core.dead_letters import DeadLetter
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset
+from partq.store.codec import Range, decode_counts, decode_ranges
+from partq.store.records.audit_state import AuditState
+from partq.store.records.dead_letters import decode_outbox
+
+_MARK = b"mark:"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What Redis holds for a partition."""
+
+    owner: BrokerId | None
+    owner_incarnation: str
+    broker_epoch: BrokerEpoch
+    """0: never claimed."""
+    next: Offset
+    """The end of the log: the offset of the next message."""
+    append_number: int
+    """Number of the last append call under this broker epoch; -1: none."""
+    bytes: int
+    """Bytes of the batches in the log."""
+    trimmed: Offset
+    """The first offset still in the log."""
+    successor: BrokerId | None
+    """Who is to claim a partition that was yielded."""
+    affirmed: int
+    """Changes when an owner goes on whose lease had been over; 0: that has never been."""
+    groups: frozenset[str]
+    groups_fence: int
+    """Grows before groups are removed; see `Partitions.fence_groups`."""
+    at_ms: int
+    """When its last message was stored, by Redis's clock as it was then; it never falls."""
+    audit: AuditState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorRecord:
+    """What Redis holds for one group of a partition."""
+
+    member: MemberId | None
+    incarnation: str
+    """Of the flow that bound last under this member; empty: none has."""
+    epoch: Epoch
+    """Until the first bind: when the group began, or 0 where an earlier version made it."""
+    attempt: int
+    """The last attempt of a handoff that a commit closed; 0: none."""
+    cursor: Offset
+    """Everything below is acknowledged."""
+    acked: list[Range]
+    """Acknowledged ranges above the cursor, rising."""
+    redeliveries: dict[int, int]
+    """Offset → how often it was delivered again; only where that is not 0."""
+    cause: int
+    """Of the last change of member."""
+    outbox: list[DeadLetter]
+    """Dead letters on their way, by rising numbers: done for the group, and they hold the log."""
+    born: int
+    """When the group began in the partition, in ms; 0: an earlier version made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What of a group's record spoke of messages that the log does not hold, and was dropped."""
+
+    group: str
+    before: Offset
+    """The cursor as it was."""
+    cursor: Offset
+    """The cursor as it is now."""
+    letters: tuple[int, ...]
+    """Offsets of the dead letters that are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a broker gets with a partition: one snapshot."""
+
+    broker_epoch: BrokerEpoch
+    next: Offset
+    trimmed: Offset
+    groups: dict[str, CursorRecord]
+    is_audited: bool = False
+    """Whether the partition keeps an audit record."""
+    mended: tuple[Mended, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Where a reset has left a group."""
+
+    epoch: Epoch
+    cursor: Offset
+    outbox: list[DeadLetter]
+    """Dead letters on their way stay."""
+
+
+def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    """Return the fields of a hash as Redis lists them."""
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def record_of(fields: Mapping[bytes, bytes]) -> Record:
+    """Read the hash `meta`."""
+    return Record(
+        owner=cast(BrokerId, fields[b"owner"].decode()) or None,
+        owner_incarnation=fields[b"owner_incarnation"].decode(),
+        broker_epoch=BrokerEpoch(int(fields[b"broker_epoch"])),
+        next=Offset(int(fields[b"next"])),
+        append_number=int(fields[b"append_number"]),
+        bytes=int(fields[b"total_bytes"]) - int(fields[b"freed_bytes"]),
+        trimmed=Offset(int(fields[b"trimmed"])),
+        successor=cast(BrokerId, fields[b"successor"].decode()) or None,
+        affirmed=int(fields.get(b"affirmed", b"0")),
+        groups=frozenset(
+            field.removeprefix(_MARK).decode() for field in fields if field.startswith(_MARK)
+        ),
+        groups_fence=int(fields.get(b"groups_fence", b"0")),
+        at_ms=int(fields[b"at_ms"]),
+        audit=AuditState.of(fields),
+    )
+
+
+def mended_of(found: Sequence[bytes]) -> Mended:
+    """Read what the script `claim_partition` says of a cursor that it has mended."""
+    group, before, cursor, *letters = found
+    return Mended(
+        group.decode(), Offset(int(before)), Offset(int(cursor)), tuple(map(int, letters))
+    )
+
+
+def cursor_record(fields: Mapping[bytes, bytes]) -> CursorRecord:
+    """Read the hash `cursor:GROUP`."""
+    return CursorRecord(
+        member=cast(MemberId, fields[b"member"].decode()) or None,
+        incarnation=fields[b"incarnation"].decode(),
+        epoch=Epoch(int(fields[b"epoch"])),
+        attempt=int(fields[b"attempt"]),
+        cursor=Offset(int(fields[b"cursor"])),
+        acked=decode_ranges(fields[b"acked"]),
+        redeliveries=decode_counts(fields[b"redeliveries"]),
+        cause=int(fields[b"cause"]),
+        outbox=decode_outbox(fields.get(b"outbox", b"")),
+        born=int(fields.get(b"born", b"0")),
+    )

@@ -1,0 +1,395 @@
+"""The records of partitions: who owns one, and per group who consumes it and how far it is."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, Offset, PartitionId
+from partq.errors import (
+    AttemptRefusedError,
+    ConflictError,
+    NotOwnerError,
+)
+from partq.store.codec import Range, encode_counts, encode_ranges
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.records.audit import NO_RECORDS, Numbered
+from partq.store.records.dead_letters import decode_outbox
+from partq.store.records.partition_records import (
+    Claim,
+    CursorRecord,
+    Moved,
+    Record,
+    cursor_record,
+    mended_of,
+    pairs,
+    record_of,
+)
+from partq.store.records.refusals import check_book_write, fenced, unknown_group, unknown_partition
+from partq.store.server import Lane
+
+Start = Literal["Earliest", "Latest"]
+
+_MAX_CLAIM_TRIES = 5
+
+
+class Partitions:
+    """The records of one queue's partitions."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def create(self, partition: PartitionId) -> None:
+        """Make the record, without owner and groups; a repeat changes nothing."""
+        # Here, and for groups: who is told that it is done does not look again after a failover.
+        await self._store.run("create_partition", [self._keys.meta(partition)], needs_replica=True)
+
+    async def read(self, partition: PartitionId) -> Record:
+        """Return the record.
+
+        Raises:
+            UnknownPartitionError: it was never created, or is deleted.
+        """
+        fields = pairs(await self._store.read("HGETALL", self._keys.meta(partition)))
+        if not fields:
+            raise unknown_partition(partition)
+        return record_of(fields)
+
+    async def read_many(
+        self, partitions: Iterable[PartitionId], *, only_reachable: bool = False
+    ) -> dict[PartitionId, Record]:
+        """Return the records in few round trips, without the partitions that have none.
+
+        `only_reachable`: those, too, are left out whose node of a Redis Cluster does not answer, as
+        long as another one does.
+
+        Raises:
+            StoreUnavailableError: no answer.
+        """
+        wanted = list(partitions)
+        commands = [("HGETALL", self._keys.meta(partition)) for partition in wanted]
+        found = await self._store.read_each(commands, only_reachable=only_reachable)
+        return {
+            partition: record_of(pairs(flat))
+            for partition, flat in zip(wanted, found, strict=True)
+            if flat
+        }
+
+    async def read_cursor(self, partition: PartitionId, group: str) -> CursorRecord:
+        """Return a group's record.
+
+        Raises:
+            UnknownGroupError: the partition has no such group.
+        """
+        flat = await self._store.read("HGETALL", self._keys.cursor(partition, group))
+        if not flat:
+            raise unknown_group(partition, group)
+        return cursor_record(pairs(flat))
+
+    async def claim(
+        self,
+        partition: PartitionId,
+        broker: BrokerId,
+        incarnation: str,
+        *,
+        expected: BrokerEpoch,
+        affirmed: int = 0,
+        wants_audit: bool = False,
+    ) -> Claim:
+        """Make `broker` the owner, under a new broker epoch; every older one is over.
+
+        `expected` and `affirmed` are of the record that the caller read *before* it found, by the
+        leases, that the partition is free. With `wants_audit` the partition keeps an audit record
+        from now on; without it one that is kept goes on, until `Audits.switch`. After an unknown
+        outcome the record says whether the claim went through.
+
+        Raises:
+            FencedError: another broker epoch is stored by now, or its owner has affirmed it
+                since; nothing is written.
+            UnknownPartitionError: it was never created, or is deleted.
+            ConflictError: groups came and went during every try.
+        """
+        for _ in range(_MAX_CLAIM_TRIES):
+            groups = sorted((await self.read(partition)).groups)
+            answer = await self._store.run(
+                "claim_partition",
+                [
+                    self._keys.meta(partition),
+                    self._keys.audit(partition),
+                    *[self._keys.cursor(partition, group) for group in groups],
+                ],
+                [broker, incarnation, expected, affirmed, int(wants_audit), *groups],
+            )
+            if answer == 0:
+                raise fenced(partition, expected)
+            if answer == -2:
+                raise unknown_partition(partition)
+            if answer != -1:
+                broker_epoch, end, trimmed, cursors, is_audited, mended = answer
+                return Claim(
+                    BrokerEpoch(int(broker_epoch)),
+                    Offset(int(end)),
+                    Offset(int(trimmed)),
+                    {
+                        group: cursor_record(pairs(flat))
+                        for group, flat in zip(groups, cursors, strict=True)
+                    },
+                    bool(is_audited),
+                    tuple(map(mended_of, mended)),
+                )
+        raise ConflictError(f"partition {partition}: its groups change all the time; claim again")
+
+    async def affirm(self, held: Mapping[PartitionId, BrokerEpoch]) -> set[PartitionId]:
+        """Go on as the owner of partitions, and return those that are the caller's no more.
+
+        Those, too, whose node of a Redis Cluster does not answer, as long as another one does.
+
+        A claim by a broker that read the record before this is refused from now on: one that is
+        still on its way, decided while the caller's lease was over, cannot overtake it.
+
+        Raises:
+            StoreUnavailableError: no answer; affirming again is harmless.
+        """
+        answers = await self._store.run_each(
+            "affirm_partition",
+            [([self._keys.meta(partition)], [epoch]) for partition, epoch in held.items()],
+            only_reachable=True,
+        )
+        return {partition for partition, answer in zip(held, answers, strict=True) if not answer}
+
+    async def yield_(
+        self, partition: PartitionId, *, broker_epoch: BrokerEpoch, successor: BrokerId | None
+    ) -> None:
+        """Give the partition up. The broker epoch ends with it: flush everything before.
+
+        Raises:
+            FencedError: the partition is not the caller's, or, after a repeat, not any more.
+        """
+        answer = await self._store.run(
+            "yield_partition",
+            [self._keys.meta(partition), self._keys.audit(partition)],
+            [broker_epoch, successor or ""],
+        )
+        if answer == 0:
+            raise fenced(partition, broker_epoch)
+
+    async def fence_groups(self, partition: PartitionId) -> None:
+        """Void each `add_group` that was decided before, though it may arrive later.
+
+        Raises:
+            UnknownPartitionError: it was never created, or is deleted.
+        """
+        if await self._store.run("fence_groups", [self._keys.meta(partition)]) == -2:
+            raise unknown_partition(partition)
+
+    async def add_group(
+        self, partition: PartitionId, group: str, *, start: Start, fence: int | None = None
+    ) -> None:
+        """Give a group its cursor; one that is there stays as it is, whatever its start was.
+
+        `fence` is the record's `groups_fence`, read before the caller learned that the group is
+        wanted. None: no group is removed meanwhile.
+
+        Raises:
+            ConflictError: another fence stands: the group may have been removed; nothing is added.
+            UnknownPartitionError: it was never created, or is deleted.
+        """
+        keys = self._keys.of_cursor(partition, group)
+        seen = "" if fence is None else fence
+        answer = await self._store.run("add_group", keys, [group, start, seen], needs_replica=True)
+        if answer == -1:
+            raise ConflictError(
+                f"partition {partition}: groups may have been removed since fence {seen} was read; "
+                f"look whether group {group} is still wanted, and add it again"
+            )
+        if answer == -2:
+            raise unknown_partition(partition)
+
+    async def births(
+        self, wanted: Iterable[tuple[PartitionId, str]]
+    ) -> dict[tuple[PartitionId, str], int]:
+        """Return when groups began in partitions, without those that have no cursor there.
+
+        Each is above all before it in its partition; 0: an earlier version made the group.
+        """
+        names = list(wanted)
+        commands = [("HMGET", self._keys.cursor(*each), "member", "born") for each in names]
+        found = zip(names, await self._store.read_each(commands), strict=True)
+        return {name: int(born or 0) for name, (member, born) in found if member is not None}
+
+    async def remove_group(self, partition: PartitionId, group: str, *, born: int) -> None:
+        """Remove a group's cursor and its hold on the log; a repeat changes nothing.
+
+        `born` is when it began; 0 where it has no cursor. One that was made again meanwhile stays.
+        """
+        keys = self._keys.of_cursor(partition, group)
+        await self._store.run("remove_group", keys, [group, born], needs_replica=True)
+
+    async def bind(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        member: MemberId,
+        incarnation: str,
+        broker_epoch: BrokerEpoch,
+        number: int,
+        born: int,
+    ) -> Epoch:
+        """Let `member` consume the partition and return the epoch that its flow holds.
+
+        `number` is the caller's next one for writes of the group's book, `born` when the group
+        began; see `flush`.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+            NotOwnerError: another member, or none, is recorded; nothing is written.
+            SupersededError: a later write is stored; nothing is written.
+            UnknownGroupError: the partition has no such group.
+            StoreUnavailableError: no answer; a new epoch may have been written, which is harmless.
+        """
+        answer = await self._store.run(
+            "bind_member",
+            self._keys.of_cursor(partition, group),
+            [broker_epoch, group, member, incarnation, number, born],
+        )
+        if answer == -1:
+            raise NotOwnerError(
+                f"partition {partition}, group {group}: member {member} is not on record for it; "
+                "wait until it is assigned"
+            )
+        check_book_write(answer, partition, group, broker_epoch)
+        return Epoch(answer)
+
+    async def flush(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int,
+        born: int,
+        cursor: Offset,
+        acked: Sequence[Range],
+        redeliveries: Mapping[int, int],
+        audit: Numbered = NO_RECORDS,
+    ) -> None:
+        """Store how far the group has come: the broker's whole state, as it is.
+
+        The owner numbers every write of a group's book under its broker epoch, each try on its
+        own. A call that was given up may still be carried out: it writes nothing once one with a
+        higher number has. `born` is of the group's record as the owner read it: a group that was
+        removed and made again is another one.
+
+        `audit` is written with it, where the partition keeps a record: what has happened since
+        the last flush that went through. Repeat it with the same numbers: those that are stored
+        are not written again.
+
+        Raises:
+            FencedError: another broker has claimed the partition, or the log has lost messages
+                that `cursor` speaks of; nothing is written.
+            SupersededError: a later write is stored; nothing is written.
+            UnknownGroupError: the partition has no such group any more, or another one of its name.
+        """
+        records: list[str | bytes | int] = [audit.first, *audit.records] if audit.records else []
+        answer = await self._store.run(
+            "flush_cursor",
+            self._keys.of_cursor(partition, group),
+            [
+                *(broker_epoch, group, cursor, encode_ranges(acked), encode_counts(redeliveries)),
+                *(number, born, *records),
+            ],
+            # With the appends: on a lane of its own it would cost Redis an fsync of its own, for
+            # which every append would have to wait.
+            lane=Lane.APPEND,
+        )
+        check_book_write(answer, partition, group, broker_epoch)
+
+    async def reset(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int,
+        born: int,
+        epoch: Epoch,
+        offset: int,
+    ) -> Moved:
+        """Move the group's cursor to `offset`; `number` and `born` as in `flush`.
+
+        An offset that the log does not hold becomes the nearest one that it does: its first, or
+        its end. All acks are forgotten, those of older tokens no longer count. A repeat under the
+        stored epoch moves it again.
+
+        Raises:
+            FencedError: another broker has claimed the partition; nothing is written.
+            ConflictError: another epoch is stored; nothing is written.
+            SupersededError: a later write is stored; nothing is written.
+            UnknownGroupError: the partition has no such group.
+            StoreUnavailableError: no answer; read the record before anything is delivered.
+        """
+        answer = await self._store.run(
+            "reset_cursor",
+            self._keys.of_cursor(partition, group),
+            [broker_epoch, group, epoch, offset, number, born],
+            lane=Lane.APPEND,  # behind the flushes
+        )
+        if answer == -1:
+            raise ConflictError(
+                f"partition {partition}, group {group}: epoch {epoch} is not the one on record; "
+                "look again, and repeat the reset"
+            )
+        check_book_write(answer, partition, group, broker_epoch)
+        new_epoch, cursor, outbox = answer
+        return Moved(Epoch(new_epoch), Offset(cursor), decode_outbox(outbox))
+
+    async def commit(
+        self,
+        partition: PartitionId,
+        group: str,
+        *,
+        broker_epoch: BrokerEpoch,
+        number: int,
+        born: int,
+        source: MemberId | None,
+        epoch: Epoch,
+        attempt: int,
+        target: MemberId | None,
+        cause: int,
+        cursor: Offset,
+        acked: Sequence[Range],
+        redeliveries: Mapping[int, int],
+        why: str = "",
+    ) -> Epoch:
+        """Hand the partition from `source` to `target`, with the acks accepted so far.
+
+        `epoch` is the stored one of `source`; `why` it was forced is for the audit record
+        alone; `number` and `born` as in `flush`. Returns the new epoch; a repeat of the last
+        attempt that went through, with the same target, returns the same and writes nothing.
+
+        Raises:
+            FencedError: another broker has claimed the partition, or the log has lost messages
+                that `cursor` speaks of; nothing is written.
+            AttemptRefusedError: another member or epoch is stored, or the attempt is closed;
+                nothing is written.
+            SupersededError: a later write is stored; nothing is written.
+            UnknownGroupError: the partition has no such group.
+            StoreUnavailableError: no answer; read the record before anything is delivered.
+        """
+        answer = await self._store.run(
+            "commit_handoff",
+            self._keys.of_cursor(partition, group),
+            [
+                *(broker_epoch, group, source or "", epoch, attempt, target or "", int(cause)),
+                *(cursor, encode_ranges(acked), encode_counts(redeliveries), why),
+                *(number, born),
+            ],
+        )
+        if answer == -1:
+            raise AttemptRefusedError(
+                f"partition {partition}, group {group}: attempt {attempt} from {source} at epoch "
+                f"{epoch} does not fit the record; read it and draw a new attempt"
+            )
+        check_book_write(answer, partition, group, broker_epoch)
+        return Epoch(answer)

@@ -1,0 +1,94 @@
+"""The last rebalances of a group, and its moves one by one: for people, tools, and the budget."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+from partq.core.model import PartitionId
+from partq.core.records import Journal, PastMove, Rebalance, WaitingMove
+from partq.store.connection import Store
+from partq.store.keys import Keys
+from partq.store.records import groups
+
+MAX_COUNT = 20
+"""How many rebalances of a group are kept."""
+MAX_MOVES = 5
+"""How many moves of each partition are kept."""
+
+_LAST = b"last"
+_WAITING = b"waiting"
+
+
+class Rebalances:
+    """What the groups of one queue went through."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def read(self, group: str) -> list[Rebalance]:
+        """Return the last rebalances, the newest last."""
+        text = await self._store.read("HGET", self._keys.rebalances(group), _LAST)
+        return [Rebalance(**each) for each in json.loads(text)] if text else []
+
+    async def write(self, group: str, rebalances: Sequence[Rebalance]) -> None:
+        """Write the rebalances, the newest last, in the place of all that are there.
+
+        Raises:
+            UnknownGroupError: the group is not stored; nothing is written.
+        """
+        last = [asdict(each) for each in rebalances[-MAX_COUNT:]]
+        args = (1, _LAST.decode(), json.dumps(last))
+        key = self._keys.rebalances(group)
+        await groups.write_fields(self._store, self._keys, group, key, args)
+
+    async def read_journal(self, group: str) -> Journal:
+        """Return the last moves of every partition, and those that wait."""
+        flat = await self._store.read("HGETALL", self._keys.rebalances(group))
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        fields.pop(_LAST, None)
+        waiting = _waiting(fields.pop(_WAITING, None))
+        return Journal(
+            past={
+                PartitionId.parse(name.decode()): [PastMove(**each) for each in json.loads(text)]
+                for name, text in fields.items()
+            },
+            waiting=waiting,
+        )
+
+    async def read_waiting(self, group: str) -> dict[PartitionId, WaitingMove]:
+        """Return the moves that wait for the budget."""
+        return _waiting(await self._store.read("HGET", self._keys.rebalances(group), _WAITING))
+
+    async def write_journal(
+        self,
+        group: str,
+        past: Mapping[PartitionId, Sequence[PastMove]],
+        waiting: Mapping[PartitionId, WaitingMove] | None,
+    ) -> None:
+        """Write moves, in the place of all that are there of these partitions.
+
+        Args:
+            group: whose.
+            past: the last moves of the partitions that have changed, the newest last.
+            waiting: every move that waits; None: as before.
+
+        Raises:
+            UnknownGroupError: the group is not stored; nothing is written.
+        """
+        fields = {
+            str(partition): [asdict(each) for each in moves[-MAX_MOVES:]]
+            for partition, moves in past.items()
+        }
+        texts = {name: json.dumps(moves) for name, moves in fields.items()}
+        if waiting is not None:
+            moves = {str(partition): asdict(each) for partition, each in waiting.items()}
+            texts[_WAITING.decode()] = json.dumps(moves)
+        args: list[str | int] = [len(texts), *(part for field in texts.items() for part in field)]
+        key = self._keys.rebalances(group)
+        await groups.write_fields(self._store, self._keys, group, key, args)
+
+
+def _waiting(text: bytes | None) -> dict[PartitionId, WaitingMove]:
+    moves = json.loads(text) if text else {}
+    return {PartitionId.parse(name): WaitingMove(**each) for name, each in moves.items()}

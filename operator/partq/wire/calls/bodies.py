@@ -1,0 +1,394 @@
+"""HTTP bodies: what callers send as JSON, checked field by field."""
+
+import json
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Annotated, Literal, Protocol, TypeVar
+
+import msgspec
+
+from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
+from partq.core.model import SLOT_COUNT
+from partq.core.producer_series import MAX_NUMBER
+from partq.core.time_to_live import MAX_TTL_MS
+from partq.errors import BadJsonError, BadRequestError
+from partq.wire.batch import MAX_EVENT_TIME_MS
+from partq.wire.calls import shape_errors
+from partq.wire.calls.json_limits import check_parts
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+MAX_TOLD_BYTES = 256 * 1024
+"""Of a larger body an error does not say what was got: that takes another look at all of it."""
+MAX_PULL_MESSAGES = 10_000
+MAX_PULL_WAIT_MS = 20_000
+MAX_DRAIN_WAIT_MS = 10_000
+
+
+def _told(low: int, high: int) -> msgspec.Meta:
+    """Return bounds that are described here and checked where the message can say more."""
+    return msgspec.Meta(extra_json_schema={"minimum": low, "maximum": high})
+
+
+PartitionText = Annotated[
+    str,
+    msgspec.Meta(
+        description="`GENERATION.INDEX`",
+        extra_json_schema={"pattern": r"^[0-9]{1,9}\.[0-9]{1,9}$", "examples": ["1.0"]},
+    ),
+]
+MAX_NATURAL = 2**53
+"""Above every offset and time, and within what every language's JSON can hold."""
+Natural = Annotated[int, msgspec.Meta(ge=0, le=MAX_NATURAL)]
+Sequence = Annotated[
+    int,
+    msgspec.Meta(
+        ge=0, le=MAX_NUMBER, description="The number of a message among those of its key, from 0."
+    ),
+]
+
+encode = msgspec.json.Encoder().encode
+"""Return a value as JSON."""
+Raw = msgspec.Raw
+"""JSON that is encoded already: it stands in a value as it is."""
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """Read a JSON body.
+
+    Raises:
+        BadJsonError: not JSON, or not of this shape, or with a field twice; names the field.
+        BatchTooLargeError: of more parts than a body may have.
+    """
+    check_parts(body)
+    try:
+        found = msgspec.json.decode(body, type=kind)
+        # A field that stands there twice is one colon that the value does not have. What has
+        # colons besides (a field that is set to its default, an escape) is looked at again.
+        if _COLON in body or encode(found).count(b":") != body.count(b":"):
+            _check_fields(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadJsonError(f"body: {_reason(body, error, kind)}; {_SEE}") from error
+    return found
+
+
+_COLON = b"\\u003"
+"""How the escape of a colon begins."""
+_SEE = "see the protocol's page for what it takes"
+
+
+def _check_fields(body: bytes) -> None:
+    """Refuse a field that stands twice in one object: which of them counts, nobody could say.
+
+    Raises:
+        BadJsonError: one does; names it.
+    """
+    try:
+        json.loads(body, object_pairs_hook=_check_object)
+    except (ValueError, RecursionError) as error:
+        raise BadJsonError(f"body: {error}; {_SEE}") from error
+
+
+def _check_object(pairs: list[tuple[str, object]]) -> None:
+    names: set[str] = set()
+    for name, _ in pairs:
+        if name in names:
+            raise BadJsonError(
+                f"body: {name[: shape_errors.MAX_SHOWN]}: got the field twice in one object, "
+                "expected once; send one of them"
+            )
+        names.add(name)
+
+
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""Escapes of JSON texts; the group is half of a character that takes two of them."""
+
+
+def _reason(body: bytes, error: Exception, kind: object) -> str:
+    """Say what is wrong with a body; the decoder's own words where it is no JSON."""
+    if isinstance(error, msgspec.ValidationError):
+        value = shape_errors.UNKNOWN
+        if len(body) <= MAX_TOLD_BYTES:
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                value = msgspec.json.decode(body)
+        return shape_errors.told(error, value, kind)
+    if not body.strip():
+        return "nothing came, expected JSON"
+    try:
+        body.decode()
+    except UnicodeDecodeError as found:
+        return f"byte {found.start} is no UTF-8"
+    for escape in _ESCAPES.finditer(body):
+        if escape[1]:
+            return (
+                f"half of a character, {escape[0].decode()}, at byte {escape.start()}: send both "
+                "halves, and what is no text as value_base64"
+            )
+    return str(error)
+
+
+class Texts(Protocol):
+    """Headers or the parameters of a query: a name may stand there several times."""
+
+    def getall(self, key: str, default: list[str], /) -> list[str]:
+        """Return every value of a name."""
+
+
+def read_texts(texts: Texts, kind: type[S], what: str, *, repeatable: Collection[str] = ()) -> S:
+    """Read the parameters of a query, or headers; others than those of `kind` are left alone.
+
+    Each stands there once, but for those in `repeatable`, of which the first counts.
+
+    Raises:
+        BadRequestError: one is missing, out of range or there twice; names it.
+    """
+    given: dict[str, str] = {}
+    for field in msgspec.structs.fields(kind):
+        values = texts.getall(field.encode_name, [])
+        if len(values) > 1 and field.encode_name not in repeatable:
+            raise BadRequestError(
+                f"{what}: {field.encode_name}: got {len(values)} of them, expected one"
+            )
+        if values:
+            given[field.encode_name] = values[0]
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        told = shape_errors.told(error, given, kind).removesuffix(" or null")
+        raise BadRequestError(f"{what}: {told}; {_SEE}") from error
+
+
+class PublishBody(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One message."""
+
+    key: str | None = None
+    value: str | None = None
+    value_base64: str | None = None
+    headers: dict[str, str] | None = None
+    event_time_ms: Annotated[int, _told(0, MAX_EVENT_TIME_MS)] = 0
+    slot: Annotated[int, _told(0, SLOT_COUNT - 1)] | None = None
+    """Set by a broker that forwards a keyless message, whose slot it has drawn."""
+    sequence: Sequence | None = None
+    """The message's number among those of its key, with the header Partq-Producer."""
+
+
+KEY_NAMES = ("SessionId", "PartitionKey", "QUEUE_PARTITION_KEY", "JMSXGroupID")
+"""What the partition key is called elsewhere."""
+
+
+class PublishHeaders(msgspec.Struct):
+    """Headers of a publish: the key of all its messages by any of its names; its numbers; its life.
+
+    With numbers a publish can be repeated safely; messages are numbered per key, from 0.
+    """
+
+    session_id: str | None = msgspec.field(name=KEY_NAMES[0], default=None)
+    partition_key: str | None = msgspec.field(name=KEY_NAMES[1], default=None)
+    queue_partition_key: str | None = msgspec.field(name=KEY_NAMES[2], default=None)
+    group_id: str | None = msgspec.field(name=KEY_NAMES[3], default=None)
+
+    producer: (
+        Annotated[
+            str,
+            msgspec.Meta(
+                min_length=1,
+                max_length=128,
+                description="Who numbers the messages: 1 to 128 printable characters.",
+            ),
+        ]
+        | None
+    ) = msgspec.field(name="Partq-Producer", default=None)
+    sequence: Sequence | None = msgspec.field(name="Partq-Sequence", default=None)
+    age_ms: (
+        Annotated[
+            int,
+            msgspec.Meta(
+                ge=1,
+                le=MAX_TTL_MS,
+                description="Of a repeat with numbers: how many ms ago it was first sent. Where "
+                "its series may have been forgotten since, the answer is unknown_producer; without "
+                "it number 0 begins the series again.",
+            ),
+        ]
+        | None
+    ) = msgspec.field(name="Partq-Age-Ms", default=None)
+    ttl_ms: (
+        Annotated[
+            int,
+            msgspec.Meta(
+                ge=1,
+                le=MAX_TTL_MS,
+                description="How long the messages may wait to be delivered, in ms from when they "
+                "are stored. Without it, and where it is longer: as long as the queue says.",
+            ),
+        ]
+        | None
+    ) = msgspec.field(name="Partq-TTL-Ms", default=None)
+
+
+class ProducerQuery(msgspec.Struct):
+    """Which numbers of a producer are asked for."""
+
+    key: str | None = None
+    """None: those of a producer that numbers by partition."""
+    outlines: Literal["true", "false"] = "false"
+    """Whether to tell what its last batch of each partition looks like."""
+
+
+class DeadLetterBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A dead letter of another queue."""
+
+    partition: str
+    producer: str
+    """Names the sender, which numbers its letters."""
+    number: int
+    batch_base64: str
+    """A batch of one message, as the protocol's page has it."""
+
+
+class PullBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A pull."""
+
+    member: str
+    incarnation: str
+    max_messages: Annotated[int, _told(1, MAX_PULL_MESSAGES)] = 100
+    wait_ms: Annotated[int, _told(0, MAX_PULL_WAIT_MS)] = 1000
+    last_answer: int | None = None
+
+
+class AckItem(msgspec.Struct, forbid_unknown_fields=True):
+    """Acks of one partition, under one token: `upto`, `offsets`, or both."""
+
+    partition: PartitionText
+    broker_epoch: int
+    epoch: int
+    delivery: int = 0
+    upto: Natural | None = None
+    """Everything below it."""
+    offsets: list[Natural] = []
+
+    def __post_init__(self) -> None:
+        """Refuse an ack that acknowledges nothing: who sent it believes that it does."""
+        if self.upto is None and not self.offsets:
+            raise ValueError("got neither upto nor offsets, expected one of them, or both")
+
+
+class AckBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Acks of a pulling member."""
+
+    member: str
+    flow: int
+    acks: list[AckItem]
+
+
+class NackItem(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages of one partition that could not be processed, under one token."""
+
+    partition: str
+    broker_epoch: int
+    epoch: int
+    offsets: Annotated[list[Natural], msgspec.Meta(min_length=1)]
+    delivery: int = 0
+    delay_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_NACK_DELAY_MS)] | None = None
+    """How long they wait; null: as the group's rules say."""
+    reason: str = ""
+    """`undecodable` or empty."""
+
+
+class NackBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Nacks of a pulling member."""
+
+    member: str
+    flow: int
+    nacks: list[NackItem]
+
+
+class AliveBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Which flow lives, although it does not ping."""
+
+    flow: Annotated[int, msgspec.Meta(ge=0, lt=10**18, description="as `Bound` named it")]
+    incarnation: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+    """As the flow was bound with: nobody else knows it."""
+
+
+class LeaveQuery(msgspec.Struct):
+    """Which flow of a member leaves."""
+
+    flow: Annotated[int, msgspec.Meta(ge=0, lt=10**18, description="as the pull answered it")]
+
+
+class PartitionName(msgspec.Struct):
+    """One partition, by its name."""
+
+    partition: PartitionText
+
+
+class DrainItem(PartitionName):
+    """One partition of a handoff."""
+
+    broker_epoch: int
+    epoch: int
+    attempt: int
+
+
+class PauseItem(DrainItem):
+    """A pause to begin or to renew."""
+
+    lease_ms: int
+    drain_ms: int
+
+
+class CommitItem(DrainItem):
+    """A commit; an empty source or target means none."""
+
+    source: str
+    target: str
+    cause: str = ""
+
+
+class Pauses(msgspec.Struct):
+    """Pauses to begin or to renew."""
+
+    pauses: list[PauseItem]
+
+
+class Drains(msgspec.Struct):
+    """Drains to wait for."""
+
+    drains: list[DrainItem]
+    wait_ms: Annotated[int, _told(0, MAX_DRAIN_WAIT_MS)] = 0
+
+
+class Commits(msgspec.Struct):
+    """Handoffs to commit."""
+
+    commits: list[CommitItem]
+
+
+class Cancels(msgspec.Struct):
+    """Handoffs to cancel."""
+
+    cancels: list[DrainItem]
+
+
+class PartitionNames(msgspec.Struct):
+    """Partitions to claim or to give up."""
+
+    partitions: list[PartitionText]
+
+
+class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a group is to go on: one of `to`, `at_ms` and `offset`."""
+
+    to: Literal["earliest", "latest"] | None = None
+    at_ms: Natural | None = None
+    offset: Natural | None = None
+    partitions: list[str] = []
+    """Empty: all."""
+    is_dry_run: bool = False
+    is_forced: bool = False

@@ -1,0 +1,102 @@
+"""Browsing and pins over HTTP: what is asked, and what is answered."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from partq.wire.calls.answers import ErrorDetail
+from partq.wire.calls.bodies import Natural
+
+MAX_BROWSED_MESSAGES = 10_000
+MAX_BROWSED_BYTES = 4 * 1024 * 1024
+
+
+class BrowseBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What to show: from the offsets, else from the time, else from the oldest message on."""
+
+    partitions: list[str] = []
+    """Empty: all."""
+    offsets: dict[str, Natural] = {}
+    at_ms: Natural | None = None
+    max_messages: Annotated[int, msgspec.Meta(ge=1, le=MAX_BROWSED_MESSAGES)] = 100
+    max_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_BROWSED_BYTES)] = 1024 * 1024
+    is_merged: bool = True
+    """Over the partitions, by the time of storing; else each partition apart."""
+
+
+def narrowed(body: BrowseBody, changes: Mapping[str, Any]) -> BrowseBody:
+    """Return what to show with some of it changed."""
+    return msgspec.structs.replace(body, **changes)
+
+
+class PinBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Where a pin holds the logs: from these offsets on, else from their first message on."""
+
+    partitions: list[str] = []
+    """Empty: those of the offsets, else all."""
+    offsets: dict[str, Natural] = {}
+
+
+class BrowsedMessage(msgspec.Struct):
+    """A message; with `error` in the place of its content when it is undecodable."""
+
+    partition: str
+    offset: int
+    publish_time_ms: int
+    append_broker_epoch: int
+    key: str | UnsetType | None = UNSET
+    value: str | UnsetType = UNSET
+    value_base64: str | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    event_time_ms: int | UnsetType = UNSET
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class BrowseAnswer(msgspec.Struct):
+    """Messages of several partitions by time, and where and why they end."""
+
+    messages: list[BrowsedMessage]
+    next: dict[str, int]
+    why: str
+    trimmed: dict[str, int]
+    unavailable: dict[str, ErrorDetail]
+
+
+class BrowsedRow(msgspec.Struct):
+    """A message of one partition, and what it counts for in bytes."""
+
+    size: int
+    message: BrowsedMessage
+
+
+class BrowsedPage(msgspec.Struct):
+    """Messages of one partition, or why there are none."""
+
+    rows: list[BrowsedRow] | UnsetType = UNSET
+    next: int | UnsetType = UNSET
+    why: str | UnsetType = UNSET
+    first: int | UnsetType = UNSET
+    end: int | UnsetType = UNSET
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class BrowsedPages(msgspec.Struct):
+    """One page per partition, by its name."""
+
+    partitions: dict[str, BrowsedPage]
+
+
+class PinResult(msgspec.Struct):
+    """From where on a pin holds a partition's log, or why it does not."""
+
+    offset: int | UnsetType = UNSET
+    lasts_ms: int | UnsetType = UNSET
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class PinResults(msgspec.Struct):
+    """One result per partition, by its name."""
+
+    partitions: dict[str, PinResult]

@@ -1,0 +1,69 @@
+"""Replaying and dropping dead letters over HTTP: what is asked, and what is answered."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from partq.wire.calls.answers import ErrorDetail
+from partq.wire.calls.bodies import Natural
+
+MAX_REPLAYED = 1000
+
+
+class ReplayBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Which dead letters go back to where they came from: from these offsets on, in order."""
+
+    partitions: list[str] = []
+    """Empty: all."""
+    offsets: dict[str, Natural] = {}
+    """By partition, the `next` of the call before: that replay goes on. Left out: one begins, with
+    the oldest. An offset that no call has come to begins where the last one ended."""
+    max_messages: Annotated[int, msgspec.Meta(ge=1, le=MAX_REPLAYED)] = 100
+    """Of each partition."""
+
+
+class ReplayResult(msgspec.Struct):
+    """How far the replay of a partition came, or why it did not begin."""
+
+    next: int | UnsetType = UNSET
+    end: int | UnsetType = UNSET
+    replayed: int | UnsetType = UNSET
+    repeated: int | UnsetType = UNSET
+    """How many had been replayed before, by a call that was cut off: they are not stored again."""
+    skipped: int | UnsetType = UNSET
+    """How many stand for undecodable messages: they are no messages themselves, and stay here."""
+    skipped_because: ErrorDetail | UnsetType = UNSET
+    """What to do about these."""
+    stopped: ErrorDetail | UnsetType = UNSET
+    """Why the message at `next` could not be replayed."""
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class ReplayResults(msgspec.Struct):
+    """One result per partition, by its name."""
+
+    partitions: dict[str, ReplayResult]
+
+
+class DropBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Which dead letters are dropped: all that are there, or those before an offset."""
+
+    partitions: list[str] = []
+    """Empty: all."""
+    before: Natural | None = None
+    is_dry_run: bool = False
+
+
+class DropResult(msgspec.Struct):
+    """Which offsets of a partition were dropped, or would be."""
+
+    start: int | UnsetType = UNSET
+    stop: int | UnsetType = UNSET
+    error: ErrorDetail | UnsetType = UNSET
+
+
+class DropResults(msgspec.Struct):
+    """One result per partition, by its name."""
+
+    partitions: dict[str, DropResult]

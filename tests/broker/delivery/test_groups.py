@@ -1,0 +1,150 @@
+"""Groups come and go while messages flow."""
+
+import asyncio
+
+import pytest
+
+from partq.coordinator.provision import provision as make_records
+from partq.core.model import MemberId
+from partq.store.records.members import Members
+from tests.broker.conftest import UID
+
+GROUPS = {"early": "Earliest", "late": "Latest"}
+
+
+@pytest.fixture
+def make_group(running, peers):
+    """Make groups as a coordinator does: the specs, the cursors, the queue's list of them last."""
+    broker = running.broker
+
+    async def make_group(groups):
+        spec = (await broker.layouts.read_group_config("workers")).spec
+        for name, start in groups.items():
+            await broker.layouts.write_group_config(name, spec, resource_generation=1)
+            for partition in broker.config.layout.partitions():
+                await broker.partitions.add_group(partition, name, start=start)
+            members = Members(broker.store, broker.keys)
+            await members.list_member(name, MemberId("m"), "127.0.0.1")
+        stored = await broker.layouts.read_config()
+        spec = {**stored.spec, "groups": sorted({*stored.spec["groups"], *groups})}
+        number = stored.resource_generation + 1
+        assert await broker.layouts.write_config(spec, resource_generation=number)
+        await broker.refresh()
+        for name in groups:
+            await assign(name)
+
+    async def assign(name):
+        _, state = await running.call("GET", "/admin/v1/queues/orders/state")
+        row = state["partitions"]["1.0"]
+        epoch = row["groups"][name]["epoch"]
+        token = {"partition": "1.0", "broker_epoch": row["broker_epoch"], "epoch": epoch}
+        token["attempt"] = 1
+        commit = {**token, "source": "", "target": "m", "cause": "unassigned"}
+        (result,) = await running.admin(f"/groups/{name}/commit", {"commits": [commit]})
+        assert "error" not in result, result
+
+    return make_group
+
+
+async def pulled(running, peers, group, last):
+    """Return the offsets that a member of a group gets, up to the last one."""
+    offsets, answer = [], None
+    async with asyncio.timeout(60):
+        while not offsets or offsets[-1] < last:
+            body = {"member": "m", "incarnation": "i", "wait_ms": 100, "last_answer": answer}
+            path = f"/v1/queues/orders/groups/{group}/pull"
+            status, got = await running.call("POST", path, json=body)
+            assert status == 200, got
+            answer = got["answer"]
+            offsets += [each["offset"] for each in got["messages"]]
+    return offsets
+
+
+async def test_new_groups_begin_where_they_shall_while_messages_flow(running, peers, make_group):
+    """Earliest: with all that is stored. Latest: with all that is confirmed from then on."""
+    producer = await peers.open_producer(running)
+    ends = [0]
+    is_over = asyncio.Event()
+
+    async def publish():
+        while not is_over.is_set():
+            ends.append(await producer.publish("x") + 1)
+
+    publishing = asyncio.create_task(publish())
+    await peers.eventually(lambda: ends[-1] >= 50, "messages flow")
+    before = ends[-1]
+    await make_group(GROUPS)
+    after = ends[-1] + 1  # one may be stored, and not be confirmed yet
+    await peers.eventually(lambda: ends[-1] >= after + 50, "they go on")
+    is_over.set()
+    await publishing
+    last = ends[-1] - 1
+
+    assert await pulled(running, peers, "early", last) == list(range(last + 1))
+    late = await pulled(running, peers, "late", last)
+    assert before <= late[0] <= after
+    assert late == list(range(late[0], last + 1))
+
+
+async def make_again(running):
+    """Remove the group and make it again, with nothing in between."""
+    layouts = running.broker.layouts
+    config, spec = await layouts.read_config(), (await layouts.read_group_config("workers")).spec
+    for groups in ({}, {"workers": spec}):
+        await make_records(
+            layouts,
+            running.broker.partitions,
+            name="default/orders",
+            uid=UID,
+            partition_count=4,
+            spec={name: value for name, value in config.spec.items() if name != "groups"},
+            groups=groups,
+            keeps_others=False,
+            repairs=False,
+        )
+
+
+async def test_acks_of_a_group_do_not_count_for_one_that_was_made_again_unseen(
+    running, scene, peers
+):
+    """The broker looks at its settings before and after, and not in between."""
+    partition = peers.partition_id(0)
+    assert await scene.source.ack(scene.held, 2) == ""
+    look = peers.Gate(running.broker, "refresh")
+    await look.reached.wait()
+    await make_again(running)
+    assert await scene.source.ack(scene.held, 3) == "fenced"
+    assert (await running.broker.partitions.read_cursor(partition, "workers")).cursor == 0
+    look.opened.set()
+    await knows_the_new_one(running, peers)
+    await running.assign("m", [0])
+    frame, values = await scene.source.deliver()
+    assert (values, frame.epoch > scene.held.epoch) == (["a", "b", "c"], True)
+    assert await scene.source.ack(frame, 3) == ""
+    assert (await running.broker.partitions.read_cursor(partition, "workers")).cursor == 3
+
+
+async def test_a_group_at_the_end_that_was_made_again_unseen_begins_again(running, scene, peers):
+    """Nothing is written for it that the store could refuse."""
+    assert await scene.source.ack(scene.held, 3) == ""
+    look = peers.Gate(running.broker, "refresh")
+    await look.reached.wait()
+    await make_again(running)
+    look.opened.set()
+    await knows_the_new_one(running, peers)
+    assert running.broker.owned[peers.partition_id(0)].groups["workers"].book.cursor == 0
+    await running.assign("m", [0])
+    assert (await scene.source.deliver())[1] == ["a", "b", "c"]
+
+
+async def knows_the_new_one(running, peers):
+    """Wait until the broker serves the group as it is on record: at nobody, from the beginning."""
+
+    async def is_new():
+        for owned in running.broker.owned.values():
+            subscription = owned.groups.get("workers")
+            if subscription is None or subscription.member is not None:
+                return False
+        return True
+
+    await peers.eventually(is_new, "the broker serves the group that was made again")

@@ -1,0 +1,192 @@
+"""A log is shown as it is stored: by its owner alone, and never what a failover may take back."""
+
+import asyncio
+
+import pytest
+
+from partq.core.model import BrokerId, Offset
+from partq.errors import StoreUnavailableError
+from partq.store.records.log import AppendBatch
+from partq.wire import batch
+from partq.wire.calls import entries
+
+PATH = "/v1/queues/orders/partitions/{}/entries"
+
+
+@pytest.fixture
+async def producer(running, peers):
+    producer = await peers.open_producer(running)
+    yield producer
+    await producer.close()
+
+
+@pytest.fixture
+def read(running, peers):
+    """Return what a broker shows; of a refusal its code and what it says."""
+
+    async def read(start=0, *, partition="1.0", at=running, token=peers.CONSUME, **query):
+        headers = {"Authorization": f"Bearer {token}"}
+        params = {"from": start, **query}
+        url = at.url + PATH.format(partition)
+        async with at.session.get(url, params=params, headers=headers) as response:
+            if response.status == 200:
+                assert response.content_type == "application/octet-stream"
+                return entries.decode(await response.read())
+            error = (await response.json())["error"]
+            return response.status, error["code"], error["message"]
+
+    return read
+
+
+def values(stored):
+    return [message.value.decode() for message in batch.decode(stored.data)]
+
+
+def firsts(found):
+    return [stored.first for stored in found.batches]
+
+
+async def test_batches_are_shown_as_they_came(running, producer, read, peers):
+    for contents in (("a", "b", "c"), ("d",), ("e", "f")):
+        await producer.publish(*contents)
+    await producer.publish("other", partition=1)
+    epoch = (await running.state())["broker_epoch"]
+    found = await read()
+    assert (found.first, found.end) == (0, 6)
+    assert [values(stored) for stored in found.batches] == [["a", "b", "c"], ["d"], ["e", "f"]]
+    assert found.batches[0].data == peers.make_batch(["a", "b", "c"])
+    assert {stored.append_broker_epoch for stored in found.batches} == {epoch}
+    stored = await running.broker.log.read(
+        peers.partition_id(0), Offset(0), max_bytes=10**6, max_entries=9
+    )
+    assert [each.at_ms for each in found.batches] == [each.at_ms for each in stored]
+
+
+async def test_it_begins_with_the_batch_that_holds_the_offset(producer, read):
+    for contents in (("a", "b", "c"), ("d",), ("e", "f")):
+        await producer.publish(*contents)
+    assert firsts(await read(2)) == [0, 3, 4]
+    assert firsts(await read(3)) == [3, 4]
+    assert firsts(await read(5)) == [4]
+    assert await read(6) == (0, 6, [])
+    assert await read(partition="1.3") == (0, 0, [])
+
+
+async def test_it_ends_with_the_batch_that_holds_the_last_message(producer, read):
+    for contents in (("a", "b", "c"), ("d",), ("e", "f")):
+        await producer.publish(*contents)
+    for to, found in ((0, []), (1, [0]), (3, [0]), (4, [0, 3]), (5, [0, 3, 4]), (99, [0, 3, 4])):
+        assert firsts(await read(0, to=to)) == found, to
+    assert (await read(0, to=1)).end == 6
+
+
+async def test_an_answer_is_bounded_and_holds_a_batch_at_least(producer, read, peers):
+    for _ in range(4):
+        await producer.publish("x")
+    size = len(peers.make_batch(["x"]))
+    counts = [len((await read(max_bytes=n)).batches) for n in (1, size, 2 * size - 1, 3 * size)]
+    assert counts == [1, 1, 1, 3]
+
+
+async def test_the_time_to_live_of_a_batch_comes_with_it(producer, read):
+    await producer.publish("a", ttl_ms=60_000)
+    await producer.publish("b")
+    assert [stored.ttl_ms for stored in (await read()).batches] == [60_000, 0]
+
+
+async def test_what_is_trimmed_is_refused_and_says_what_is_not(running, scene, read, peers):
+    for value in "defg":
+        await scene.producer.publish(value)
+    await scene.source.take(4)
+    partition = peers.partition_id(0)
+
+    async def trimmed():
+        return (await running.broker.partitions.read(partition)).trimmed
+
+    first = await peers.eventually(trimmed, "something is trimmed")
+    status, code, message = await read(0)
+    assert (status, code) == (410, "data_loss")
+    assert message.endswith(f"has the offset {first}; begin there")
+    assert firsts(await read(first)) == list(range(first, 7))
+
+
+async def test_a_position_of_another_history_is_refused(running, producer, read):
+    await producer.publish("a", "b")
+    epoch = (await running.state())["broker_epoch"]
+    assert firsts(await read(1, append_broker_epoch=epoch)) == [0]
+    assert firsts(await read(2, append_broker_epoch=epoch)) == []
+    assert firsts(await read(0, append_broker_epoch=epoch)) == [0], "nothing is below: unknown"
+    for start, known, says in (
+        (1, epoch - 1, f"below 1 was appended under broker epoch {epoch}"),
+        (2, epoch + 1, f"the position says {epoch + 1}"),
+        (3, 0, "the log ends at 2, below 3"),
+    ):
+        status, code, message = await read(start, append_broker_epoch=known)
+        assert (status, code) == (409, "rolled_back")
+        assert says in message
+
+
+async def test_what_no_replica_may_have_is_not_shown(running, producer, read, peers):
+    """Stored at the master, and not confirmed: delivery does not begin there, nor does this."""
+    await producer.publish("a")
+    owned = running.broker.owned[peers.partition_id(0)]
+    unconfirmed = [AppendBatch("", 0, 1, peers.make_batch(["b"]))]
+    await running.broker.log.append(
+        owned.id, broker_epoch=owned.broker_epoch, number=10**6, expected=Offset(1),
+        batches=unconfirmed, room_bytes=None,
+    )  # fmt: skip
+    found = await read()
+    assert (found.end, firsts(found)) == (1, [0])
+    status, code, _ = await read(2)
+    assert (status, code) == (409, "rolled_back"), "nobody can have a position there"
+
+
+async def test_who_does_not_own_the_partition_any_more_does_not_answer(
+    running, producer, read, peers
+):
+    """It would show what it knows for all that there is."""
+    await producer.publish("a")
+    partition = peers.partition_id(0)
+    record = await running.broker.partitions.read(partition)
+    await running.broker.partitions.claim(
+        partition, BrokerId("another"), "i", expected=record.broker_epoch, affirmed=record.affirmed
+    )
+    status, code, _ = await read()
+    assert (status, code) == (421, "not_owner")
+    assert (await read())[1] == "not_owner"
+
+
+async def test_what_was_read_while_the_store_was_replaced_is_not_shown(
+    running, producer, read, peers
+):
+    await producer.publish("a")
+    gate = peers.Gate(running.broker.log, "read_positions")
+    reading = asyncio.create_task(read())
+    await gate.reached.wait()
+    running.broker.ownership.drop_all()
+    gate.opened.set()
+    assert (await reading)[:2] == (421, "not_owner")
+
+
+async def test_a_store_that_does_not_answer_is_not_waited_for(
+    running, producer, read, peers, monkeypatch
+):
+    await producer.publish("a")
+    monkeypatch.setattr("partq.broker.operations.entries.READ_TIMEOUT_S", 0.05)
+    gate = peers.Gate(running.broker.log, "read_positions")
+    assert (await read())[:2] == (503, "unavailable")
+    gate.opened.set()
+
+    async def fail(*_, **__):
+        raise StoreUnavailableError("no answer")
+
+    running.broker.log.read_within = fail
+    assert (await read())[:2] == (503, "store_unavailable")
+
+
+async def test_what_makes_no_sense_is_refused(read, peers):
+    for query in ({"start": -1}, {"start": 2**54}, {"max_bytes": 0}, {"max_bytes": 2**24 + 1},
+                  {"append_broker_epoch": "x"}, {"partition": "1"}):  # fmt: skip
+        assert (await read(**query))[:2] == (400, "bad_request"), query
+    assert (await read(partition="1.4"))[:2] == (404, "unknown_partition")
+    assert (await read(token=peers.PRODUCE))[:2] == (403, "forbidden")

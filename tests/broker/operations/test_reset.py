@@ -1,0 +1,163 @@
+"""A group's cursors are moved by an administrator: back, forward, and never by half."""
+
+import asyncio
+
+import pytest
+
+from partq.errors import StoreUnavailableError
+
+RESET = "/v1/queues/orders/groups/workers/reset"
+
+
+@pytest.fixture
+def reset(running, peers):
+    async def reset(status=200, *, token=peers.ADMIN, at=running, **body):
+        got, answer = await at.call("POST", RESET, json=body, token=token)
+        assert got == status, answer
+        return answer if status != 200 else answer["partitions"]
+
+    return reset
+
+
+async def test_a_dry_run_shows_and_changes_nothing(running, scene, reset):
+    before = await running.state()
+    shown = await reset(to="latest", is_dry_run=True)
+    assert list(shown) == ["1.0", "1.1", "1.2", "1.3"]
+    assert shown["1.0"] == {
+        "member": "m", "is_bound": True, "cursor": 0, "to": 3, "wanted": 3, "first": 0, "end": 3,
+    }  # fmt: skip
+    assert await running.state() == before
+
+
+async def test_back_to_where_a_message_is_delivered_again_for_this_cause(
+    running, scene, reset, peers
+):
+    """Refused while a member is connected; forced, its older tokens are over."""
+    source = scene.source
+    assert await source.ack(scene.held, 2) == ""
+    refused = await reset(to="earliest", partitions=["1.0"])
+    assert refused["1.0"]["error"]["code"] == "conflict"
+    assert (await running.state())["cursor"] == 2
+
+    moved = await reset(to="earliest", partitions=["1.0"], is_forced=True)
+    assert (moved["1.0"]["cursor"], moved["1.0"]["to"]) == (2, 0)
+    frame, values = await source.deliver()
+    assert (values, frame.cause, frame.redeliveries) == (["a", "b", "c"], 8, [])
+    assert frame.epoch > scene.held.epoch
+    assert await source.ack(scene.held, 3) == "fenced"
+    assert await source.ack(frame, 3) == ""
+    record = await running.broker.partitions.read_cursor(peers.partition_id(0), "workers")
+    assert record.cursor == 3
+    await scene.producer.publish("d")
+    assert (await source.deliver())[1] == ["d"]
+
+
+async def test_forward_skips_and_the_log_is_freed(running, scene, reset, peers):
+    await scene.source.close()
+    await peers.eventually(lambda: not list(running.broker.binder.flows), "the flow is gone")
+    moved = await reset(offset=2, partitions=["1.0"])
+    assert moved["1.0"]["to"] == 2
+    flow = await peers.open_flow(running, "m", "other")
+    assert (await flow.deliver())[1] == ["c"]
+    # The whole batch is still there: it holds a message that is not acknowledged.
+    assert (await reset(to="earliest", partitions=["1.0"], is_dry_run=True))["1.0"]["first"] == 0
+
+
+async def test_what_is_trimmed_is_said(running, scene, reset, peers):
+    for value in "defg":
+        await scene.producer.publish(value)
+    await scene.source.take(4)
+    partition = peers.partition_id(0)
+
+    async def trimmed():
+        return (await running.broker.partitions.read(partition)).trimmed
+
+    first = await peers.eventually(trimmed, "something is trimmed")
+    for body in ({"to": "earliest"}, {"offset": 0}, {"at_ms": 0}):
+        shown = (await reset(**body, partitions=["1.0"], is_dry_run=True))["1.0"]
+        assert shown["to"] == shown["first"] >= first
+        assert shown["wanted"] <= shown["first"]
+
+
+async def test_an_answer_that_is_lost_leaves_nothing_in_doubt(running, scene, reset, peers):
+    """The partition is claimed again, and the reset can be repeated."""
+    partitions, real = running.broker.partitions, running.broker.partitions.reset
+
+    async def lose_the_answer(*args, **kwargs):
+        partitions.reset = real
+        await real(*args, **kwargs)
+        raise StoreUnavailableError("no answer")
+
+    assert await scene.source.ack(scene.held, 3) == ""
+    partitions.reset = lose_the_answer
+    before = await running.state()
+    lost = await reset(to="earliest", partitions=["1.0"], is_forced=True)
+    assert lost["1.0"]["error"]["code"] == "store_unavailable"
+
+    async def repeated():
+        answer = await reset(to="earliest", partitions=["1.0"], is_forced=True)
+        return "error" not in answer["1.0"]
+
+    await peers.eventually(repeated, "the repeat goes through")
+    after = await running.state()
+    assert after["cursor"] == 0
+    assert after["broker_epoch"] > before["broker_epoch"]
+    frame, values = await scene.source.deliver()
+    while not values or frame.broker_epoch != after["broker_epoch"]:
+        frame, values = await scene.source.deliver()
+    assert values[0] == "a"
+
+
+async def test_a_store_that_does_not_answer_moves_nothing(
+    running, scene, reset, peers, monkeypatch
+):
+    monkeypatch.setattr("partq.broker.operations.reset.SETTLE_TIMEOUT_S", 0.05)
+    gate = peers.Gate(running.broker.partitions, "flush")
+    acking = asyncio.create_task(scene.source.ack(scene.held, 2))
+    await gate.reached.wait()
+    refused = await reset(to="latest", partitions=["1.0"], is_forced=True)
+    assert refused["1.0"]["error"]["code"] == "unavailable"
+    gate.opened.set()
+    assert await acking == ""
+    frame, values = await scene.source.deliver()
+    assert (values, frame.cause) == (["c"], 8), "the member goes on where it was"
+
+
+WRONG = {
+    "nowhere": {},
+    "two places": {"to": "earliest", "offset": 1},
+    "an offset for all partitions": {"offset": 1},
+    "a negative one": {"offset": -1, "partitions": ["1.0"]},
+    "a time that never comes": {"at_ms": 2**60},
+    "no such place": {"to": "yesterday"},
+    "no name": {"to": "latest", "partitions": ["x"]},
+    "a name twice": {"to": "latest", "partitions": ["1.0"] * 2},
+}
+
+
+async def test_what_makes_no_sense_is_refused(reset, peers):
+    for case, body in WRONG.items():
+        answer = await reset(400, **body)
+        assert answer["error"]["code"].startswith("bad_"), case
+    answer = await reset(404, to="latest", partitions=["1.9"])
+    assert answer["error"]["code"] == "unknown_partition"
+    await reset(403, to="latest", token=peers.CONSUME)
+
+
+async def test_any_broker_can_be_asked(start_broker, reset, running, scene, peers, monkeypatch):
+    """It asks the owners; what nobody serves is said, and the others are moved all the same."""
+    await scene.source.close()
+    await peers.eventually(lambda: not list(running.broker.binder.flows), "the flow is gone")
+    other = await start_broker("orders-1")
+    await peers.eventually(
+        lambda: all(map(other.broker.claims.owner_url, other.broker.config.layout.partitions())),
+        "it knows who owns what",
+    )
+    known = other.broker.claims.owner_url
+    monkeypatch.setattr(
+        other.broker.claims, "owner_url", lambda p: None if p.index == 3 else known(p)
+    )
+    moved = await reset(at=other, to="latest")
+    assert moved["1.3"]["error"]["code"] == "unavailable"
+    assert [moved[name].get("to") for name in ("1.0", "1.1", "1.2")] == [3, 0, 0]
+    assert (await running.state())["cursor"] == 3

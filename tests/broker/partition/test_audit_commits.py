@@ -1,0 +1,110 @@
+"""Forced commits of partitions with deliveries that wait for their audit record."""
+
+import asyncio
+
+import pytest
+
+from partq.testing.frame_peers import values_of
+from partq.wire import frames
+from tests.broker.conftest import Handoff
+from tests.broker.partition.test_audit import P0, of_kind, resources, told
+from tests.broker.routes.test_pull import Member
+
+__all__ = ["resources"]
+
+
+@pytest.fixture
+async def gate(scene, peers):
+    """Member m has acknowledged what it got; one more message waits for its record."""
+    assert await scene.source.ack(scene.held, 3) == ""
+    gate = peers.Gate(scene.running.broker.audits, "write")
+    await scene.producer.publish("d")
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    return gate
+
+
+async def begin_forced_commit(scene, peers):
+    """Commit after a drain that was over at once; return the call, which waits for the record."""
+    subscription = scene.running.broker.binder.find("workers", "m")
+    (subscription,) = subscription.subscriptions
+    handoff = await Handoff.begin(scene.running)
+    pause = asyncio.create_task(handoff.pause(drain_ms=0))
+    await peers.eventually(lambda: subscription.pause is not None, "paused")
+    commit = asyncio.create_task(handoff.commit(cause="drain_timeout"))
+    await peers.eventually(lambda: subscription.is_committing, "the commit waits")
+    return pause, commit
+
+
+async def test_a_forced_commit_does_not_count_what_its_member_never_got(scene, peers, gate):
+    """No message of its partition is sent while a commit is under way."""
+    pause, commit = await begin_forced_commit(scene, peers)
+    target = await scene.target()
+    gate.opened.set()
+    assert (await commit)["was_forced"]
+    assert (await pause)["code"] == ""
+    await scene.source.expect((frames.Paused, frames.Revoked))  # in either order, and no message
+    await scene.source.expect((frames.Paused, frames.Revoked))
+    frame, payload = await target.find(frames.Deliver)
+    assert values_of(frame, payload) == ["d"]
+    assert frame.redeliveries == []
+    stored = await scene.running.broker.partitions.read_cursor(P0, "workers")
+    assert stored.redeliveries == {}
+    (commit,) = [r for r in of_kind(await told(scene.running), "commit") if r.target == "n"]
+    assert commit.cause == "drain_timeout"
+
+
+async def test_a_forced_commit_counts_what_its_member_has_got(scene, peers):
+    """The lowest one in flight may be what it cannot process."""
+    handoff = await scene.paused(drain_ms=0)
+    assert (await handoff.commit(cause="drain_timeout"))["was_forced"]
+    target = await scene.target()
+    frame, payload = await target.find(frames.Deliver)
+    assert values_of(frame, payload) == ["a", "b", "c"]
+    assert frame.redeliveries == [(0, 1)]
+
+
+# ---- members that pull --------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def pulling(running, peers):
+    """A pull that has taken a message, and waits for its record."""
+    await running.assign("m", [0])
+    member = Member(running, peers.CONSUME)
+    await member.pull(wait_ms=0)
+    await (await peers.open_producer(running)).publish("d")
+    gate = peers.Gate(running.broker.audits, "write")
+    pull = asyncio.create_task(member.pull())
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    return member, pull, gate
+
+
+async def test_a_forced_commit_does_not_count_what_a_pull_was_not_answered_with(
+    running, peers, pulling
+):
+    _, pull, gate = pulling
+    (subscription,) = running.broker.binder.find("workers", "m").subscriptions
+    handoff = await Handoff.begin(running)
+    pause = asyncio.create_task(handoff.pause(drain_ms=0))
+    await peers.eventually(lambda: subscription.pause is not None, "paused")
+    commit = asyncio.create_task(handoff.commit(cause="drain_timeout"))
+    await peers.eventually(lambda: subscription.is_committing, "the commit waits")
+    gate.opened.set()
+    assert (await commit)["was_forced"]
+    await pause
+    status, answer = await pull
+    assert (status, answer["messages"]) == (200, [])
+    stored = await running.broker.partitions.read_cursor(P0, "workers")
+    assert stored.redeliveries == {}
+
+
+async def test_a_flow_that_is_lost_does_not_count_what_its_pull_was_not_answered_with(
+    running, peers, pulling
+):
+    member, pull, gate = pulling
+    running.broker.binder.lose(running.broker.binder.find("workers", "m"))
+    gate.opened.set()
+    status, answer = await pull
+    assert (status, answer["error"]["code"]) == (409, "fenced")
+    (message,) = await member.messages()
+    assert (message["value"], message["redeliveries"]) == ("d", 0)

@@ -1,0 +1,237 @@
+"""Calls about partitions are repeated until their owners have answered, and no longer."""
+
+import pytest
+
+from partq import LogReader, PartitionId
+from partq.client.transport.layout import QueueView
+from partq.client.transport.partition_router import Owners
+from partq.client.transport.session import Session, UntrustedError
+from partq.errors import (
+    ConflictError,
+    FencedError,
+    InternalError,
+    NotOwnerError,
+    QuotaExceededError,
+    UnauthorizedError,
+    UnavailableError,
+    UnknownPartitionError,
+)
+from partq.wire.calls import entries
+
+P0, P1, P2 = (PartitionId(1, index) for index in range(3))
+
+
+def view_of(*, owner="http://b0", generations=((1, 3),)):
+    partitions = [f"{number}.{index}" for number, count in generations for index in range(count)]
+    return QueueView.from_json(
+        {
+            "generations": [{"generation": g, "partitions": n} for g, n in generations],
+            "brokers": [{"broker": "b0", "url": owner}],
+            "owners": dict.fromkeys(partitions, "b0"),
+            "limits": {"max_message_bytes": 1, "max_unacked_per_flow": 1},
+            "keyless_policy": "Random",
+            "groups": [],
+        }
+    )
+
+
+def script(monkeypatch, session, *, views=(), asks=(), fetches=()):
+    """Have a session answer what a test says, in turn; the last view stays. Errors are raised."""
+    said = {"view": list(views or [view_of()]), "ask": list(asks), "fetch": list(fetches)}
+    calls = []
+
+    def answer(name):
+        async def answered(*args, **_):
+            calls.append((name, *args))
+            left = said[name]
+            found = left[0] if name == "view" and len(left) == 1 else left.pop(0)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        return answered
+
+    for name in said:
+        monkeypatch.setattr(session, name, answer(name))
+    return calls
+
+
+@pytest.fixture
+def owners():
+    session = Session("http://seed", queue="orders", token=None, namespace=None)
+    return Owners(session, timeout_s=20.0)
+
+
+def done(*partitions, **failed):
+    answers = {str(partition): {"offset": 1} for partition in partitions}
+    errors = {name: {"error": {"code": code, "message": "m"}} for name, code in failed.items()}
+    return {"partitions": answers | errors}
+
+
+def names(partitions):
+    return {"partitions": [str(partition) for partition in partitions]}
+
+
+async def ask(owners, *partitions):
+    return await owners.ask_each("POST", "/x", partitions, names)
+
+
+async def test_those_without_an_answer_are_asked_for_again_and_no_other(owners, monkeypatch):
+    calls = script(
+        monkeypatch,
+        owners.session,
+        asks=[
+            done(P0, **{"1.1": "not_owner", "1.2": "fenced"}),
+            UnavailableError("nobody"),
+            done(P1, **{"1.2": "unavailable"}),
+            done(P2),
+        ],
+    )
+    assert await ask(owners, P0, P1, P2) == {each: {"offset": 1} for each in (P0, P1, P2)}
+    bodies = [call[3]["partitions"] for call in calls if call[0] == "ask"]
+    assert bodies == [["1.0", "1.1", "1.2"], ["1.1", "1.2"], ["1.1", "1.2"], ["1.2"]]
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [("conflict", ConflictError), ("quota_exceeded", QuotaExceededError)]
+)
+async def test_a_refusal_is_told_once_all_others_are_done(owners, monkeypatch, code, error):
+    """Even one that a caller may repeat: what a quota holds back does not go by itself."""
+    calls = script(
+        monkeypatch,
+        owners.session,
+        asks=[done(P2, **{"1.0": code, "1.1": "unavailable"}), done(P1)],
+    )
+    with pytest.raises(error):
+        await ask(owners, P0, P1, P2)
+    assert [call[0] for call in calls].count("ask") == 2
+
+
+@pytest.mark.parametrize("answer", [{}, [], {"partitions": {}}, {"partitions": {"1.1": {}}}])
+async def test_an_answer_that_is_none_is_not_asked_for_again(owners, monkeypatch, answer):
+    script(monkeypatch, owners.session, asks=[answer])
+    with pytest.raises(InternalError, match="unusable"):
+        await ask(owners, P0)
+
+
+async def test_a_moved_partition_is_looked_for(owners, monkeypatch):
+    """By a new layout after each failure, whatever kind it is."""
+    places = ["http://b0", "http://b1", "http://b2", "http://b3"]
+    script(monkeypatch, owners.session, views=[view_of(owner=url) for url in places])
+    failures = [NotOwnerError("moved"), OSError("reset"), FencedError("lost meanwhile")]
+    tried = []
+
+    async def call(url):
+        tried.append(url)
+        if failures:
+            raise failures.pop(0)
+        return "here"
+
+    assert await owners.at_owner(P0, call) == "here"
+    assert tried == places
+
+
+async def test_what_nobody_repeats_is_told_at_once(owners, monkeypatch):
+    script(monkeypatch, owners.session)
+
+    async def refuse(_):
+        raise ConflictError("no")
+
+    with pytest.raises(ConflictError):
+        await owners.at_owner(P0, refuse)
+    for error in (UntrustedError("another CA"), UnauthorizedError("who?")):
+        owners._view = None
+        script(monkeypatch, owners.session, views=[error, view_of()])
+        with pytest.raises(type(error)):
+            await owners.view()
+
+
+async def test_the_last_failure_is_told_when_the_time_is_over(monkeypatch):
+    session = Session("http://seed", queue="orders", token=None, namespace=None)
+    owners = Owners(session, timeout_s=0.0)
+    script(monkeypatch, session, views=[UnavailableError("no broker answers: seed")])
+    with pytest.raises(UnavailableError, match="seed"):
+        await owners.view()
+    script(monkeypatch, session, asks=[done(P0, **{"1.1": "unavailable"})])
+    with pytest.raises(UnavailableError, match="m"):
+        await ask(owners, P0, P1)
+
+    async def reset(_):
+        raise OSError("connection reset")
+
+    with pytest.raises(UnavailableError, match="http://b0: connection reset"):
+        await owners.at_owner(P0, reset)
+
+
+async def test_all_partitions_are_those_of_now(owners, monkeypatch):
+    script(monkeypatch, owners.session, views=[view_of(generations=((1, 1),)),
+                                               view_of(generations=((1, 1), (2, 1)))])  # fmt: skip
+    assert await owners.checked(None) == [P0]
+    assert await owners.checked(None) == [P0, PartitionId(2, 0)]
+
+
+async def test_a_generation_that_has_come_since_is_found(owners, monkeypatch):
+    grown = view_of(generations=((1, 2), (2, 3)))
+    script(monkeypatch, owners.session, views=[view_of(generations=((1, 2),)), grown])
+    assert await owners.checked([P0]) == [P0]
+    assert await owners.checked([PartitionId(2, 2)]) == [PartitionId(2, 2)]
+    with pytest.raises(UnknownPartitionError, match=r"partition 3\.0: not in the layout"):
+        await owners.checked([PartitionId(3, 0)])
+
+
+# ---- a reader's answers -------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def reader():
+    async with LogReader("http://seed", queue="orders", fetch_bytes=1000) as reader:
+        yield reader
+
+
+def shown(*spans, end=9):
+    data = bytes(entries.HEADER_SIZE)
+    batches = [entries.StoredBatch(first, count, 5, 1, 0, data) for first, count in spans]
+    return entries.encode(0, end, batches)
+
+
+async def test_every_generation_is_read_the_oldest_first(reader, monkeypatch):
+    script(monkeypatch, reader._owners.session, views=[view_of(generations=((1, 2), (3, 1)))])
+    assert list(map(str, await reader.partitions())) == ["1.0", "1.1", "3.0"]
+
+
+async def test_each_answer_is_held_against_the_one_before(reader, monkeypatch):
+    """The broker is told who appended what was read last: it refuses to go on with another log."""
+    fetches = [shown((0, 3)), shown((3, 1), (4, 1)), shown((5, 4))]
+    calls = script(monkeypatch, reader._owners.session, fetches=fetches)
+    found = [each.first async for each in reader.entries(P0, 0, 9)]
+    assert found == [0, 3, 4, 5]
+    queries = [call[3] for call in calls if call[0] == "fetch"]
+    assert [(each["from"], each["append_broker_epoch"]) for each in queries] == [
+        (0, 0), (3, 5), (5, 5),
+    ]  # fmt: skip
+    assert {each["max_bytes"] for each in queries} == {1000}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(shown((1, 3))[:-1], id="cut off"),
+        pytest.param(shown(), id="no batch"),
+        pytest.param(shown((0, 1)), id="what was shown before"),
+        pytest.param(shown((2, 1)), id="a batch is passed over"),
+    ],
+)
+async def test_a_broker_that_makes_no_sense_is_not_believed(reader, monkeypatch, answer):
+    """Nor asked for ever, as one would be that shows nothing more."""
+    script(monkeypatch, reader._owners.session, fetches=[shown((0, 1)), answer])
+    with pytest.raises(InternalError):
+        async for _ in reader.entries(P0, 0, 9):
+            pass
+
+
+async def test_a_position_that_is_no_number_is_not_believed(reader, monkeypatch):
+    for answer in ({"offset": "1"}, {}, {"offset": 1, "append_broker_epoch": None}):
+        script(monkeypatch, reader._owners.session, asks=[{"partitions": {"1.0": answer}}])
+        with pytest.raises(InternalError, match="unusable"):
+            await reader.bounds([P0])

@@ -1,0 +1,44 @@
+"""A group whose messages do not decode and find no dead-letter queue says so in its conditions."""
+
+import pytest
+
+from partq.coordinator.view import Parked
+from partq.kube.names import ConditionType, Reason
+from partq.kube.status import event_diff, render
+from tests.kube.facts import PARTITIONS, group_facts, group_view
+
+WHY = "queue shop/orders-workers-dlq: the Redis of orders has none of this name"
+PARKED = {PARTITIONS[2]: Parked(2, WHY), PARTITIONS[1]: Parked(3, WHY)}
+TEXT = (
+    "5 messages that do not decode wait in the partitions 1-2, whose deliveries go on: "
+    "queue shop/orders-workers-dlq: the Redis of orders has none of this name"
+)
+BLOCKED = {PARTITIONS[0]: "its share of the quota is used up"}
+
+
+def found(**view):
+    findings = render.group_findings(group_facts(view=group_view(**view)))
+    return findings, {each.type: each for each in findings}
+
+
+def test_what_does_not_decode_and_waits_is_a_condition_and_nobody_is_less_ready():
+    calm, _ = found()
+    findings, by_type = found(parked=PARKED)
+    stored = by_type[ConditionType.DEAD_LETTERS_STORED]
+    assert (stored.is_true, stored.reason) == (False, Reason.DEAD_LETTERS_PARKED)
+    assert stored.message == TEXT
+    assert by_type[ConditionType.READY].is_true is True
+    assert by_type[ConditionType.STALLED].is_true is False
+    assert event_diff.of_conditions(calm, findings) == [("DeadLettersParked", TEXT, True)]
+    (note,) = event_diff.of_conditions(findings, calm)
+    assert note.reason == "Recovered"
+
+
+@pytest.mark.parametrize("parked", [{}, PARKED])
+def test_what_stops_deliveries_comes_first(parked):
+    _, by_type = found(blocked=BLOCKED, parked=parked)
+    stored = by_type[ConditionType.DEAD_LETTERS_STORED]
+    assert stored.reason is Reason.DEAD_LETTERS_BLOCKED
+    assert by_type[ConditionType.READY].reason is Reason.DEAD_LETTERS_BLOCKED
+    told = "deliveries of the partitions 0 wait: its share of the quota is used up"
+    assert stored.message == (f"{told}; besides, {TEXT}" if parked else told)

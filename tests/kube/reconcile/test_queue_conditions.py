@@ -1,0 +1,76 @@
+"""What is told beside Ready: durability, quota, and brokers that are away for a moment."""
+
+import pytest
+
+from partq.kube.names import ConditionType, Reason
+from partq.kube.status import render
+from partq.kube.status.conditions import bad
+from partq.kube.status.render import Durability
+from tests.kube.facts import SYNCED, queue_facts, queue_view
+
+AWAY = {
+    ConditionType.STORE_REACHABLE: bad(
+        ConditionType.STORE_REACHABLE, Reason.STORE_UNREACHABLE, "no answer"
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("durability", "status", "reason"),
+    [
+        (None, None, "Pending"),
+        (SYNCED, True, "SyncedAlways"),
+        (Durability(is_appending=True, sync="everysec", is_nearly_full=False), False, "SyncedEve"),
+        (Durability(is_appending=True, sync="no", is_nearly_full=False), False, "NotSynced"),
+        (Durability(is_appending=True, sync="", is_nearly_full=False), None, "Pending"),
+        (Durability(is_appending=False, sync="always", is_nearly_full=False), False, "NotSynced"),
+        (Durability(is_appending=True, sync="always", is_nearly_full=True), False, "StoreNearly"),
+    ],
+)
+def test_durability(durability, status, reason):
+    findings = {f.type: f for f in render.queue_findings(queue_facts(durability=durability))}
+    found = findings[ConditionType.STORE_DURABLE]
+    assert found.is_true is status
+    assert str(found.reason).startswith(reason)
+    assert findings[ConditionType.READY].is_true is True, "it is told, and stops nothing"
+
+
+def of_type(facts, type_):
+    """Return status and reason of one condition of a queue."""
+    (found,) = [each for each in render.queue_findings(facts) if each.type is type_]
+    return found.is_true, str(found.reason)
+
+
+def test_nobody_sees_how_a_redis_keeps_things_that_does_not_answer():
+    assert of_type(queue_facts(troubles=AWAY), ConditionType.STORE_DURABLE) == (None, "Pending")
+
+
+def test_what_lives_as_long_as_its_pod_is_not_durable():
+    facts = queue_facts(is_store_ephemeral=True)
+    assert of_type(facts, ConditionType.STORE_DURABLE) == (False, "NotPersistent")
+    assert of_type(facts, ConditionType.READY)[0] is True
+
+
+def test_brokers_that_are_away_for_a_moment_are_no_trouble():
+    for is_short, expected in ((False, None), (True, False)):
+        facts = queue_facts(ready_pods=1, is_short=is_short)
+        status, reason = of_type(facts, ConditionType.BROKERS_READY)
+        assert (status, reason) == (expected, "BrokersMissing" if is_short else "BrokersStarting")
+        assert of_type(facts, ConditionType.READY) == (True, "AsSpecified")
+
+
+@pytest.mark.parametrize(
+    ("view", "status", "reason"),
+    [
+        pytest.param(None, None, "Pending", id="nobody has looked"),
+        pytest.param(queue_view(0, {"b-0": False}), None, "Pending", id="no broker answers"),
+        pytest.param(queue_view(), True, "AsSpecified", id="there is room"),
+        pytest.param(queue_view(is_quota_used_up=True), False, "QuotaUsedUp", id="there is none"),
+    ],
+)
+def test_quota(view, status, reason):
+    findings = {f.type: f for f in render.queue_findings(queue_facts(view=view))}
+    found = findings[ConditionType.WITHIN_QUOTA]
+    assert (found.is_true, str(found.reason)) == (status, reason)
+    if view is not None and view.owners:
+        assert findings[ConditionType.READY].is_true is True, "it is told, and stops no consumer"

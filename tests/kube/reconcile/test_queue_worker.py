@@ -1,0 +1,367 @@
+"""What one look makes, leaves and says: with the API server and the store in memory."""
+
+from copy import deepcopy
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+
+from partq.kube.api import queue_path
+from partq.kube.names import FINALIZER, PAUSE, QueueKey
+from partq.kube.reconcile import queue_worker
+from partq.kube.reconcile.queue_worker import QueueWorker
+from partq.kube.watch.object_cache import Cluster, GroupKey
+from partq.metrics import OperatorMetrics
+from partq.settings import OperatorSettings
+from tests.kube.bodies import group_body, queue_body
+from tests.kube.fake_api import FakeApi
+from tests.kube.fake_store import FakeStore
+from tests.kube.test_leader import Clock
+
+KEY = QueueKey("shop", "orders")
+STATEFUL_SET = "/apis/apps/v1/namespaces/shop/statefulsets/orders-broker"
+
+
+class FakeServing:
+    """Opens the store of the test, and notes whether a coordinator runs."""
+
+    def __init__(self, context, key, runtime, *, on_view, on_rebalance):
+        self._context = context
+        self._key = key
+        self.show = on_view
+        self.is_coordinating = False
+
+    async def store(self, url, uid):
+        return await self._context.open_store(url, self._key, uid)
+
+    async def coordinate(self, token, ca_pem):
+        self.is_coordinating = True
+
+    def rebalance_now(self, group):
+        return self.is_coordinating
+
+    def wake(self):
+        pass
+
+    async def pause(self):
+        self.is_coordinating = False
+
+    async def close(self):
+        self.is_coordinating = False
+
+
+class Stage:
+    """One namespace, its Redis, and the operators that come and go."""
+
+    def __init__(self, monkeypatch):
+        self.api = FakeApi()
+        self.cluster = Cluster(lambda key: None)
+        self.store = FakeStore()
+        self.clock = Clock()
+        self.told = []
+        self.opened = []
+        self._monkeypatch = monkeypatch
+        self._version = 100
+
+    def operator(self):
+        """Return the worker of an operator that has just begun, and what it serves with."""
+        made = []
+
+        def serving(*args, **kwargs):
+            made.append(FakeServing(*args, **kwargs))
+            return made[0]
+
+        self._monkeypatch.setattr(queue_worker, "Serving", serving)
+        context = SimpleNamespace(
+            api=self.api,
+            cluster=self.cluster,
+            clock=self.clock,
+            events=SimpleNamespace(emit=self._tell),
+            metrics=OperatorMetrics(),
+            now=lambda: datetime(2026, 11, 20, 12, tzinfo=UTC),
+            open_store=self._open_store,
+            server_version=(1, 20),
+            settings=OperatorSettings(
+                redis_url="redis://redis:6379/0",
+                broker_image="partq",
+                pod_name="operator-0",
+                pod_namespace="ops",
+            ),
+        )
+        return QueueWorker(context, KEY), made[0]
+
+    def put_queue(self, *, held=True, status=None, **spec):
+        """Have the queue's spec be this, as the API server and the watch tell."""
+        body = self._next(queue_body(**spec), self.cluster.queue(KEY))
+        if held:
+            body["metadata"]["finalizers"] = [FINALIZER]
+        if status:
+            body["status"] = status
+        self.api.objects[queue_path(*KEY)] = deepcopy(body)
+        self.cluster.put_queue(body)
+        return body
+
+    def put_group(self, name="workers", **spec):
+        body = self._next(group_body(name, **spec), self.cluster.groups(KEY).get(name))
+        body["metadata"]["uid"] = f"uid-of-{name}"
+        self.cluster.put_group(body)
+        return body
+
+    def drop_group(self, name="workers"):
+        self.cluster.drop_group(GroupKey("shop", name))
+
+    async def status(self, worker):
+        """Return the queue's status as the worker writes it now."""
+        path = queue_path(*KEY, "/status")
+        self.api.objects.setdefault(path, self.api.objects[queue_path(*KEY)])
+        await worker.statuses.write()
+        return self.api.objects[path]["status"]
+
+    def applied(self):
+        """Return the broker's StatefulSet, if it was applied since the last time of asking."""
+        is_applied = ("APPLY", STATEFUL_SET) in self.api.calls
+        self.api.calls.clear()
+        return self.api.objects[STATEFUL_SET] if is_applied else None
+
+    def _next(self, body, before):
+        self._version += 1
+        generation = before["metadata"]["generation"] + 1 if before is not None else 1
+        body["metadata"] |= {"generation": generation, "resourceVersion": str(self._version)}
+        return body
+
+    async def _open_store(self, url, key, uid):
+        self.opened.append(url)
+        return self.store
+
+    def _tell(self, subject, reason, note, *, is_warning):
+        self.told.append((subject.name, str(reason)))
+
+
+@pytest.fixture
+def stage(monkeypatch):
+    return Stage(monkeypatch)
+
+
+def troubles(worker):
+    """Return the reasons that the last look found."""
+    return [str(finding.reason) for finding in worker.troubles]
+
+
+def condition(status, type_):
+    """Return status and reason of a condition."""
+    found = {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+    return found[type_]
+
+
+async def test_a_queue_that_is_new(stage):
+    stage.put_queue(partitions=4)
+    stage.put_group()
+    worker, serving = stage.operator()
+    assert await worker.look()
+    assert serving.is_coordinating
+    assert stage.store.layout.partition_count == 4
+    assert stage.store.groups["workers"].spec["type"] == "Partitioned"
+    assert stage.applied() is not None
+    status = await stage.status(worker)
+    assert status["observedGeneration"] == 1
+    assert condition(status, "ObjectsApplied") == ("True", "AsSpecified")
+
+
+async def test_a_spec_that_nobody_looked_at_is_not_called_observed(stage):
+    stage.put_queue(partitions=4)
+    worker, _ = stage.operator()
+    await worker.look()
+    stage.put_queue(partitions=4, limits={"maxMessageBytes": 1})
+    assert (await stage.status(worker))["observedGeneration"] == 1
+    stage.put_queue(partitions=4, limits={"maxMessageBytes": 1}, annotations={PAUSE: "true"})
+    await worker.look()
+    assert (await stage.status(worker))["observedGeneration"] == 1, "paused: nobody looks"
+    stage.put_queue(partitions=4, limits={"maxMessageBytes": 1})
+    await worker.look()
+    status = await stage.status(worker)
+    assert status["observedGeneration"] == 4
+    assert condition(status, "SpecValid") == ("False", "InvalidSpec")
+    assert condition(status, "Stalled") == ("True", "InvalidSpec")
+    assert condition(status, "Ready")[0] == "Unknown", "as it was: what was valid before goes on"
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_another_number_of_partitions_is_told_and_all_else_goes_on(stage, is_restarted):
+    stage.put_queue(partitions=4)
+    stage.put_group()
+    worker, serving = stage.operator()
+    await worker.look()
+    stage.applied()
+
+    stage.put_queue(partitions=8, brokers={"replicas": 3})
+    if is_restarted:
+        worker, serving = stage.operator()
+    assert not await worker.look()
+    assert troubles(worker) == ["PartitionsImmutable"]
+    assert serving.is_coordinating
+    assert stage.store.layout.partition_count == 4
+    assert stage.store.config.spec["partitions"] == 4
+    assert stage.store.config.spec["brokers"] == {"replicas": 3}, "the rest of the spec holds"
+    assert stage.applied()["spec"]["replicas"] == 3
+
+    stage.drop_group()
+    stage.put_group("others")
+    await worker.look()
+    assert set(stage.store.groups) == {"others"}
+
+    stage.put_queue(partitions=4)
+    assert await worker.look()
+
+
+async def test_a_spec_that_is_broken_while_no_operator_runs_stops_no_running_queue(stage):
+    stage.put_queue(partitions=4, brokers={"replicas": 3})
+    stage.put_group()
+    worker, _ = stage.operator()
+    await worker.look()
+    stage.applied()
+
+    broken = stage.put_queue(partitions=4, keylessPolicy="?", status={"tokensSecret": "x"})
+    assert broken["metadata"]["generation"] == 2
+    worker, serving = stage.operator()
+    assert not await worker.look()
+    assert troubles(worker) == ["InvalidSpec"]
+    assert serving.is_coordinating
+    assert stage.applied() is None, "the record does not say how broker pods are run"
+
+    stage.drop_group()
+    await worker.look()
+    assert stage.store.groups == {}
+    assert stage.store.config.spec["brokers"] == {"replicas": 3}
+
+    stage.put_queue(partitions=4)
+    assert await worker.look()
+    assert stage.applied()["spec"]["replicas"] == 2
+
+
+def it_is_gone(stage):
+    del stage.api.objects[queue_path(*KEY)]
+
+
+def the_api_server_does_not_answer(stage):
+    stage.api.broken.add(queue_path(*KEY))
+
+
+@pytest.mark.parametrize(
+    ("happens", "is_told"),
+    [(it_is_gone, False), (the_api_server_does_not_answer, True)],
+)
+async def test_nothing_is_made_before_the_finalizer_is_there(stage, happens, is_told):
+    body = stage.put_queue(held=False, partitions=4)
+    happens(stage)
+    worker, serving = stage.operator()
+    await worker.look()
+    assert bool(troubles(worker)) is is_told
+    assert stage.store.writes == []
+    assert not serving.is_coordinating
+    assert [call for call in stage.api.calls if call[1] != queue_path(*KEY)] == []
+
+    stage.api.broken.clear()
+    stage.api.objects[queue_path(*KEY)] = body
+    assert await worker.look()
+    assert FINALIZER in stage.api.objects[queue_path(*KEY)]["metadata"]["finalizers"]
+    assert "register" in stage.store.writes
+    assert serving.is_coordinating
+
+
+async def test_nothing_is_made_of_a_spec_that_was_never_valid(stage):
+    stage.put_queue(partitions=0)
+    worker, serving = stage.operator()
+    assert not await worker.look()
+    assert troubles(worker) == ["InvalidSpec"]
+    assert not serving.is_coordinating
+    assert stage.store.writes == []
+    assert list(stage.api.objects) == [queue_path(*KEY)]
+
+    status = await stage.status(worker)
+    assert status["observedGeneration"] == 1
+    assert condition(status, "SpecValid") == ("False", "InvalidSpec")
+    assert condition(status, "ObjectsApplied") == ("Unknown", "Pending")
+
+
+async def test_the_last_spec_that_was_valid_is_still_repaired(stage):
+    stage.put_queue(partitions=4)
+    worker, _ = stage.operator()
+    await worker.look()
+    stage.put_queue(partitions=0)
+    stage.applied()
+    stage.clock.now += 3600
+    assert not await worker.look()
+    assert stage.applied() is not None
+
+
+@pytest.mark.parametrize("code", [400, 422])
+async def test_an_object_that_the_api_server_refuses_needs_a_person(stage, code):
+    stage.put_queue(partitions=4)
+    stage.api.refused[STATEFUL_SET] = code
+    worker, serving = stage.operator()
+    assert not await worker.look()
+    status = await stage.status(worker)
+    assert condition(status, "ObjectsApplied") == ("False", "Refused")
+    assert condition(status, "Stalled") == ("True", "Refused")
+    assert f"{code}: refused" in status["conditions"][0]["message"]
+    assert serving.is_coordinating, "what runs goes on"
+
+    stage.api.refused.clear()
+    assert await worker.look()
+
+
+QUEUES = "/apis/partq.dev/v1alpha1/namespaces/shop/partitionedqueues"
+LETTERS = {"ack": {"maxRedeliveries": 3}, "deadLetter": {"create": True}}
+
+
+@pytest.mark.req("PUL-54")
+async def test_a_dead_letter_queue_is_made_once_and_never_touched(stage):
+    stage.put_queue(partitions=4)
+    stage.put_group(**LETTERS)
+    worker, _ = stage.operator()
+    assert await worker.look()
+    made = stage.api.objects[f"{QUEUES}/orders-workers-dlq"]
+    assert made["spec"]["partitions"] == 4
+    assert stage.told.count(("orders", "DeadLetterQueueCreated")) == 1
+
+    before = deepcopy(made)
+    assert await worker.look(), "the watch has not shown it yet"
+    assert stage.api.objects[f"{QUEUES}/orders-workers-dlq"] == before
+    assert stage.told.count(("orders", "DeadLetterQueueCreated")) == 1
+    stage.cluster.put_queue(queue_body("orders-workers-dlq", partitions=1))
+    stage.api.calls.clear()
+    assert await worker.look()
+    assert ("POST", QUEUES) not in stage.api.calls, "a queue that is there is somebody's"
+
+
+async def test_a_dead_letter_queue_that_may_not_be_made_is_told_and_stops_nothing(stage):
+    stage.put_queue(partitions=4)
+    stage.put_group(**LETTERS)
+    stage.api.refused[QUEUES] = 403
+    worker, serving = stage.operator()
+    assert not await worker.look()
+    assert troubles(worker) == ["Forbidden"]
+    assert serving.is_coordinating
+    stage.api.refused.clear()
+    assert await worker.look()
+    assert troubles(worker) == []
+
+
+async def test_a_group_deleted_and_created_between_two_looks_is_another_group(stage):
+    """What may not be changed on a group may well differ, and its place is that of a new one."""
+    stage.put_queue(partitions=4)
+    stage.put_group(start="Latest")
+    worker, _ = stage.operator()
+    await worker.look()
+    assert stage.store.groups["workers"].spec["start"] == "Latest"
+    body = deepcopy(stage.put_group(start="Earliest"))
+    body["metadata"] |= {"uid": "uid-of-another", "generation": 1}
+    stage.cluster.put_group(body)
+    stage.store.writes.clear()
+    await worker.look()
+    assert stage.store.groups["workers"].spec["start"] == "Earliest"
+    assert stage.store.writes.count("add_group") == 4
+    assert stage.store.writes.count("write_config") == 2, "without it, and with it"
+    stage.store.writes.clear()
+    await worker.look()
+    assert "add_group" not in stage.store.writes

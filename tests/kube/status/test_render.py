@@ -1,0 +1,384 @@
+"""From what a worker knows to status: truthful, small, and unchanged when nothing changes."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from partq.coordinator.view import GroupView
+from partq.core.group.membership import Standing
+from partq.core.model import Epoch, PartitionId
+from partq.core.records import Assigned, Rebalance
+from partq.kube.names import ConditionType, Reason
+from partq.kube.status import render
+from partq.kube.status.conditions import Finding, bad
+from partq.kube.status.group_conditions import ranges
+from partq.resources.status import ConsumerGroupStatus, PartitionedQueueStatus
+from tests.kube.facts import (
+    NOW,
+    PARTITIONS,
+    group_facts,
+    group_view,
+    queue_facts,
+    queue_view,
+)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_url_says_how_brokers_are_called(scheme):
+    status, _ = render.queue_status(queue_facts(scheme=scheme), {}, NOW)
+    assert status["url"] == f"{scheme}://orders-partq.shop.svc:7411"
+
+
+def summary(findings):
+    """Return (status, reason) of the three that sum up."""
+    found = {each.type: (each.is_true, str(each.reason)) for each in findings}
+    return [found[name] for name in ("Ready", "Reconciling", "Stalled")]
+
+
+CALM = (False, "AsSpecified")
+REFUSED = {
+    ConditionType.SPEC_VALID: bad(ConditionType.SPEC_VALID, Reason.PARTITIONS_IMMUTABLE, "fixed")
+}
+AWAY = {
+    ConditionType.STORE_REACHABLE: bad(
+        ConditionType.STORE_REACHABLE, Reason.STORE_UNREACHABLE, "no answer"
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "ready", "reconciling", "stalled"),
+    [
+        pytest.param(queue_facts(), (True, "AsSpecified"), CALM, CALM, id="as specified"),
+        pytest.param(
+            queue_facts(view=None, is_provisioned=False, is_applied=False),
+            (None, "Pending"),
+            (True, "Pending"),
+            CALM,
+            id="just made",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(3)),
+            (False, "PartitionsUnserved"),
+            (True, "PartitionsUnserved"),
+            CALM,
+            id="a partition without a broker",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(2, {"b-0": True, "b-1": False})),
+            (False, "BrokerUnreachable"),
+            (True, "BrokerUnreachable"),
+            CALM,
+            id="a broker does not answer",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(0, {})),
+            (False, "BrokersMissing"),
+            (True, "BrokersMissing"),
+            CALM,
+            id="no broker",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(4, {"b-0": True})),
+            (True, "AsSpecified"),
+            (True, "AsSpecified"),
+            CALM,
+            id="all is served by fewer brokers than specified",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED),
+            (True, "PartitionsImmutable"),
+            (False, "PartitionsImmutable"),
+            (True, "PartitionsImmutable"),
+            id="an edit is refused, and the queue goes on",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED, is_applied=False),
+            (True, "PartitionsImmutable"),
+            (False, "PartitionsImmutable"),
+            (True, "PartitionsImmutable"),
+            id="so it is to an operator that has just begun",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED, view=queue_view(3)),
+            (False, "PartitionsUnserved"),
+            (False, "PartitionsUnserved"),
+            (True, "PartitionsImmutable"),
+            id="an edit is refused, and there is other trouble",
+        ),
+        pytest.param(
+            queue_facts(troubles=REFUSED, is_provisioned=False, is_applied=False, view=None),
+            (False, "PartitionsImmutable"),
+            (False, "PartitionsImmutable"),
+            (True, "PartitionsImmutable"),
+            id="refused from the start",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(0, {}), ready_pods=0, is_starting=True, is_short=False),
+            (None, "BrokersStarting"),
+            (True, "BrokersStarting"),
+            CALM,
+            id="no broker yet",
+        ),
+        pytest.param(
+            queue_facts(view=queue_view(3), is_starting=True),
+            (None, "BrokersStarting"),
+            (True, "BrokersStarting"),
+            CALM,
+            id="not all is claimed yet",
+        ),
+        pytest.param(
+            queue_facts(troubles=AWAY),
+            (False, "StoreUnreachable"),
+            (True, "StoreUnreachable"),
+            CALM,
+            id="Redis is away",
+        ),
+    ],
+)
+def test_queue(facts, ready, reconciling, stalled):
+    assert summary(render.queue_findings(facts)) == [ready, reconciling, stalled]
+
+
+GONE = "queue shop/dead: the Redis of orders has none of this name"
+BLOCKED = {PARTITIONS[0]: GONE, PARTITIONS[1]: "did not answer", PARTITIONS[3]: GONE}
+
+
+@pytest.mark.req("PUL-54")
+@pytest.mark.parametrize(
+    ("view", "status", "ready"),
+    [
+        pytest.param(None, None, (None, "Pending"), id="nobody has looked"),
+        pytest.param(group_view(), True, (True, "Stable"), id="nothing waits"),
+        pytest.param(
+            group_view(blocked=BLOCKED), False, (False, "DeadLettersBlocked"), id="deliveries stop"
+        ),
+        pytest.param(
+            group_view("----", members={}, blocked=BLOCKED),
+            False,
+            (False, "DeadLettersBlocked"),
+            id="and nobody is there",
+        ),
+        pytest.param(
+            group_view("RR--", blocked=BLOCKED),
+            False,
+            (False, "PartitionsUnassigned"),
+            id="what nobody has is the greater trouble",
+        ),
+    ],
+)
+def test_dead_letters(view, status, ready):
+    findings = render.group_findings(group_facts(view=view))
+    assert summary(findings)[0] == ready
+    assert summary(findings)[2] == CALM, "the target may be on its way"
+    (found,) = [each for each in findings if each.type is ConditionType.DEAD_LETTERS_STORED]
+    assert found.is_true is status
+    if status is False:
+        assert found.message == f"deliveries of the partitions 0-1,3 wait: {GONE}"
+
+
+@pytest.mark.req("SOL-U09")
+@pytest.mark.parametrize(
+    ("facts", "phase", "ready", "reconciling", "stalled"),
+    [
+        pytest.param(group_facts(), "Stable", (True, "Stable"), CALM, CALM, id="stable"),
+        pytest.param(
+            group_facts(view=group_view("----", members={})),
+            "Empty",
+            (True, "NoMember"),
+            CALM,
+            CALM,
+            id="nobody is there",
+        ),
+        pytest.param(
+            group_facts(view=group_view("RRRP", moving=1)),
+            "Rebalancing",
+            (True, "Rebalancing"),
+            (True, "Rebalancing"),
+            CALM,
+            id="a handoff",
+        ),
+        pytest.param(
+            group_facts(view=group_view("RRUU", waiting=True)),
+            "Waiting",
+            (False, "WaitingForMember"),
+            (True, "WaitingForMember"),
+            CALM,
+            id="a member is lost",
+        ),
+        pytest.param(
+            group_facts(view=group_view(held=3)),
+            "Rebalancing",
+            (True, "WaitingForBudget"),
+            (True, "WaitingForBudget"),
+            CALM,
+            id="moves wait for the budget",
+        ),
+        pytest.param(
+            group_facts(view=group_view("RR--")),
+            "Rebalancing",
+            (False, "PartitionsUnassigned"),
+            CALM,
+            CALM,
+            id="nobody has a partition",
+        ),
+        pytest.param(
+            group_facts(queue_ready=None, view=None),
+            "Degraded",
+            (False, "QueueNotFound"),
+            (False, "QueueNotFound"),
+            (True, "QueueNotFound"),
+            id="no such queue",
+        ),
+        pytest.param(
+            group_facts(queue_ready=Finding(ConditionType.READY, False, Reason.STORE_UNREACHABLE)),
+            "Degraded",
+            (False, "QueueNotReady"),
+            (True, "QueueNotReady"),
+            CALM,
+            id="its queue is not ready",
+        ),
+        pytest.param(
+            group_facts(view=group_view(unseen=1)),
+            "Stable",
+            (None, "Pending"),
+            (True, "Pending"),
+            CALM,
+            id="a broker does not know it yet",
+        ),
+        pytest.param(
+            group_facts(problem=bad(ConditionType.SPEC_VALID, Reason.INVALID_SPEC, "strategy")),
+            "Stable",
+            (True, "InvalidSpec"),
+            (False, "InvalidSpec"),
+            (True, "InvalidSpec"),
+            id="a broken spec: what runs goes on",
+        ),
+        pytest.param(group_facts(is_paused=True), "Paused", (True, "Stable"), CALM, CALM, id="all"),
+    ],
+)
+def test_group(facts, phase, ready, reconciling, stalled):
+    status, findings = render.group_status(facts, {}, NOW, str)
+    found = summary(findings)
+    assert status["phase"] == phase
+    assert found[0] == ready
+    assert found[1][0] is reconciling[0]
+    assert found[2] == stalled
+
+
+def test_pauses_are_mirrored():
+    findings = render.queue_findings(queue_facts(is_paused=True, is_rebalance_paused=True))
+    assert {f.type: f.is_true for f in findings[-2:]} == {"Paused": True, "RebalancePaused": True}
+
+
+def test_time_of_change_stays_where_nothing_changes():
+    first, _ = render.queue_status(queue_facts(), {}, NOW)
+    later = NOW + timedelta(minutes=5)
+    assert render.queue_status(queue_facts(), first, later)[0] == first
+
+    changed, _ = render.queue_status(queue_facts(view=queue_view(3)), first, later)
+    since = {each["type"]: each["lastTransitionTime"] for each in changed["conditions"]}
+    assert since["Ready"] == "2026-11-20T12:05:00Z"
+    assert since["SpecValid"] == "2026-11-20T12:00:00Z"
+    assert all(each["message"] for each in changed["conditions"])
+    assert {each["observedGeneration"] for each in changed["conditions"]} == {3}
+
+
+@pytest.mark.parametrize(
+    ("indexes", "text"),
+    [
+        ([], ""),
+        ([0], "0"),
+        ([7, 0, 1, 2, 3], "0-3,7"),
+        ([1, 3, 5], "1,3,5"),
+        ([4, 5], "4-5"),
+    ],
+)
+def test_ranges(indexes, text):
+    assert ranges(indexes) == text
+
+
+def test_what_a_group_shows():
+    view = GroupView(
+        partitions={
+            PARTITIONS[0]: Assigned("a/x", Epoch(1), "Ready"),
+            PARTITIONS[1]: Assigned("a/y", Epoch(1), "Ready"),
+            PARTITIONS[2]: Assigned("b", Epoch(1), "Unbound"),
+            PARTITIONS[3]: Assigned(None, Epoch(1), "Unassigned"),
+        },
+        members={
+            "a/x": Standing.BOUND,
+            "a/y": Standing.LEAVING,
+            "b": Standing.WAITING,
+            "c": Standing.BOUND,
+        },
+        unseen_count=0,
+        moving_count=0,
+        is_waiting=True,
+        rebalances=[Rebalance("member_lost", 2, 1, 1_000, 1_250, 40)] * 7,
+    )
+    status, _ = render.group_status(group_facts(view=view, lag=9), {}, NOW, lambda m: m[0])
+    assert status["members"] == {"active": 2, "standby": 1, "lost": 1, "refused": 0}
+    assert status["partitions"] == {"ready": 2, "paused": 0, "unbound": 1, "unassigned": 1}
+    assert status["assignments"] == [
+        {"pod": "a", "partitions": "0-1"},
+        {"pod": "b", "partitions": "2"},
+    ]
+    assert len(status["rebalances"]) == 5
+    assert status["rebalances"][0] == {
+        "id": 1000,
+        "trigger": "member_lost",
+        "startedAt": "1970-01-01T00:00:01Z",
+        "moved": 2,
+        "assigned": 1,
+        "timedOut": 0,
+        "durationMilliseconds": 250,
+        "longestPauseMilliseconds": 40,
+    }
+
+
+def test_status_fits_the_schema():
+    status, _ = render.queue_status(queue_facts(tokens_secret="orders-tokens"), {}, NOW)
+    PartitionedQueueStatus.model_validate(status)
+    rebalances = [Rebalance("member_joined", 1, 1, 5, 6, 1)]
+    facts = group_facts(view=group_view(rebalances=rebalances), lag=7, rebalance_now="1")
+    status, _ = render.group_status(facts, {}, NOW, str)
+    ConsumerGroupStatus.model_validate(status)
+
+
+@pytest.mark.parametrize("pods", [1000, 4096])
+def test_status_stays_small(pods):
+    """4,096 partitions, dealt out so that no two of a pod are neighbours."""
+    partitions = [PartitionId(1, index) for index in range(4096)]
+    names = [f"{'workers-of-a-long-name-' * 2}5d7f9c{n:05}" for n in range(pods)]
+    view = GroupView(
+        partitions={p: Assigned(names[p.index % pods], Epoch(1), "Ready") for p in partitions},
+        members=dict.fromkeys(names, Standing.BOUND),
+        unseen_count=0,
+        moving_count=0,
+        is_waiting=False,
+        rebalances=[Rebalance("member_joined", 4096, 4096, 10**12, 10**12 + 5, 10**6)] * 20,
+    )
+    status, _ = render.group_status(group_facts(view=view, lag=10**15), {}, NOW, str)
+    assert len(status["assignments"]) == 1000
+    assert len(json.dumps(status)) < 256 * 1024
+
+
+def test_more_ranges_than_there_is_room_for_are_cut_between_numbers():
+    """Two pods, and strategy `modulo`: every second partition of 4,096."""
+    partitions = [PartitionId(1, index) for index in range(4096)]
+    view = GroupView(
+        partitions={p: Assigned("ab"[p.index % 2], Epoch(1), "Ready") for p in partitions},
+        members=dict.fromkeys("ab", Standing.BOUND),
+        unseen_count=0,
+        moving_count=0,
+        is_waiting=False,
+        rebalances=[],
+    )
+    status, _ = render.group_status(group_facts(view=view), {}, NOW, str)
+    ConsumerGroupStatus.model_validate(status)
+    *numbers, last = status["assignments"][0]["partitions"].split(",")
+    assert last == "..."
+    assert [int(number) for number in numbers] == [2 * place for place in range(len(numbers))]
+    assert len(numbers) > 200

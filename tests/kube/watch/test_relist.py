@@ -1,0 +1,119 @@
+"""Lists: each namespace by itself, and nothing dropped on a guess."""
+
+import pytest
+
+from partq.kube.errors import KubernetesError
+from partq.kube.names import QueueKey
+from partq.kube.watch import parse
+from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.relist import PODS_S, Lister
+from tests.kube.bodies import group_body, pod_body, queue_body
+from tests.kube.fake_api import FakeApi
+from tests.kube.test_leader import Clock
+
+ROOT = "/apis/partq.dev/v1alpha1"
+SHOP, BANK = QueueKey("shop", "orders"), QueueKey("bank", "orders")
+
+
+class ListApi(FakeApi):
+    """Lists by path."""
+
+    def put(self, namespace, *, queues=(), groups=(), pods=()):
+        scope = f"namespaces/{namespace}/" if namespace else ""
+        self.objects[f"{ROOT}/{scope}partitionedqueues"] = {"items": list(queues)}
+        self.objects[f"{ROOT}/{scope}consumergroups"] = {"items": list(groups)}
+        self.objects[f"/api/v1/{scope}pods"] = {"items": list(pods)}
+
+
+@pytest.fixture
+def api():
+    return ListApi()
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def cluster():
+    return Cluster(lambda key: None)
+
+
+async def test_what_is_no_longer_listed_is_gone(api, cluster, clock):
+    lister = Lister(api, cluster, [], clock)
+    api.put("", queues=[queue_body()], groups=[group_body()], pods=[pod_body()])
+    await lister.refresh()
+    assert cluster.queue_keys == {SHOP}
+    assert list(cluster.groups(SHOP)) == ["workers"]
+    api.put("", pods=[pod_body()])
+    await lister.refresh()
+    assert cluster.queue_keys == set()
+
+
+async def test_a_pod_whose_end_no_watch_told_is_gone_in_the_end(api, cluster, clock):
+    lister = Lister(api, cluster, [], clock)
+    pod = parse.pod(pod_body())
+    api.put("", pods=[pod_body()])
+    await lister.refresh()
+    assert cluster.pod(pod.uid) == pod
+    api.put("")
+    await lister.refresh()
+    assert cluster.pod(pod.uid) == pod, "pods are many: they are not listed each time"
+    clock.now += PODS_S
+    await lister.refresh()
+    assert (cluster.pod(pod.uid), cluster.gone_pod(pod.uid)) == (None, pod)
+
+
+@pytest.mark.parametrize("plural", ["partitionedqueues", "consumergroups", "pods"])
+async def test_one_namespace_that_is_forbidden_stops_no_other(api, cluster, clock, plural):
+    lister = Lister(api, cluster, ["bank", "shop"], clock)
+    api.put("bank", queues=[queue_body(namespace="bank")])
+    api.put("shop", queues=[queue_body()])
+    root = "/api/v1" if plural == "pods" else ROOT
+    api.broken = {f"{root}/namespaces/bank/{plural}"}
+    await lister.refresh()
+    assert cluster.queue_keys == {SHOP}
+    cluster.put_queue(queue_body(namespace="bank"))
+    assert cluster.queue_keys == {SHOP}, "a watch that tells of it does not complete the picture"
+
+    api.broken.clear()
+    await lister.refresh()
+    assert cluster.queue_keys == {SHOP, BANK}
+    api.broken = {f"{ROOT}/namespaces/bank/partitionedqueues"}
+    api.put("bank")
+    await lister.refresh()
+    assert cluster.queue_keys == {SHOP, BANK}, "nothing is dropped on a guess"
+
+
+async def test_without_any_namespace_it_is_said(api, cluster, clock):
+    lister = Lister(api, cluster, ["bank", "shop"], clock)
+    api.broken = {"*"}
+    with pytest.raises(KubernetesError):
+        await lister.refresh()
+
+
+async def test_an_answer_that_is_no_list_empties_nothing(api, cluster, clock):
+    """A proxy's page, with status 200."""
+    lister = Lister(api, cluster, [], clock)
+    api.put("", queues=[queue_body()], groups=[group_body()])
+    await lister.refresh()
+    api.objects[f"{ROOT}/consumergroups"] = {"message": "Please log in"}
+    with pytest.raises(KubernetesError, match=r"no list.*log in"):
+        await lister.refresh()
+    assert list(cluster.groups(SHOP)) == ["workers"]
+
+
+async def test_a_pod_that_goes_while_the_rest_is_listed_stays_gone(api, cluster, clock):
+    lister = Lister(api, cluster, [], clock)
+    api.put("", pods=[pod_body()])
+    await lister.refresh()
+    pod = parse.pod(pod_body())
+    ending = parse.pod(pod_body(deletion_grace=30))
+    cluster.put_pod(ending)
+    cluster.drop_pod(ending)
+    clock.now += PODS_S
+    await lister.refresh()
+    assert cluster.pod(pod.uid) is None
+    cluster.drop_pod(pod)  # as a look that began before its end
+    assert cluster.gone_pod(pod.uid).has_ended

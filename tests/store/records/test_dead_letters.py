@@ -1,0 +1,244 @@
+"""The outbox of dead letters: moved, held, sent and taken out, whatever is repeated or lost."""
+
+import pytest
+
+from partq.core.dead_letters import Reason, producer_of
+from partq.core.model import BrokerId, MemberId, Offset
+from partq.errors import FencedError, StoreUnavailableError, SupersededError, UnknownGroupError
+from partq.store.records.dead_letters import Outboxes
+from partq.store.records.log import AppendBatch
+from tests.store.record import BORN, GROUP, NOTHING, commit, write
+
+
+@pytest.fixture
+def outboxes(store, keys):
+    return Outboxes(store, keys)
+
+
+@pytest.fixture
+def add(outboxes, partition, broker_epoch, ten_messages):
+    async def add(*offsets):
+        letters = [(offset, Reason.MAX_REDELIVERIES, 3) for offset in offsets]
+        return await outboxes.add(
+            partition, GROUP, **write(), broker_epoch=broker_epoch, letters=letters
+        )
+
+    return add
+
+
+@pytest.fixture
+def mark(store, keys, partition):
+    async def mark():
+        return int(await store.read("HGET", keys.meta(partition), f"mark:{GROUP}"))
+
+    return mark
+
+
+async def flush(partitions, partition, broker_epoch, cursor):
+    await partitions.flush(
+        partition,
+        GROUP,
+        **write(),
+        broker_epoch=broker_epoch,
+        **{**NOTHING, "cursor": Offset(cursor)},
+    )
+
+
+async def test_a_repeat_keeps_the_numbers_and_new_ones_are_higher(add, partitions, partition):
+    first = await add(4, 2)
+    assert [each.offset for each in first] == [4, 2]
+    assert first[0].number < first[1].number
+    assert await add(4, 2) == first
+    second = await add(2, 7)
+    assert second[:2] == first
+    assert second[2].number > first[1].number
+    assert (await partitions.read_cursor(partition, GROUP)).outbox == second
+
+
+async def test_a_reason_that_the_script_does_not_know_is_refused(
+    outboxes, partitions, partition, broker_epoch, ten_messages
+):
+    with pytest.raises(StoreUnavailableError, match="reason 9, expected one of 1 to 3"):
+        await outboxes.add(
+            partition, GROUP, **write(), broker_epoch=broker_epoch, letters=[(4, 9, 0)]
+        )
+    assert (await partitions.read_cursor(partition, GROUP)).outbox == []
+
+
+async def test_the_outbox_holds_the_log_until_it_is_empty(
+    add, outboxes, partitions, partition, broker_epoch, mark
+):
+    waiting = await add(4, 2)
+    await flush(partitions, partition, broker_epoch, 9)
+    assert await mark() == 2
+    for letter, expected in zip(reversed(waiting), (4, 9), strict=True):
+        for _ in "twice":
+            await outboxes.remove(
+                partition,
+                GROUP,
+                **write(),
+                broker_epoch=broker_epoch,
+                letter=letter.number,
+            )
+            assert await mark() == expected
+    await flush(partitions, partition, broker_epoch, 10)
+    assert await mark() == 10
+
+
+async def test_a_handoff_keeps_the_outbox_and_its_hold(
+    add, partitions, partition, broker_epoch, mark
+):
+    waiting = await add(3)
+    await commit(partitions, partition, broker_epoch, target="m-1", cursor=Offset(8))
+    record = await partitions.read_cursor(partition, GROUP)
+    assert (record.member, record.cursor, record.outbox) == (MemberId("m-1"), 8, waiting)
+    assert await mark() == 3
+
+
+async def test_a_reset_keeps_the_outbox_and_its_hold(
+    add, partitions, partition, broker_epoch, mark
+):
+    waiting = await add(3)
+    for offset, expected in ((9, 3), (1, 1)):
+        epoch = (await partitions.read_cursor(partition, GROUP)).epoch
+        await partitions.reset(
+            partition,
+            GROUP,
+            **write(),
+            broker_epoch=broker_epoch,
+            epoch=epoch,
+            offset=offset,
+        )
+        assert await mark() == expected
+    assert (await partitions.read_cursor(partition, GROUP)).outbox == waiting
+
+
+async def test_a_number_is_not_used_again_when_redis_forgot_it(
+    add, outboxes, store, keys, partition, broker_epoch, clock_passes
+):
+    (letter,) = await add(1)
+    await outboxes.remove(
+        partition, GROUP, **write(), broker_epoch=broker_epoch, letter=letter.number
+    )
+    await clock_passes(letter.number)
+    fields = ("outbox", "outbox_number", "outbox_lowest")
+    await store.run("write_fields", [keys.cursor(partition, GROUP)], [0, *fields])
+    (again,) = await add(2)
+    assert again.number > letter.number
+
+
+async def test_who_may_not_change_an_outbox(add, outboxes, partitions, partition, broker_epoch):
+    (letter,) = await add(1)
+    with pytest.raises(FencedError):  # beyond the end of the log
+        await add(10)
+    await partitions.claim(partition, BrokerId("b-1"), "i-1", expected=broker_epoch)
+    with pytest.raises(FencedError):
+        await add(2)
+    with pytest.raises(FencedError):
+        await outboxes.remove(
+            partition, GROUP, **write(), broker_epoch=broker_epoch, letter=letter.number
+        )
+    record = await partitions.read_cursor(partition, GROUP)
+    assert record.outbox == [letter]
+    await partitions.remove_group(partition, GROUP, born=BORN)
+    now = (await partitions.read(partition)).broker_epoch
+    with pytest.raises(UnknownGroupError):
+        await outboxes.remove(partition, GROUP, **write(), broker_epoch=now, letter=letter.number)
+
+
+async def test_a_late_first_try_makes_no_message_a_dead_letter_twice(
+    outboxes, partitions, store, keys, partition, broker_epoch, ten_messages, mark
+):
+    place = {"broker_epoch": broker_epoch}
+    early, letters = write(), [(4, Reason.EXPIRED, 0)]
+    (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
+    await outboxes.remove(partition, GROUP, **write(), letter=letter.number, **place)
+    with pytest.raises(SupersededError):
+        await outboxes.add(partition, GROUP, **early, letters=letters, **place)
+    record = await partitions.read_cursor(partition, GROUP)
+    assert (record.outbox, await mark()) == ([], 0)
+
+
+async def test_a_late_first_try_to_take_a_letter_out_takes_no_number_back(
+    outboxes, partitions, partition, broker_epoch, ten_messages
+):
+    """It would find nothing to take out, and let other late writes of the book pass."""
+    place = {"broker_epoch": broker_epoch}
+    letters = [(4, Reason.EXPIRED, 0)]
+    (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
+    early, flush_between = write(), write()
+    await outboxes.remove(partition, GROUP, **write(), letter=letter.number, **place)
+    with pytest.raises(SupersededError):
+        await outboxes.remove(partition, GROUP, **early, letter=letter.number, **place)
+    with pytest.raises(SupersededError):
+        await partitions.flush(partition, GROUP, **flush_between, **place, **NOTHING)
+
+
+@pytest.mark.parametrize(("cursor", "acked"), [(5, []), (2, [(3, 4), (4, 7)])])
+async def test_what_the_stored_book_has_done_with_is_no_dead_letter(
+    outboxes, partitions, partition, broker_epoch, ten_messages, mark, cursor, acked
+):
+    book = {"cursor": cursor, "acked": acked, "redeliveries": {}}
+    place = {"broker_epoch": broker_epoch}
+    await partitions.flush(partition, GROUP, **write(), **place, **book)
+    letters = [(4, Reason.EXPIRED, 0), (8, Reason.EXPIRED, 0)]
+    (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
+    assert letter.offset == 8
+    assert await mark() == cursor
+
+
+@pytest.mark.parametrize(("cursor", "acked"), [(4, []), (2, [(3, 4), (5, 7)])])
+async def test_what_lies_beside_that_is_one(
+    outboxes, partitions, partition, broker_epoch, ten_messages, mark, cursor, acked
+):
+    book = {"cursor": cursor, "acked": acked, "redeliveries": {}}
+    place = {"broker_epoch": broker_epoch}
+    await partitions.flush(partition, GROUP, **write(), **place, **book)
+    letters = [(4, Reason.EXPIRED, 0)]
+    (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
+    assert (letter.offset, await mark()) == (4, cursor)
+
+
+@pytest.fixture
+def send(log, partition, broker_epoch):
+    """Append numbered messages, each in a call of its own; return the statuses."""
+    state = {"end": 0, "call": 0}
+
+    async def send(producer, *numbers):
+        found = []
+        for number in numbers:
+            appended = await log.append(
+                partition,
+                broker_epoch=broker_epoch,
+                number=state["call"],
+                expected=Offset(state["end"]),
+                batches=[AppendBatch(producer, number, 1, b"dead")],
+                room_bytes=None,
+            )
+            state["end"], state["call"] = appended.next, state["call"] + 1
+            found.append(appended.results[0].status)
+        return found
+
+    return send
+
+
+async def test_dead_letters_are_numbered_with_gaps(send, partition):
+    producer = producer_of("0f3a9c1e", partition, GROUP)
+    assert await send(producer, 1000, 1000, 1004, 1002, 1004, 1005) == [
+        *("stored", "duplicate", "stored"),
+        *("duplicate", "duplicate", "stored"),
+    ]
+    assert await send("client", 0, 2, 1) == ["stored", "out_of_sequence", "stored"]
+
+
+async def test_records_of_dead_letters_do_not_go_by_age(send, store, keys, partition):
+    producer = producer_of("0f3a9c1e", partition, GROUP)
+    await send(producer, 1000)
+    await send("idle", 0)
+    for name in (producer, "idle"):
+        text = (await store.read("HGET", keys.producers(partition), name)).decode().split()
+        aged = " ".join([text[0], "1", *text[2:]])
+        await store.run("write_fields", [keys.producers(partition)], [1, name, aged])
+    await send("new", 0)  # pays for the clean-up, and looks at all of so few
+    assert await store.read("HGET", keys.producers(partition), "idle") is None
+    assert await send(producer, 1000) == ["duplicate"]

@@ -1,0 +1,87 @@
+"""The specs of a queue's groups: one read tells which of them have changed."""
+
+import pytest
+
+from partq.store.records.layouts import FULL_READ_EVERY, Layouts
+
+GROUPS = [f"g{number}" for number in range(30)]
+
+
+@pytest.fixture
+async def layouts(store, keys):
+    """A queue of thirty groups."""
+    layouts = Layouts(store, keys)
+    for group in GROUPS:
+        await layouts.write_group_config(group, {"name": group}, resource_generation=1)
+    await layouts.write_config({"groups": GROUPS}, resource_generation=1)
+    return layouts
+
+
+async def specs(layouts):
+    """Read all as a broker does each second."""
+    found = await layouts.read_group_configs(await layouts.read_config())
+    return {group: config.spec for group, config in found.items()}
+
+
+async def commands(store):
+    """Return how many commands the servers have done."""
+    count = 0
+    for node in store.nodes():
+        text = (await node.read(["INFO", "stats"])).decode()
+        count += int(text.partition("total_commands_processed:")[2].split()[0])
+    return count
+
+
+async def write_as_before(store, keys, group, text, number):
+    """Write a spec as an earlier version does, which knows of no versions of specs."""
+    fields = (2, "resource_generation", number, "json", text)
+    await store.run("write_fields", [keys.group_config(group)], fields)
+
+
+async def test_what_has_not_changed_is_not_read_again(layouts, store):
+    assert await specs(layouts) == {group: {"name": group} for group in GROUPS}
+    before = await commands(store)
+    for _ in range(5):
+        assert len(await specs(layouts)) == len(GROUPS)
+    assert await commands(store) - before < 5 * 5
+
+
+async def test_a_spec_that_changes_is_read_at_once(layouts):
+    await specs(layouts)
+    await layouts.write_group_config("g7", {"name": "new"}, resource_generation=2)
+    found = await specs(layouts)
+    assert (found["g7"], found["g8"]) == ({"name": "new"}, {"name": "g8"})
+
+
+async def test_a_spec_that_an_earlier_version_writes_is_read(layouts, store, keys):
+    """At once where no version is told; else with the next full read, as the own hash decides."""
+    await specs(layouts)
+    await write_as_before(store, keys, "other", '{"name": "other"}', 1)
+    await layouts.write_config({"groups": [*GROUPS, "other"]}, resource_generation=2)
+    assert (await specs(layouts))["other"] == {"name": "other"}
+    await write_as_before(store, keys, "other", '{"name": "again"}', 2)
+    assert (await specs(layouts))["other"] == {"name": "again"}
+    await write_as_before(store, keys, "g3", '{"name": "later"}', 2)
+    reads = [(await specs(layouts))["g3"] for _ in range(FULL_READ_EVERY)]
+    assert reads[-1] == {"name": "later"}
+
+
+async def test_a_group_that_is_made_again_has_its_new_spec(layouts):
+    await specs(layouts)
+    await layouts.erase_group("g5", born=(await layouts.read_group_config("g5")).born)
+    assert "g5" not in await specs(layouts)
+    await layouts.write_group_config("g5", {"uid": "another"}, resource_generation=1)
+    assert (await specs(layouts))["g5"] == {"uid": "another"}
+
+
+async def test_a_group_that_the_queue_does_not_name_is_forgotten(layouts):
+    await specs(layouts)
+    await layouts.write_config({"groups": GROUPS[1:]}, resource_generation=2)
+    assert await specs(layouts) == {group: {"name": group} for group in GROUPS[1:]}
+
+
+async def test_versions_alone_are_no_config(store, keys):
+    """Groups are written before the queue."""
+    layouts = Layouts(store, keys)
+    await layouts.write_group_config("g0", {}, resource_generation=1)
+    assert await layouts.read_config() is None

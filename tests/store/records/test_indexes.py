@@ -1,0 +1,343 @@
+"""Leases, layouts, specs, assignments, members, handoffs, events: plans and indexes."""
+
+import asyncio
+
+import pytest
+
+from partq.core.layout import Layout
+from partq.core.model import PartitionId
+from partq.core.records import (
+    Assigned,
+    HandoffRecord,
+    Journal,
+    PastMove,
+    Rebalance,
+    WaitingMove,
+)
+from partq.errors import FencedError, UnknownGroupError, UnknownQueueError
+from partq.store.records.assignments import Assignments
+from partq.store.records.events import Events
+from partq.store.records.handoffs import Handoffs
+from partq.store.records.layouts import Layouts
+from partq.store.records.leases import Lease, Leases
+from partq.store.records.members import Listed, Members
+from partq.store.records.rebalances import MAX_COUNT, MAX_MOVES, Rebalances
+
+GROUP = "workers"
+P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
+
+
+@pytest.fixture
+async def group(store, keys):
+    """Return the name of a group that is on record."""
+    await Layouts(store, keys).write_group_config(GROUP, {}, resource_generation=1)
+    return GROUP
+
+
+# ---- leases -------------------------------------------------------------------------------------
+
+
+async def test_every_renewal_changes_the_counter(store, keys):
+    leases = Leases(store, keys)
+    counters = [await leases.renew("b-0", "x", 3.0, "http://b-0") for _ in range(5)]
+    assert counters == sorted(set(counters))
+    await leases.renew("b:1", "y", 2.5, "http://b:1")
+    found = await leases.read()
+    assert found.leases["b-0"] == Lease("x", counters[-1], 3.0, "http://b-0")
+    assert found.leases["b:1"].ttl_s == 2.5
+
+
+async def test_a_later_incarnation_takes_the_name_over(store, keys):
+    old, new = Leases(store, keys), Leases(store, keys)
+    await old.renew("b-0", "old", 3.0, "u")
+    await new.renew("b-0", "new", 3.0, "u")
+    with pytest.raises(FencedError):
+        await old.renew("b-0", "old", 3.0, "u")
+    await old.release("b-0", "old")
+    assert (await new.read()).leases["b-0"].incarnation == "new"
+
+
+async def test_a_released_lease_is_gone_and_does_not_come_back(store, keys):
+    old, new = Leases(store, keys), Leases(store, keys)
+    await old.renew("b-0", "old", 3.0, "u")
+    await new.renew("b-0", "new", 3.0, "u")
+    await new.release("b-0", "new")
+    assert (await new.read()).leases == {}
+    with pytest.raises(FencedError):
+        await old.renew("b-0", "old", 3.0, "u")
+
+
+async def test_a_store_that_forgot_takes_the_living_incarnation(store, keys, clock_passes):
+    old, new = Leases(store, keys), Leases(store, keys)
+    await old.renew("b-0", "old", 3.0, "u")
+    forgotten = await store.read("HGETALL", keys.brokers())
+    counter = await new.renew("b-0", "new", 3.0, "u")
+    await store.read("HSET", keys.brokers(), *forgotten)
+    await clock_passes(counter)
+    assert await new.renew("b-0", "new", 3.0, "u") > counter
+    with pytest.raises(FencedError):
+        await old.renew("b-0", "old", 3.0, "u")
+
+
+async def test_owners_are_an_index(store, keys):
+    leases = Leases(store, keys)
+    await leases.record_owner(P0, "b-0")
+    await leases.record_owner(P1, "b-1")
+    await leases.record_owner(P0, "b-1")
+    assert (await leases.read()).owners == {P0: "b-1", P1: "b-1"}
+    await leases.record_owner(P0, None)
+    assert (await leases.read()).owners == {P1: "b-1"}
+
+
+# ---- layouts, specs -----------------------------------------------------------------------------
+
+
+async def test_a_queue_is_made_once(store, keys):
+    layouts = Layouts(store, keys)
+    with pytest.raises(UnknownQueueError):
+        await layouts.read()
+    made = await layouts.create_queue({1: 16})
+    assert made.layout == Layout.first(16)
+    assert not made.tombstone
+    assert await layouts.create_queue({1: 99}) == made == await layouts.read()
+    await layouts.bury()
+    assert (await layouts.read()).tombstone
+
+
+async def test_the_first_life_is_the_current_one(store, keys):
+    layouts = Layouts(store, keys)
+    assert await layouts.current_uid() is None
+    assert await layouts.register("aaaa") == "aaaa"
+    assert await layouts.register("bbbb") == "aaaa"
+    assert await layouts.current_uid() == "aaaa"
+
+
+async def test_an_older_spec_does_not_replace_a_later_one(store, keys):
+    layouts = Layouts(store, keys)
+    assert await layouts.read_config() is None
+    assert await layouts.write_config({"groups": ["g", "h"]}, resource_generation=2)
+    assert not await layouts.write_config({"groups": []}, resource_generation=1)
+    found = await layouts.read_config()
+    assert (found.resource_generation, found.spec, found.groups) == (
+        2,
+        {"groups": ["g", "h"]},
+        ("g", "h"),
+    )
+    assert await layouts.read_group_config(GROUP) is None
+    await layouts.write_group_config(GROUP, {"type": "Exclusive"}, resource_generation=1)
+    assert (await layouts.read_group_config(GROUP)).spec == {"type": "Exclusive"}
+
+
+async def test_of_two_that_have_seen_the_same_spec_one_writes(store, keys):
+    """Whose call comes second changes nothing; the same call may come twice."""
+    layouts = Layouts(store, keys)
+    await layouts.write_config({"groups": []}, resource_generation=1)
+    for _ in range(2):
+        assert await layouts.write_config({"groups": ["g"]}, resource_generation=2)
+    assert not await layouts.write_config({"groups": ["h"]}, resource_generation=2)
+    assert (await layouts.read_config()).groups == ("g",)
+
+
+async def test_a_late_spec_does_not_replace_that_of_a_group_made_again(store, keys):
+    layouts, uid = Layouts(store, keys), iter("abc")
+
+    async def make(born):
+        spec = {"uid": next(uid)}
+        assert await layouts.write_group_config(GROUP, spec, resource_generation=1, born=born)
+        return await layouts.read_group_config(GROUP)
+
+    before = await make(0)
+    await layouts.erase_group(GROUP, born=before.born)
+    late = {"resource_generation": 2, "born": before.born}
+    assert not await layouts.write_group_config(GROUP, {"uid": "late"}, **late)
+    assert await layouts.read_group_config(GROUP) is None
+    after = await make(0)
+    assert after.born > before.born
+    assert not await layouts.write_group_config(GROUP, {"uid": "late"}, **late)
+    assert (await layouts.read_group_config(GROUP)).spec == {"uid": "b"}
+    late["born"] = after.born
+    assert await layouts.write_group_config(GROUP, {"uid": "b", "a": 1}, **late)
+    found = await layouts.read_group_config(GROUP)
+    assert (found.born, found.resource_generation) == (after.born, 2)
+
+
+# ---- assignments, members, handoffs, rebalances -------------------------------------------------
+
+
+async def test_assignments_are_written_in_part(store, keys, group):
+    assignments = Assignments(store, keys)
+    assert await assignments.read(group) == {}
+    many = {PartitionId(1, n): Assigned("m:0 é", n, "Ready") for n in range(1500)}
+    await assignments.write(group, many)
+    change = {P1: Assigned(None, 2**53, "Unassigned")}
+    await assignments.write(group, change)
+    assert await assignments.read(group) == {**many, **change}
+    assert await assignments.read("other") == {}
+
+
+@pytest.mark.req("FAIL-13")
+async def test_a_lost_member_is_lost_since_the_first_mark(store, keys, group, clock_passes):
+    members = Members(store, keys)
+    await members.list_member(group, "m:0", "10.0.0.1")
+    await members.list_member(group, "m:1", "10.0.0.2")
+    lost_at_ms = await members.mark_lost(group, "m:0")
+    await clock_passes(lost_at_ms)
+    assert await members.mark_lost(group, "m:0") == lost_at_ms
+    await members.list_member(group, "m:0", "10.0.0.9")
+    found = await members.read(group)
+    assert found.members == {
+        "m:0": Listed("10.0.0.9", lost_at_ms),
+        "m:1": Listed("10.0.0.2", None),
+    }
+    assert found.now_ms > lost_at_ms
+    await members.clear_lost(group, "m:0")
+    assert (await members.read(group)).members["m:0"].lost_at_ms is None
+    assert await members.mark_lost(group, "m:0") > lost_at_ms
+    await members.unlist(group, "m:0")
+    await members.list_member(group, "m:0", "10.0.0.1")
+    assert (await members.read(group)).members["m:0"].lost_at_ms is None
+
+
+async def test_who_inherits_is_kept_until_it_is_forgotten(store, keys, group):
+    members = Members(store, keys)
+    await members.list_member(group, "m:0", "10.0.0.1")
+    await members.pair(group, "m:0", "m:1")
+    await members.pair(group, "m:0", "m:2")
+    await members.pair(group, "gone", "m:3")
+    found = await members.read(group)
+    assert found.heirs == {"m:0": "m:2", "gone": "m:3"}
+    assert found.members == {"m:0": Listed("10.0.0.1", None)}
+    await members.unlist(group, "m:0")
+    await members.unpair(group, "gone")
+    assert (await members.read(group)).heirs == {"m:0": "m:2"}, "it goes when nothing is left"
+
+
+async def test_a_loss_noted_before_the_clock_was_set_back_is_noted_anew(store, keys, group):
+    members = Members(store, keys)
+    await members.list_member(group, "m:0", "10.0.0.1")
+    now_ms = (await members.read(group)).now_ms
+    to_come = (1, "lost:m:0", now_ms + 60_000)
+    await store.run("write_fields", [keys.members(group), keys.group_config(group)], to_come)
+    lost_at_ms = await members.mark_lost(group, "m:0")
+    assert now_ms <= lost_at_ms < now_ms + 60_000
+    assert (await members.read(group)).members["m:0"].lost_at_ms == lost_at_ms
+
+
+async def test_handoffs_are_kept_until_removed(store, keys, group):
+    handoffs = Handoffs(store, keys)
+    record = HandoffRecord("m-0", None, 5, "Draining", 1_700_000_000_000)
+    await handoffs.record(group, P0, record)
+    await handoffs.record(group, P1, record)
+    await handoffs.draw_attempt(group)
+    assert await handoffs.read(group) == {P0: record, P1: record}
+    await handoffs.remove(group, P0)
+    await handoffs.remove(group, P0)
+    assert await handoffs.read(group) == {P1: record}
+
+
+@pytest.mark.req("FAIL-10")
+async def test_attempts_never_repeat_whatever_the_store_forgets(store, keys, group, clock_passes):
+    handoffs = Handoffs(store, keys)
+    drawn = [await handoffs.draw_attempt(group) for _ in range(3)]
+    await store.read("DEL", keys.handoffs(group))
+    await clock_passes(max(drawn))
+    drawn += [await handoffs.draw_attempt(group) for _ in range(3)]
+    await store.read("HSET", keys.handoffs(group), "last_attempt", 2**53 - 2)
+    drawn.append(await handoffs.draw_attempt(group))
+    assert drawn == sorted(set(drawn))
+    assert drawn[-1] == 2**53 - 1
+
+
+async def test_the_last_rebalances_are_kept(store, keys, group):
+    rebalances = Rebalances(store, keys)
+    assert await rebalances.read(group) == []
+    all_of_them = [Rebalance("join", n, 0, 1, 2, 3) for n in range(MAX_COUNT + 5)]
+    await rebalances.write(group, all_of_them)
+    assert await rebalances.read(group) == all_of_them[5:]
+
+
+async def test_the_moves_of_each_partition_are_kept_and_those_that_wait(store, keys, group):
+    rebalances = Rebalances(store, keys)
+    assert await rebalances.read_journal(group) == Journal()
+    moves = [
+        PastMove(
+            at_ms=number,
+            source="a",
+            target=None,
+            attempt=number,
+            trigger="member_lost",
+            evidence="delay_over",
+            forced="source_lost",
+            pause_ms=None,
+        )
+        for number in range(MAX_MOVES + 2)
+    ]
+    held = WaitingMove(target="b", limit="maxMovesPerMinute", since_ms=1, until_ms=None)
+    await rebalances.write(group, [Rebalance("join", 1, 0, 1, 2, 3)])
+    await rebalances.write_journal(group, {P0: moves}, {P1: held})
+    kept = {P0: moves[-MAX_MOVES:]}
+    assert await rebalances.read_journal(group) == Journal(past=kept, waiting={P1: held})
+    await rebalances.write_journal(group, {P1: moves[:1]}, None)
+    found = await rebalances.read_journal(group)
+    assert found == Journal(past={**kept, P1: moves[:1]}, waiting={P1: held})
+    await rebalances.write_journal(group, {}, {})
+    assert await rebalances.read_waiting(group) == {}
+    assert len(await rebalances.read(group)) == 1
+
+
+async def test_nothing_of_a_group_comes_back_that_was_taken_off_the_record(store, keys, group):
+    await Members(store, keys).list_member(group, "m", "10.0.0.1")
+    await Assignments(store, keys).write(group, {P0: Assigned("m", 1, "Ready")})
+    layouts = Layouts(store, keys)
+    await layouts.erase_group(group, born=(await layouts.read_group_config(group)).born)
+    late = [
+        Assignments(store, keys).write(group, {P0: Assigned("m", 1, "Ready")}),
+        Members(store, keys).list_member(group, "m", "10.0.0.1"),
+        Members(store, keys).mark_lost(group, "m"),
+        Handoffs(store, keys).draw_attempt(group),
+        Handoffs(store, keys).record(group, P0, HandoffRecord("m", None, 5, "Draining", 0)),
+        Rebalances(store, keys).write(group, [Rebalance("join", 1, 0, 1, 2, 3)]),
+    ]
+    for write in late:
+        with pytest.raises(UnknownGroupError, match="workers of queue ns/orders"):
+            await write
+    assert await store.read("EXISTS", *keys.of_group(group)) == 0
+
+
+# ---- events -------------------------------------------------------------------------------------
+
+
+async def test_events_wake_who_waits(store, keys):
+    events = Events(store, keys)
+    await events.add("before")
+    last_id, found = await events.wait("", 5.0)
+    assert found == []
+    waiting = asyncio.create_task(events.wait(last_id, 5.0))
+    await events.add("bound", group=GROUP, epoch=7)
+    last_id, (event,) = await waiting
+    assert event.kind == "bound"
+    assert event.fields == {
+        "namespace": "ns",
+        "queue": "orders",
+        "group": GROUP,
+        "epoch": "7",
+    }
+    assert await events.wait(last_id, 0.01) == (last_id, [])
+
+
+async def test_waiting_holds_up_no_other_call(store, keys, group):
+    events = Events(store, keys)
+    last_id, _ = await events.wait("", 5.0)
+    waiting = asyncio.create_task(events.wait(last_id, 30.0))
+    for _ in range(10):
+        await Handoffs(store, keys).draw_attempt(group)
+    assert not waiting.done()
+    await events.add("end")
+    _, found = await waiting
+    assert [event.kind for event in found] == ["end"]
+
+
+async def test_the_stream_of_events_is_capped(store, keys):
+    events = Events(store, keys)
+    await asyncio.gather(*[events.add("one") for _ in range(11_000)])
+    assert await store.read("XLEN", keys.events()) < 10_500
