@@ -16,9 +16,9 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "operator" / "partq"
 MODULES = [*sorted(SOURCE.rglob("*.py")), SOURCE.parent / "pyspark_partq.py"]
 PUBLIC = {
-    "Batch", "Browsed", "Browser", "Cause", "Consumer", "Delivery", "LogPosition", "LogReader",
-    "Message", "PartitionId", "Position", "Positions", "Producer", "SqlFence", "StoredBatch",
-    "Token",
+    "AuditReader", "Batch", "Browsed", "Browser", "Cause", "Consumer", "Delivery", "LogPosition",
+    "LogReader", "Message", "PartitionId", "Position", "Positions", "Producer", "SqlFence",
+    "StoredBatch", "Token", "producer_due",
 }  # fmt: skip
 """What `from partq import *` gives beside the errors: everything here is promised to users."""
 

@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from partq.client.audit_reader import AuditReader
     from partq.client.browser import Browsed, Browser
     from partq.client.consume.deliveries import Batch, Delivery
     from partq.client.consume.fence import SqlFence
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from partq.client.log_reader import LogPosition, LogReader
     from partq.client.produce.receipts import Position, Positions
     from partq.client.producer import Producer
+    from partq.client.producer_state import producer_due
     from partq.client.transport.session import UnreachedError, UntrustedError
     from partq.core.model import Cause, PartitionId, Token
     from partq.errors import (
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AttemptRefusedError",
+    "AuditReader",
     "BadBatchError",
     "BadFrameError",
     "BadJsonError",
@@ -130,6 +133,7 @@ __all__ = [
     "UnsupportedEncodingError",
     "UntrustedError",
     "WrongPartitionError",
+    "producer_due",
 ]
 
 _HOMES = (
@@ -137,12 +141,14 @@ _HOMES = (
     "partq.core.model",
     "partq.wire.batch",
     "partq.wire.calls.entries",
+    "partq.client.audit_reader",
     "partq.client.browser",
     "partq.client.consumer",
     "partq.client.consume.deliveries",
     "partq.client.consume.fence",
     "partq.client.log_reader",
     "partq.client.producer",
+    "partq.client.producer_state",
     "partq.client.produce.receipts",
     "partq.client.transport.session",
 )
