@@ -86,8 +86,9 @@ SLOW = (
     "tests/lab/test_chaos.py",
 )
 """Where a file takes long, the longest first: begun last, it would keep one worker busy alone."""
-TOGETHER = ("tests/spark/", "tests/kube/api_server/")
-"""What one worker runs, for it starts one Java, or one API server with its etcd."""
+TOGETHER = ("tests/spark/pipeline/", "tests/spark/", "tests/kube/api_server/")
+"""What one worker runs, for it starts one Java, or one API server with its etcd. The first counts;
+all of Spark in one Java would be what the others wait for."""
 
 
 @pytest.hookimpl(optionalhook=True)
