@@ -7,9 +7,11 @@ from partq import NotStoredError, Producer
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import PARTQ
 
-WAIT_S = 60.0
+WAIT_S = 280.0
 VALUE = b"x" * 100_000
 QUOTA_BYTES = 1_048_576
+TRIES = 10
+"""Of a repeat that is under way when the time ends nobody knows whether it is stored."""
 
 
 async def test_the_reason_of_a_failure_is_printed_once():
@@ -25,17 +27,20 @@ async def test_the_reason_of_a_failure_is_printed_once():
                 sent = [await producer.send(VALUE) for _ in range(2 * QUOTA_BYTES // len(VALUE))]
                 answers = await asyncio.gather(*sent, return_exceptions=True)
                 stored += sum(not isinstance(answer, NotStoredError) for answer in answers)
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [
-                *(*PARTQ, "publish", "--timeout", "5"),
-                *("--url", broker.url, "--queue", "orders", "--token", broker.tokens.produce),
-                *(VALUE, VALUE),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        for _ in range(TRIES):
+            done = await asyncio.to_thread(
+                subprocess.run,
+                [
+                    *(*PARTQ, "publish", "--timeout", "5"),
+                    *("--url", broker.url, "--queue", "orders", "--token", broker.tokens.produce),
+                    *(VALUE, VALUE),
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if "may or may not be stored" not in done.stderr:
+                break
     assert (done.returncode, done.stdout) == (1, "published 0, 2 failed\n")
     (line,) = done.stderr.splitlines()
     assert line.startswith(

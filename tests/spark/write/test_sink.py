@@ -14,7 +14,7 @@ from pyspark.sql.functions import expr, udf
 from pyspark.sql.types import StructType
 
 from partq import Consumer
-from partq.errors import ConflictError, NotStoredError
+from partq.errors import ConflictError, NotStoredError, OutcomeUnknownError
 from partq.spark.source import register
 from partq.spark.write.numbering import TaskId
 from partq.spark.write.sink import Sink, _batches, batch_writer, stream_writer
@@ -28,6 +28,8 @@ PARTITIONS = 3
 VALUE_BYTES = 20_000
 """Some 25 messages make a batch."""
 WAIT_S = 280.0
+TRIES = 10
+"""Of a repeat that is under way when the time ends nobody knows whether it is stored."""
 COUNT = 150
 KEY = "concat('{}', id % 7)"
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -185,8 +187,12 @@ def test_without_room_it_waits_then_fails_and_the_next_attempt_goes_on():
         options = small.options(small.broker.tokens.produce, compression="none")
         rows = rows_of("room-", 70, keys=2)
         task = TaskId("room", "task", True)
-        with pytest.raises(NotStoredError, match=r"limits\.maxSpoolBytes"):
-            sink_of(options, timeoutSeconds="1").write(cut(rows, 30), task)
+        for _ in range(TRIES):
+            with pytest.raises((NotStoredError, OutcomeUnknownError)) as raised:
+                sink_of(options, timeoutSeconds="1").write(cut(rows, 30), task)
+            if raised.type is NotStoredError:
+                break
+        assert "limits.maxSpoolBytes" in str(raised.value)
         seen = defaultdict(list)
 
         async def consume():
