@@ -158,7 +158,7 @@ async def refresh_forever(
         was_overfull = room.is_store_overfull
 
     looks: tuple[Callable[[], Awaitable[None]], ...] = (
-        lambda: refresh(),
+        refresh,
         look_at_room,
         lambda: expiry.expire(),
         lambda: trimmer.trim(),
