@@ -12,7 +12,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 ARGS ?=
 PYTEST ?=
-# Half of the time a test waits for a process: three for each of two cores keep both busy.
+# Many tests wait for processes and timers: four workers left a part of two cores idle.
 WORKERS ?= 6
 KUBE ?= 1.30.0
 SPARK ?= 4.0.5 4.1.4 4.2.1
