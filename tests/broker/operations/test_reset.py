@@ -23,6 +23,7 @@ async def test_a_dry_run_shows_and_changes_nothing(running, scene, reset):
     before = await running.state()
     shown = await reset(to="latest", is_dry_run=True)
     assert list(shown) == ["1.0", "1.1", "1.2", "1.3"]
+    assert shown["1.0"].pop("epoch") == scene.held.epoch
     assert shown["1.0"] == {
         "member": "m", "is_bound": True, "cursor": 0, "to": 3, "wanted": 3, "first": 0, "end": 3,
     }  # fmt: skip
@@ -123,7 +124,34 @@ async def test_a_store_that_does_not_answer_moves_nothing(
     assert (values, frame.cause) == (["c"], 8), "the member goes on where it was"
 
 
+async def test_a_late_repeat_moves_nothing_back(running, scene, reset, peers):
+    """It names the epoch that it was shown, which is over once the cursor was moved or bound."""
+    shown = (await reset(to="earliest", partitions=["1.0"], is_dry_run=True))["1.0"]
+    late = {"to": "earliest", "partitions": ["1.0"], "is_forced": True}
+    late["epochs"] = {"1.0": shown["epoch"]}
+    moved = (await reset(**late))["1.0"]
+    assert moved["epoch"] > shown["epoch"]
+    frame, values = await scene.source.deliver()
+    assert (values, await scene.source.ack(frame, 3)) == (["a", "b", "c"], "")
+
+    refused = (await reset(**late))["1.0"]
+    assert refused["error"]["code"] == "conflict", refused
+    assert f"epoch {shown['epoch']}" in refused["error"]["message"]
+    record = await running.broker.partitions.read_cursor(peers.partition_id(0), "workers")
+    assert record.cursor == 3, "what is acknowledged stays so"
+    await scene.producer.publish("d")
+    assert (await scene.source.deliver())[1] == ["d"], "and the member goes on under its epoch"
+
+
+async def test_who_names_no_epoch_moves_it_as_before(running, scene, reset):
+    assert await scene.source.ack(scene.held, 2) == ""
+    for _ in range(2):
+        moved = await reset(to="earliest", partitions=["1.0"], is_forced=True)
+        assert moved["1.0"]["to"] == 0
+
+
 WRONG = {
+    "an epoch of no partition": {"to": "latest", "epochs": {"x": 1}},
     "nowhere": {},
     "two places": {"to": "earliest", "offset": 1},
     "an offset for all partitions": {"offset": 1},

@@ -53,7 +53,8 @@ async def reset(
 
     Raises:
         NotOwnerError, UnknownGroupError, FencedError: nothing was changed.
-        ConflictError: a member is bound, and the call is not forced; nothing was changed.
+        ConflictError: a member is bound, and the call is not forced; or the epoch is not the one
+            that the call names. Nothing was changed.
         StoreUnavailableError: it may have been moved; a repeat moves it again.
     """
     subscription = broker.find(partition).find(group)
@@ -67,9 +68,11 @@ async def reset(
         "wanted": wanted if body.to != "latest" else record.next,
         "first": record.trimmed,
         "end": record.next,
+        "epoch": subscription.epoch,
     }
     if not body.is_dry_run:
-        view["to"] = await _carry_out(broker, subscription, wanted, is_forced=body.is_forced)
+        view["to"] = await _carry_out(broker, subscription, wanted, body)
+        view["epoch"] = subscription.epoch
     return view
 
 
@@ -82,12 +85,14 @@ async def _offset(broker: Broker, partition: PartitionId, body: ResetBody) -> in
 
 
 async def _carry_out(
-    broker: Broker, subscription: Subscription, wanted: int, *, is_forced: bool
+    broker: Broker, subscription: Subscription, wanted: int, body: ResetBody
 ) -> int:
     """Move the cursor, and return where it is."""
     try:
         async with subscription.lock:
-            if subscription.flow is not None and not is_forced:
+            # The script moves it under this epoch only: a broker that knows an older one cannot.
+            _check_epoch(subscription, body)
+            if subscription.flow is not None and not body.is_forced:
                 raise ConflictError(
                     f"partition {subscription.partition}: member {subscription.member} of "
                     f"{subscription.group} is connected; stop the group's members, or force the "
@@ -118,6 +123,21 @@ async def _carry_out(
         cursor,
     )
     return cursor
+
+
+def _check_epoch(subscription: Subscription, body: ResetBody) -> None:
+    """Refuse a call that speaks of an epoch that is over: it may be late, or a repeat.
+
+    Raises:
+        ConflictError: it does.
+    """
+    seen = (body.epochs or {}).get(str(subscription.partition), subscription.epoch)
+    if seen != subscription.epoch:
+        raise ConflictError(
+            f"partition {subscription.partition}: got epoch {seen} of group {subscription.group}, "
+            f"expected {subscription.epoch}, as a member was bound, or the cursor moved, since it "
+            "was shown; nothing was moved by this call: look again (is_dry_run), then repeat it"
+        )
 
 
 async def _settle(broker: Broker, subscription: Subscription) -> None:

@@ -30,6 +30,7 @@ async def reset_group(request: web.Request) -> web.Response:
     group = await group_of(request, broker)
     body = decode(await read_body(request), ResetBody)
     partitions = named(broker, body.partitions)
+    named(broker, list(body.epochs or {}))
     check(body, len(partitions))
     work = partial(reset, broker, group=group, body=body)
     answers = await ask_owners(request, broker, partitions, work, body)

@@ -92,7 +92,10 @@ def reset(
     # Asked outside the event loop, where Ctrl-C ends the question.
     if not yes and not _may(f"move {_moving(planned)} cursors of {group}?", as_json=as_json):
         return
-    done = asyncio.run(_ask(connection, group, {**body, "is_dry_run": False}))
+    # Brokers of an earlier version tell no epoch, and take none.
+    seen = {name: row["epoch"] for name, row in planned.items() if "epoch" in row}
+    told = {**body, "is_dry_run": False, **({"epochs": seen} if seen else {})}
+    done = asyncio.run(_ask(connection, group, told))
     _tell(group, done, as_json=as_json)
 
 

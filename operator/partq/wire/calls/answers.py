@@ -294,6 +294,8 @@ class ResetResult(msgspec.Struct):
     wanted: int | UnsetType = UNSET
     first: int | UnsetType = UNSET
     end: int | UnsetType = UNSET
+    epoch: int | UnsetType = UNSET
+    """Of the group in the partition; each bind, handoff and reset has a higher one."""
     error: ErrorDetail | UnsetType = UNSET
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Annotated, Literal, Protocol, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS
 from partq.core.model import SLOT_COUNT
@@ -392,3 +393,6 @@ class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
     """Empty: all."""
     is_dry_run: bool = False
     is_forced: bool = False
+    epochs: dict[str, Natural] | UnsetType = UNSET
+    """By partition: the group's epoch there as a dry run told it; where another one is on record by
+    now, nothing is moved. A partition that is not named is moved whatever its epoch is."""
