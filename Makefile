@@ -14,6 +14,7 @@ ARGS ?=
 PYTEST ?=
 # Many tests wait for processes and timers: four workers left a part of two cores idle.
 WORKERS ?= 6
+LIGHT := $(addprefix tests/,broker client coordinator core embedded server store testing wire test_errors.py test_resources.py test_settings.py)
 KUBE ?= 1.30.0
 SPARK ?= 4.0.5 4.1.4 4.2.1
 KEEP ?=
@@ -31,7 +32,7 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kubernetes test e2e manifests conformance check format chaos simulate
+.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance check format chaos simulate
 .PHONY: simulate-nightly bench spark-versions clean
 
 help: ## what there is
@@ -52,6 +53,11 @@ test: ## make check, then every test
 	@scripts/java_for_spark.sh
 	@scripts/apiserver_for_tests.sh
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+test-light: ## the tests that need neither Java nor Kubernetes, as for PYTHON=python3.13
+	@scripts/setup.sh dev,embedded
+	@scripts/redis_for_tests.sh
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(LIGHT) $(PYTEST)
 
 demo-kubernetes: ## the same on a real cluster, scaled by kubectl
 	@scripts/setup.sh cli

@@ -1,0 +1,124 @@
+"""The workflows and hooks of the repository name what is there, and state nothing a second time."""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from partq.cli.commands import COMMANDS, cli
+
+ROOT = Path(__file__).parent.parent
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yaml"))
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EACH = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+
+
+def jobs(path):
+    return yaml.safe_load(path.read_text("utf-8"))["jobs"]
+
+
+def lines(path):
+    """Return what the jobs run, line by line."""
+    runs = [step["run"] for job in jobs(path).values() for step in job["steps"] if "run" in step]
+    return [line for run in runs for line in run.splitlines()]
+
+
+def pythons(path):
+    """Return the versions of Python that the images of the jobs have."""
+    found = set()
+    for job in jobs(path).values():
+        image = job["container"]["image"]
+        if "matrix.python" in image:
+            found |= set(job["strategy"]["matrix"]["python"])
+        else:
+            found.add(re.fullmatch(r"python:(\S+)-bookworm", image)[1])
+    return found
+
+
+def options(command):
+    """Return the options of a command of partq."""
+    return set(re.findall(r"--[\w-]+", CliRunner().invoke(cli, [command, "--help"]).output))
+
+
+def test_there_is_one_for_each_change_and_one_for_each_night():
+    assert [path.stem for path in WORKFLOWS] == ["ci", "nightly"]
+    triggers = [yaml.safe_load(path.read_text("utf-8"))[True] for path in WORKFLOWS]  # `on`
+    assert set(triggers[0]) == {"push", "pull_request"}
+    assert set(triggers[1]) == {"schedule", "workflow_dispatch"}
+
+
+@EACH
+def test_a_step_runs_a_target_of_the_makefile_or_the_script_of_continuous_integration(path):
+    targets = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE))
+    assert lines(path)
+    for line in lines(path):
+        if line == ".ci/run":
+            assert os.access(ROOT / line, os.X_OK)
+        else:
+            target = re.fullmatch(r'make ([a-z-]+)(?: ARGS="[^"]*")?', line)
+            assert target, f"{line!r} is neither .ci/run nor `make TARGET`"
+            assert target[1] in targets
+
+
+@EACH
+def test_arguments_are_options_of_the_command(path):
+    for target, arguments in re.findall(r'make ([a-z-]+) ARGS="([^"]*)"', "\n".join(lines(path))):
+        named = set(re.findall(r"--[\w-]+", arguments))
+        assert named <= options(target.removesuffix("-nightly"))
+
+
+def test_the_night_runs_what_is_made_for_it():
+    targets = set(re.findall(r"make ([a-z-]+)", "\n".join(lines(WORKFLOWS[1]))))
+    assert targets == {"simulate-nightly", "chaos"}
+
+
+def test_the_versions_of_python_are_those_that_the_project_claims():
+    claimed = set(re.findall(r":: Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"])))
+    assert pythons(WORKFLOWS[0]) == claimed
+    assert pythons(WORKFLOWS[1]) <= claimed
+    oldest = min(claimed, key=lambda version: int(version.partition(".")[2]))
+    assert PROJECT["requires-python"] == f">={oldest}"
+    (all_of_it,) = [
+        job for job in jobs(WORKFLOWS[0]).values() if job["steps"][-1]["run"] == ".ci/run"
+    ]
+    assert all_of_it["container"]["image"] == f"python:{oldest}-bookworm"
+
+
+@EACH
+def test_caches_are_for_files_that_are_there(path):
+    named = re.findall(
+        r"'([^']+)'", " ".join(re.findall(r"hashFiles\(([^)]*)\)", path.read_text("utf-8")))
+    )
+    assert named
+    assert [name for name in named if not list(ROOT.glob(name))] == []
+
+
+def test_the_light_tests_are_there():
+    (words,) = re.findall(r"^LIGHT := \$\(addprefix tests/,(.*)\)$", MAKEFILE, re.MULTILINE)
+    assert [word for word in words.split() if not (ROOT / "tests" / word).exists()] == []
+
+
+def test_hooks_before_a_commit_are_the_steps_of_make_check():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    assert [repo["repo"] for repo in hooks] == ["local"], "versions are those of constraints.txt"
+    (recipe,) = re.findall(r"^check: ##.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    steps = {
+        line.strip().removeprefix("@$(BIN)/").removesuffix(" .")
+        for line in recipe.splitlines()
+        if "$(BIN)/" in line
+    }
+    assert {hook["entry"].removeprefix(".venv/bin/") for hook in hooks[0]["hooks"]} == steps
+
+
+def test_forms_ask_for_what_the_commands_print():
+    forms = "".join(
+        path.read_text("utf-8") for path in (ROOT / ".github" / "ISSUE_TEMPLATE").iterdir()
+    )
+    named = set(re.findall(r"`partq ([a-z]+)", forms))
+    assert named
+    assert named <= set(COMMANDS)
