@@ -106,9 +106,9 @@ async def reset_moves_what_it_has_shown(queue):
     assert {row["cursor"] for row in shown["partitions"].values()} == {0}
     assert "nobody can be asked here; give --yes" in await queue.partq(*args, status=2)
     wrong = await queue.partq(*args, "--partition", "99", status=1)
-    assert "partition 1.99: not in the layout of orders, which has 1.0 to 1.3" in wrong, (
-        "what is wrong comes before the question"
-    )
+    assert (
+        "partition 1.99: not in the queue's layout, which has 4 partitions, 1.0 to 1.3" in wrong
+    ), "what is wrong comes before the question"
     later = ("reset", "--group", "workers", "--to-time", "2999-01-01T00:00:00+00:00", "--dry-run")
     future = await queue.partq(*later)
     assert future.count("no message was stored at this time or later: to the end") == len(ends)

@@ -49,8 +49,18 @@ def test_new_messages_go_to_the_last_generation():
 def test_an_unknown_partition_is_refused_with_what_there_is(partition):
     unknown = PartitionId(*partition)
     assert unknown not in TWO
-    with pytest.raises(UnknownPartitionError, match=r"2\.0 to 2\.3, 3\.0 to 3\.5"):
+    with pytest.raises(
+        UnknownPartitionError, match=r"4 partitions, 2\.0 to 2\.3 and 6 partitions, 3\.0 to 3\.5"
+    ):
         TWO.slots(unknown)
+
+
+def test_a_partition_of_a_removed_generation_is_past():
+    """Its tokens have ended; one that never was has none."""
+    past = [(1, 0), (1, 99)]
+    others = [(0, 0), (2, 4), (3, 5), (3, 6), (4, 0)]
+    assert [TWO.is_past(PartitionId(*each)) for each in past] == [True, True]
+    assert not any(TWO.is_past(PartitionId(*each)) for each in others)
 
 
 def test_contains():

@@ -38,7 +38,6 @@ from partq.errors import (
     NotStoredError,
     PartqError,
     UnavailableError,
-    UnknownPartitionError,
     UnknownQueueError,
 )
 from partq.metrics import BrokerMetrics
@@ -153,6 +152,7 @@ class Broker:
         check = DecodeCheck(self.log)
         self.outcomes = Outcomes(
             owned=self.owned,
+            layout=lambda: self._config.layout if self._config is not None else None,
             flusher=self.flusher,
             clock=self.clock,
             rules=lambda group: redelivery_of(self._config, group),
@@ -293,10 +293,7 @@ class Broker:
         if owned is not None and not owned.is_yielding:
             return owned
         if partition not in self.config.layout:
-            raise UnknownPartitionError(
-                f"partition {partition}: not in the layout of {self.settings.queue}; read "
-                "/layout again"
-            )
+            raise self.config.layout.unknown(partition)
         raise NotOwnerError(
             f"partition {partition}: not owned by {self.id}; read /layout for its broker"
         )

@@ -89,10 +89,24 @@ class Layout:
         for number, partition_count in self.generations:
             if number == partition.generation and 0 <= partition.index < partition_count:
                 return slot_range(partition.index, partition_count)
-        living = ", ".join(
-            f"{number}.0 to {number}.{count - 1}" for number, count in self.generations
+        raise self.unknown(partition)
+
+    def unknown(self, partition: PartitionId) -> UnknownPartitionError:
+        """Return the error of a partition that is not in any living generation."""
+        living = " and ".join(
+            f"{count} partitions, {number}.0 to {number}.{count - 1}"
+            if count > 1
+            else f"1 partition, {number}.0"
+            for number, count in self.generations
         )
-        raise UnknownPartitionError(f"partition {partition}: not in the layout, which has {living}")
+        return UnknownPartitionError(
+            f"partition {partition}: not in the queue's layout, which has {living}; name one of "
+            "these, or read /layout again"
+        )
+
+    def is_past(self, partition: PartitionId) -> bool:
+        """Whether a partition is of a generation before the living ones, so may have existed."""
+        return 1 <= partition.generation < self.generations[0].number
 
     def __contains__(self, partition: object) -> bool:
         return isinstance(partition, PartitionId) and any(

@@ -195,7 +195,9 @@ async def test_acks_add_up(scene, peers, acks, cursor, acked):
         pytest.param({"upto": 1, "epoch": 1}, "fenced", id="an older epoch"),
         pytest.param({"upto": 1, "broker_epoch": 1}, "fenced", id="an older broker epoch"),
         pytest.param({"upto": 1, "partition": 1}, "fenced", id="another member's partition"),
-        pytest.param({"upto": 1, "partition": 99}, "fenced", id="a partition that is none"),
+        pytest.param(
+            {"upto": 1, "partition": 99}, "unknown_partition", id="a partition that is none"
+        ),
         pytest.param({"upto": 1, "delivery": 7}, "rewound", id="a delivery that never was"),
     ],
 )

@@ -115,7 +115,9 @@ async def test_what_no_reading_can_be_of_is_refused(producer, reader, partition,
         reader.commit("workers", {missing: LogPosition(missing, 0, 0)}),
         reader.pin("x", {missing: 0}),
     ):
-        with pytest.raises(UnknownPartitionError, match=r"partition 2\.0: not in the layout"):
+        with pytest.raises(
+            UnknownPartitionError, match=r"partition 2\.0: not in the queue's layout"
+        ):
             await call
     with pytest.raises(BadRequestError, match="from 3 to 2"):
         await read(reader, partition, 3, 2)

@@ -341,3 +341,28 @@ async def test_an_answer_is_bounded_by_what_it_expands_to(member, producer, peer
 async def test_a_pull_has_bounds(member, changes):
     status, answer = await member.pull(**changes)
     assert (status, answer["error"]["code"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize("name", ["1.4", "2.0", "0.0"])
+async def test_an_ack_of_a_partition_that_does_not_exist(member, producer, name):
+    """No token of it can have ended: a wrong number is the caller's mistake."""
+    await producer.publish("a")
+    (first,) = await member.messages()
+    wrong = {**token_of(first), "partition": name}
+    status, answer = await member.ack({**wrong, "upto": 0})
+    assert_unknown(status, answer["results"], name)
+    body = {"member": "m", "flow": member.flow, "nacks": [{**wrong, "offsets": [0]}]}
+    status, answer = await member.running.call(
+        "POST", f"{GROUP}/nacks", token=member.token, json=body
+    )
+    assert_unknown(status, answer["results"], name)
+    status, _ = await member.ack({**token_of(first), "upto": 0})
+    assert status == 200, "the flow goes on"
+
+
+def assert_unknown(status, results, name):
+    (result,) = results
+    error = result["error"]
+    assert (status, error["code"]) == (207, "unknown_partition"), error
+    for words in (f"partition {name}: ", "4 partitions, 1.0 to 1.3", "/layout"):
+        assert words in error["message"], error["message"]

@@ -175,7 +175,7 @@ async def test_a_generation_that_has_come_since_is_found(owners, monkeypatch):
     script(monkeypatch, owners.session, views=[view_of(generations=((1, 2),)), grown])
     assert await owners.checked([P0]) == [P0]
     assert await owners.checked([PartitionId(2, 2)]) == [PartitionId(2, 2)]
-    with pytest.raises(UnknownPartitionError, match=r"partition 3\.0: not in the layout"):
+    with pytest.raises(UnknownPartitionError, match=r"partition 3\.0: not in the queue's layout"):
         await owners.checked([PartitionId(3, 0)])
 
 

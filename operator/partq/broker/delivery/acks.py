@@ -13,6 +13,7 @@ from partq.broker.partition.partition import OwnedPartition
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, Redelivery
 from partq.core.cursor.unreadable import NOTHING, Unreadable, explains, in_hand, set_aside
 from partq.core.cursor.windows import TakenBack
+from partq.core.layout import Layout
 from partq.core.model import Cause, PartitionId
 from partq.core.ranges import Ranges
 from partq.errors import BadRequestError, FencedError, NotDeliveredError, PartqError
@@ -33,6 +34,7 @@ class Outcomes:
         self,
         *,
         owned: Mapping[PartitionId, OwnedPartition],
+        layout: Callable[[], Layout | None],
         flusher: Flusher,
         clock: Callable[[], float],
         rules: Callable[[str], Redelivery],
@@ -43,6 +45,7 @@ class Outcomes:
         progress: Progress,
     ) -> None:
         self._owned = owned
+        self._layout = layout
         self._flusher = flusher
         self._clock = clock
         self._rules = rules
@@ -59,7 +62,7 @@ class Outcomes:
         if error is not None:
             answer(error)
         elif subscription is None:
-            answer(_fenced(frame))
+            answer(self._no_token(frame))
         elif subscription.is_committing:
             subscription.held_acks.append(lambda: self.ack(flow, frame, answer))
         else:
@@ -95,7 +98,7 @@ class Outcomes:
         if error is not None:
             answer(error)
         elif subscription is None:
-            answer(_fenced(frame))
+            answer(self._no_token(frame))
         elif subscription.is_committing:
             subscription.held_acks.append(lambda: self.nack(flow, frame, answer, found))
         elif frame.reason == UNDECODABLE and found is None:
@@ -255,6 +258,14 @@ class Outcomes:
         ):
             return None
         return subscription
+
+    def _no_token(self, frame: frames.Ack | frames.Nack) -> PartqError:
+        """Return why the token that an ack names is not one of the flow's."""
+        partition = PartitionId(frame.generation, frame.partition)
+        layout = self._layout()
+        if layout is None or partition in layout or layout.is_past(partition):
+            return _fenced(frame)
+        return layout.unknown(partition)
 
 
 def _check_sent(

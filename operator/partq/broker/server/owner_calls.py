@@ -19,7 +19,6 @@ from partq.errors import (
     OverloadedError,
     PartqError,
     UnavailableError,
-    UnknownPartitionError,
 )
 from partq.server.body import HOLD
 from partq.wire.calls.bodies import encode
@@ -48,13 +47,9 @@ def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
         partitions = [PartitionId.parse(name) for name in names]
     except ValueError as error:
         raise BadRequestError(str(error)) from error
-    known = list(layout.partitions())
     for partition in partitions:
         if partition not in layout:
-            raise UnknownPartitionError(
-                f"partition {partition}: not in the layout of {broker.settings.queue}, which has "
-                f"{known[0]} to {known[-1]}"
-            )
+            raise layout.unknown(partition)
     if len(set(partitions)) < len(partitions):
         raise BadRequestError("partitions: one is named twice; name each once")
     return partitions
