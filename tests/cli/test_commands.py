@@ -69,6 +69,36 @@ def test_an_idle_time_without_an_end_is_refused():
     assert (result.exit_code, "--idle" in result.stderr) == (2, True)
 
 
+COMPLETE = {
+    "publish": ["x"],
+    "consume": ["--group", "g"],
+    "drained": ["--group", "g", "--member", "m"],
+    "status": [],
+    "browse": [],
+    "groups": [],
+    "reset": ["--group", "g", "--to", "earliest"],
+    "dead-letters": ["list"],
+    "explain": ["0", "--group", "g"],
+}
+
+
+@pytest.mark.parametrize("command", COMPLETE)
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--url", "http://user:s3cret@127.0.0.1:1", "--token", "t"], "url: got a user or a"),
+        ([*URL, "--token", ""], "token: got an empty text"),
+    ],
+)
+def test_a_password_or_an_empty_token_is_refused_before_any_call(command, given, says):
+    """Not after the seconds that a command waits for brokers, and without the password."""
+    arguments = [*COMPLETE[command], "--queue", "orders", *given]
+    result = run(command, *arguments)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert result.stderr.startswith(f"partq: {says}"), result.stderr
+    assert "s3cret" not in result.output
+
+
 @pytest.mark.parametrize("package", ["click", "rich", "redis"])
 def test_missing_package_names_the_extra(package):
     command = {"click": "--help", "rich": "status", "redis": "dev"}[package]

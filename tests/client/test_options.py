@@ -115,6 +115,37 @@ def test_a_text_that_is_none_of_the_possible_ones(kind, name, value, says):
     assert refused(kind, name, value).startswith(says)
 
 
+CALLS = [kind for kind in GOOD if "token" in inspect.signature(kind).parameters]
+URLS_WITH_A_PASSWORD = [
+    "http://user:s3cret@h:1",
+    "http://s3cret@h:1",
+    "https://h:1, http://user:s3cret@h:2",
+    "http://user:s3cret,1@h:1",
+    "http://user:s3cret/1@h:1",
+    "ftp://user:s3cret@h:1",
+    "user:s3cret@h:1",
+]
+
+
+@pytest.mark.parametrize("kind", CALLS)
+@pytest.mark.parametrize("url", URLS_WITH_A_PASSWORD)
+def test_a_url_with_a_password_is_refused_without_it(kind, url):
+    """Brokers know tokens alone: the password would go over the network for nothing."""
+    told = refused(kind, "url", url)
+    assert told.startswith("url: got a user or a password")
+    assert "token" in told
+    assert "s3cret" not in told
+
+
+@pytest.mark.parametrize("kind", CALLS)
+@pytest.mark.parametrize("token", ["", " ", "\t"])
+def test_an_empty_token_is_refused(kind, token):
+    """As a variable that was never set gives it; None is a caller without one."""
+    told = refused(kind, "token", token)
+    assert told.startswith("token: got")
+    assert "leave it out" in told or "cannot be printed" in told
+
+
 async def test_the_options_of_a_function_too():
     with pytest.raises(SettingsError, match="timeout_s: got str, expected a number"):
         await producer_due("http://h:1", "p", queue="orders", timeout_s="5")

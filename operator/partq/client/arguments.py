@@ -104,9 +104,15 @@ def check_token(token: str | None) -> None:
     """Check a token. What is wrong with it is told without it.
 
     Raises:
-        SettingsError: it is no text, or has a line end in it, as one has that was read from a file.
+        SettingsError: it is no text, is empty, or has a line end in it, as one has that was read
+            from a file.
     """
     check_texts({"token": token})
+    if token is not None and not token.strip(" "):
+        raise SettingsError(
+            "token: got an empty text, expected a bearer token; if it is read from a variable or a "
+            "file, look whether that is set; leave it out to call without one"
+        )
     if token is not None and not token.isprintable():
         raise SettingsError(
             "token: got characters that cannot be printed, such as the line end of the file that "
@@ -118,11 +124,17 @@ def broker_urls(url: str) -> tuple[str, ...]:
     """Return the URLs of brokers in a text that has commas between them.
 
     Raises:
-        SettingsError: it has none, or one of them is no scheme, host and port alone.
+        SettingsError: it has none, or one of them is no scheme, host and port alone. A URL with a
+            password is not repeated.
     """
     if not isinstance(url, str):
         raise SettingsError(
             f"url: got {type(url).__name__}, expected text; several URLs have commas between them"
+        )
+    if "@" in url:
+        raise SettingsError(
+            "url: got a user or a password (what is before an @), expected scheme, host and port "
+            "alone, such as http://127.0.0.1:7411; brokers know callers by their token: give that"
         )
     urls = tuple(part.strip().rstrip("/") for part in url.split(",") if part.strip())
     if not urls or not all(part.startswith(("http://", "https://")) for part in urls):

@@ -66,11 +66,19 @@ def connection_of(given: Mapping[str, str]) -> Connection:
     for name in ("url", "queue"):
         if not options.get(name):
             raise BadRequestError(f"option {name} is missing; expected {_EXPECTED[name]}")
+    if "@" in options["url"]:
+        raise BadRequestError(
+            "option url: got a user or a password (what is before an @); expected "
+            f"{_EXPECTED['url']}; give the token that brokers know a caller by"
+        )
     for url in options["url"].split(","):
         parts = urlsplit(url.strip())
         if parts.scheme not in {"http", "https"} or not parts.netloc:
             raise BadRequestError(f"option url: {url.strip()!r}; expected {_EXPECTED['url']}")
-    if options.get("token") and options.get("tokenfile"):
+    for name, title in (("token", "token"), ("tokenfile", "tokenFile")):
+        if options.get(name) == "":
+            raise BadRequestError(f"option {title} is empty; set it, or leave it out")
+    if "token" in options and "tokenfile" in options:
         raise BadRequestError("options token and tokenFile contradict each other; set one")
     ca_file = options.get("cafile") or None
     if ca_file is not None and not Path(ca_file).is_file():
@@ -80,8 +88,8 @@ def connection_of(given: Mapping[str, str]) -> Connection:
         url=options["url"],
         queue=options["queue"],
         namespace=options.get("namespace") or None,
-        given_token=options.get("token") or None,
-        token_file=options.get("tokenfile") or None,
+        given_token=options.get("token"),
+        token_file=options.get("tokenfile"),
         ca_file=ca_file,
         timeout_s=timeout_s,
         answer_s=min(timeout_s, ANSWER_S),

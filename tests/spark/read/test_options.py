@@ -54,6 +54,9 @@ def test_times_are_milliseconds():
     ("is_stream", "more", "sentence"),
     [
         (False, {"path": "orders"}, "option 'path' is none of a read; there are url, queue,"),
+        (False, {"url": "http://user:pw@a:1"}, "option url: got a user or a password"),
+        (False, {"token": ""}, "option token is empty"),
+        (False, {"tokenFile": " "}, "option tokenFile is empty"),
         (False, {"url": "a:1"}, "option url: 'a:1'; expected http://HOST:PORT"),
         (False, {"queue": " "}, "option queue is missing; expected the name of a queue"),
         (False, {"token": "a", "tokenFile": "b"}, "token and tokenFile contradict each other"),

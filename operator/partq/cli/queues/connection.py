@@ -9,6 +9,7 @@ from typing import Any, Literal
 import click
 
 from partq.cli.quantity import Quantity
+from partq.client.arguments import broker_urls, check_token
 from partq.errors import SettingsError, UnknownGroupError
 
 Role = Literal["produce", "consume", "admin"]
@@ -141,9 +142,11 @@ def find_connection(
     With a URL the token has to be given, too: that of the local runtime is for nobody else.
 
     Raises:
-        SettingsError: something is missing; says what to give.
+        SettingsError: something is missing or cannot be used; says what to give.
     """
+    check_token(token)
     if url is not None:
+        broker_urls(url)
         if queue is None or token is None:
             missing = "--queue (PARTQ_QUEUE)" if queue is None else "--token (PARTQ_TOKEN)"
             raise SettingsError(f"--url is given without {missing}; give both")
