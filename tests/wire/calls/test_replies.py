@@ -33,7 +33,7 @@ def test_an_error_is_the_one_that_is_named():
     assert isinstance(unknown, InternalError)
 
 
-@pytest.mark.parametrize(("told", "followed_s"), [(10**400, 3600), (1e308, 3600), (-5, 0)])
+@pytest.mark.parametrize(("told", "followed_s"), [(10**400, 3600), (-5, 0)])
 def test_advice_to_wait_has_a_bound(told, followed_s):
     error = {"code": "unavailable", "message": "m", "retry_after_ms": told}
     found = replies.read_error({"error": error})
@@ -52,6 +52,7 @@ def test_advice_to_wait_has_a_bound(told, followed_s):
         {"error": {"message": "no code"}},
         {"error": {"code": 502, "message": "m"}},
         {"error": {"code": "unavailable", "message": "m", "retry_after_ms": "soon"}},
+        {"error": {"code": "unavailable", "message": "m", "retry_after_ms": 0.5}},
     ],
     ids=repr,
 )

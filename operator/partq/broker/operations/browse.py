@@ -16,7 +16,7 @@ from partq.store.records.partition_records import Record
 from partq.wire import batch
 from partq.wire.calls import bodies
 from partq.wire.calls.browse import BrowseBody, narrowed
-from partq.wire.calls.replies import error_body
+from partq.wire.calls.replies import error_detail
 
 MAX_MERGED = 4096
 """The most partitions of a merged page: each costs a look at its oldest message."""
@@ -162,7 +162,7 @@ async def browse(
     starts = dict(zip(records, found, strict=True))
     served = broker.claims.served()
     unavailable: dict[str, Any] = {
-        str(partition): error_body(
+        str(partition): error_detail(
             UnavailableError(f"partition {partition}: no broker serves it at the moment; ask again")
         )
         for partition in partitions
@@ -191,7 +191,7 @@ async def browse(
             unusable = UnavailableError(
                 f"partition {partition}: its broker gave no usable page ({error!r}); ask again"
             )
-            unavailable[str(partition)] = error_body(unusable)
+            unavailable[str(partition)] = error_detail(unusable)
     merged = merge(
         pages,
         max_messages=body.max_messages,

@@ -6,7 +6,7 @@ from typing import Any
 from partq.errors import UndecodableError
 from partq.store.records.log import Entry
 from partq.wire import batch
-from partq.wire.calls.replies import error_body
+from partq.wire.calls.replies import error_detail
 
 
 def contents(entry: Entry, start: int, stop: int) -> list[dict[str, Any]]:
@@ -18,7 +18,7 @@ def contents(entry: Entry, start: int, stop: int) -> list[dict[str, Any]]:
         decoded = batch.decode(entry.data, start - entry.first, stop - entry.first)
         return [_content(message) for message in decoded]
     except UndecodableError as error:
-        return [{"error": error_body(error)}] * (stop - start)
+        return [{"error": error_detail(error)}] * (stop - start)
 
 
 def _content(message: batch.Message) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from partq.errors import (
 from partq.server.memory import Hold, RequestMemory
 from partq.wire import frames
 from partq.wire.calls.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
-from partq.wire.calls.replies import error_body
+from partq.wire.calls.replies import error_detail
 
 FIRST_ANSWER_BITS = 48
 """JSON carries whole numbers of 53 bits everywhere."""
@@ -282,4 +282,4 @@ def _begun(taken: Taken) -> frames.Begun:
 
 def ack_outcome(error: PartqError | None) -> dict[str, Any]:
     """Return what one ack of a call came to."""
-    return {} if error is None else {"error": error_body(error)}
+    return {} if error is None else {"error": error_detail(error)}

@@ -19,7 +19,7 @@ from partq.errors import BadRequestError, ConflictError, PartqError, Undecodable
 from partq.store.records.log import Entry
 from partq.wire import batch
 from partq.wire.calls.dead_letters import DropBody, ReplayBody
-from partq.wire.calls.replies import error_body
+from partq.wire.calls.replies import error_detail
 
 READ_BYTES = 1024 * 1024
 READ_ENTRIES = 64
@@ -45,12 +45,12 @@ async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> di
     try:
         await call.replay()
     except PartqError as error:
-        answer["stopped"] = error_body(error)
+        answer["stopped"] = error_detail(error)
     finally:
         owned.replay = ReplayProgress(call.done, call.at, call.end)
     await broker.log.trim(partition, broker_epoch=owned.broker_epoch, expired=call.done)
     if call.skipped:
-        answer["skipped_because"] = error_body(
+        answer["skipped_because"] = error_detail(
             UndecodableError(
                 f"partition {partition}: {call.skipped} dead letters stand for messages that do "
                 "not decode, and stay here, as they are no messages to send back; the first is "

@@ -34,7 +34,7 @@ from partq.wire.calls.bodies import (
     PauseItem,
     Pauses,
 )
-from partq.wire.calls.replies import error_body
+from partq.wire.calls.replies import error_detail
 
 MAX_ITEMS = 65_536
 DEADLINE_POLL_S = 0.05
@@ -243,10 +243,10 @@ async def _each(items: Sequence[Item], work: Callable[[Item], Awaitable[dict[str
         try:
             return {"partition": item.partition, **await work(item)}
         except PartqError as error:
-            return {"partition": item.partition, "error": error_body(error)}
+            return {"partition": item.partition, "error": error_detail(error)}
         except TimeoutError:
             late = NotOwnerError(f"partition {item.partition}: not done in time; look again")
-            return {"partition": item.partition, "error": error_body(late)}
+            return {"partition": item.partition, "error": error_detail(late)}
 
     return {"results": await asyncio.gather(*map(one, items))}
 

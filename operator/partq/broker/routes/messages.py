@@ -39,7 +39,7 @@ from partq.wire.calls.bodies import (
     decode,
     read_texts,
 )
-from partq.wire.calls.replies import error_body
+from partq.wire.calls.replies import error_detail
 
 MAX_BODY_MESSAGES = 10_000
 MAX_NUMBERED_MESSAGES = 1_000
@@ -161,7 +161,7 @@ async def publish(request: web.Request) -> web.Response:
         return json_response(_place(first), status=200 if first.is_duplicate else 201)
     has_failed = any(isinstance(outcome, PartqError) for outcome in outcomes)
     results = [
-        {"error": error_body(outcome)} if isinstance(outcome, PartqError) else _place(outcome)
+        {"error": error_detail(outcome)} if isinstance(outcome, PartqError) else _place(outcome)
         for outcome in outcomes
     ]
     return json_response({"results": results}, status=207 if has_failed else 201)

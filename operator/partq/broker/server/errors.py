@@ -9,7 +9,8 @@ from aiohttp import web
 from partq import errors
 from partq.errors import PartqError
 from partq.wire.calls import bodies
-from partq.wire.calls.replies import error_body
+from partq.wire.calls.answers import Refusal
+from partq.wire.calls.replies import error_detail
 
 STATUS_BY_CODE: dict[str, int] = {
     "internal": 500,
@@ -80,7 +81,7 @@ def error_response(error: PartqError) -> web.Response:
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after_s))
     return json_response(
-        {"error": error_body(error)}, status=STATUS_BY_CODE[error.code], headers=headers
+        Refusal(error_detail(error)), status=STATUS_BY_CODE[error.code], headers=headers
     )
 
 

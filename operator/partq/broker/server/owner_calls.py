@@ -22,7 +22,7 @@ from partq.errors import (
 )
 from partq.server.body import HOLD
 from partq.wire.calls.bodies import encode
-from partq.wire.calls.replies import error_body, read_error
+from partq.wire.calls.replies import error_detail, read_error
 
 OWNER_TIMEOUT_S = 4.0
 """How long another broker may take: less than a client waits for its answer."""
@@ -169,4 +169,4 @@ def by_name(answers: Mapping[PartitionId, Answer]) -> dict[str, dict[str, Answer
 
 
 def _failed(error: PartqError) -> Answer:
-    return {"error": error_body(error)}
+    return {"error": error_detail(error)}

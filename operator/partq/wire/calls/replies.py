@@ -7,11 +7,18 @@ import math
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from partq.errors import OutOfSequenceError, PartqError, from_code
+from partq.wire.calls import shape_errors
+from partq.wire.calls.answers import ErrorDetail
 
 MAX_RETRY_AFTER_MS = 3_600_000
 """The longest advice to wait that is followed."""
+
+
+class _MayRefuse(msgspec.Struct):
+    error: ErrorDetail | UnsetType = UNSET
 
 
 class _Reported(msgspec.Struct):
@@ -28,14 +35,28 @@ class _State(msgspec.Struct):
     flows: list[_ReportedFlow]
 
 
-def error_body(error: PartqError) -> dict[str, object]:
+plain = msgspec.to_builtins
+"""Return an answer as the objects, arrays and texts that its JSON has."""
+
+
+def error_detail(error: PartqError) -> ErrorDetail:
     """Return what a client is told of an error."""
-    body: dict[str, object] = {"code": error.code, "message": error.message}
+    detail = ErrorDetail(error.code, error.message)
     if error.retry_after_s is not None:
-        body["retry_after_ms"] = math.ceil(error.retry_after_s * 1000)
+        detail.retry_after_ms = math.ceil(error.retry_after_s * 1000)
     if isinstance(error, OutOfSequenceError) and error.due is not None:
-        body["due"] = error.due
-    return body
+        detail.due = error.due
+    return detail
+
+
+def to_error(detail: ErrorDetail, where: str = "") -> PartqError:
+    """Return the error that a broker tells of; `where` is put before its message."""
+    wait_ms = detail.retry_after_ms
+    retry_after_s = None if wait_ms is UNSET else max(0, min(wait_ms, MAX_RETRY_AFTER_MS)) / 1000
+    error = from_code(detail.code, where + detail.message, retry_after_s=retry_after_s)
+    if isinstance(error, OutOfSequenceError) and detail.due is not UNSET:
+        error.due = detail.due
+    return error
 
 
 def parse(text: bytes | bytearray) -> Any:
@@ -62,7 +83,7 @@ def parse_object(text: bytes | bytearray) -> dict[str, Any]:
     return answer
 
 
-def read_error(answer: Any, where: str = "") -> PartqError | None:
+def read_error(answer: object, where: str = "") -> PartqError | None:
     """Return the error that an answer, or its part, names; None: it names none.
 
     `where` is put before its message.
@@ -70,20 +91,11 @@ def read_error(answer: Any, where: str = "") -> PartqError | None:
     Raises:
         ValueError: it is no object, or `error` is not as brokers write it.
     """
-    if not isinstance(answer, dict):
-        raise ValueError(f"got {type(answer).__name__}, expected an object")
-    if "error" not in answer:
-        return None
-    match answer["error"]:
-        case {"code": str(code), "message": str(message), **more}:
-            found = from_code(
-                code, where + message, retry_after_s=_advice_s(more.get("retry_after_ms"))
-            )
-            if isinstance(found, OutOfSequenceError) and isinstance(due := more.get("due"), int):
-                found.due = due
-            return found
-        case _:
-            raise ValueError("error: expected an object with the texts code and message")
+    try:
+        found = msgspec.convert(answer, _MayRefuse)
+    except msgspec.ValidationError as error:
+        raise ValueError(shape_errors.told(error, answer, _MayRefuse)) from error
+    return None if found.error is UNSET else to_error(found.error, where)
 
 
 def check_state(answer: dict[str, Any]) -> None:
@@ -93,13 +105,3 @@ def check_state(answer: dict[str, Any]) -> None:
         ValueError: it has not; names the field.
     """
     msgspec.convert(answer, _State)
-
-
-def _advice_s(retry_after_ms: object) -> float | None:
-    match retry_after_ms:
-        case None:
-            return None
-        case int() | float():
-            return max(0, min(retry_after_ms, MAX_RETRY_AFTER_MS)) / 1000
-        case _:
-            raise ValueError("retry_after_ms: expected a number")

@@ -35,7 +35,8 @@ from partq.store.keys import Keys
 from partq.store.records.log import AppendResult
 from partq.wire import frames
 from partq.wire.calls import bodies
-from partq.wire.calls.replies import error_body
+from partq.wire.calls.answers import Refusal
+from partq.wire.calls.replies import error_detail, plain
 
 QUEUE: Final = "queue"
 UID: Final = "00000001"
@@ -192,48 +193,52 @@ class BrokerProcess:
         return self._call(route, body)
 
     async def _call(self, route: str, body: Any) -> Any:
+        """Return an answer as a caller reads it: plain values, as JSON has them."""
+        try:
+            return plain(await self._answer(route, body))
+        except PartqError as error:
+            return plain(Refusal(error_detail(error)))
+
+    async def _answer(self, route: str, body: Any) -> Any:
         broker = self.broker
         if broker is None:
             raise ConnectionRefusedError(self.name)
-        try:
-            match route:
-                case "/layout":
-                    return read_layout(broker)
-                case "/state":
-                    return state.state(broker)
-                case "/claim":
-                    return await state.claim(broker, bodies.decode(body, bodies.PartitionNames))
-                case "/yield":
-                    asked = bodies.decode(body, bodies.PartitionNames)
-                    self._watcher.handoffs.asked_to_yield(asked.partitions)
-                    return await state.yield_(broker, asked)
-                case "/pull":
-                    return await self._pull(body)
-                case "/acks":
-                    return await self._ack(bodies.decode(bodies.encode(body), bodies.AckBody))
-                case "/leave":
-                    broker.binder.leave(
-                        self._pulls.find(GROUP, body["member"], body["flow"], body["member"])
-                    )
-                    return {}
-                case "/post":
-                    return await _post(broker, *body)
-                case "/dead-letters":
-                    return await _take_letter(broker, *body)
-                case _ if route.endswith("/reset"):
-                    partition, told = body
-                    wanted = bodies.decode(bodies.encode(told), bodies.ResetBody)
-                    return await reset(broker, partition, _group_in(route), wanted)
-                case _:
-                    step, group = route.rpartition("/")[2], _group_in(route)
-                    work, kind = _BODIES[step]
-                    asked = bodies.decode(body, kind)
-                    judge = self._watcher.handoffs.called(broker, group, step, asked)
-                    answer = await work(broker, group, asked)
-                    judge(answer)
-                    return answer
-        except PartqError as error:
-            return {"error": error_body(error)}
+        match route:
+            case "/layout":
+                return read_layout(broker)
+            case "/state":
+                return state.state(broker)
+            case "/claim":
+                return await state.claim(broker, bodies.decode(body, bodies.PartitionNames))
+            case "/yield":
+                asked = bodies.decode(body, bodies.PartitionNames)
+                self._watcher.handoffs.asked_to_yield(asked.partitions)
+                return await state.yield_(broker, asked)
+            case "/pull":
+                return await self._pull(body)
+            case "/acks":
+                return await self._ack(bodies.decode(bodies.encode(body), bodies.AckBody))
+            case "/leave":
+                broker.binder.leave(
+                    self._pulls.find(GROUP, body["member"], body["flow"], body["member"])
+                )
+                return {}
+            case "/post":
+                return await _post(broker, *body)
+            case "/dead-letters":
+                return await _take_letter(broker, *body)
+            case _ if route.endswith("/reset"):
+                partition, told = body
+                wanted = bodies.decode(bodies.encode(told), bodies.ResetBody)
+                return await reset(broker, partition, _group_in(route), wanted)
+            case _:
+                step, group = route.rpartition("/")[2], _group_in(route)
+                work, kind = _BODIES[step]
+                asked = bodies.decode(body, kind)
+                judge = self._watcher.handoffs.called(broker, group, step, asked)
+                answer = await work(broker, group, asked)
+                judge(answer)
+                return answer
 
     async def _pull(self, body: dict[str, Any]) -> dict[str, Any]:
         answer = await self._pulls.pull(group=GROUP, address=body["member"], **body)
