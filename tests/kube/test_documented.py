@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from partq.broker.tls import Tls
+from partq.broker.tls import BrokerTls
 from partq.kube import names
 from partq.kube.watch import parse
 from partq.metrics import BrokerMetrics, OperatorMetrics
@@ -42,7 +42,7 @@ def test_the_certificate_of_the_page_is_for_every_address(tmp_path):
     key = names.QueueKey(*queue.key)
     authority = Authority()
     folder = mount(tmp_path, authority.issue(*certificate["spec"]["dnsNames"]))
-    served = Tls(folder, clock=lambda: 0.0).server
+    served = BrokerTls(folder, clock=lambda: 0.0).server
     trusted = trust(ca_pem=authority.pem.decode())
     for host in (
         urlsplit(names.client_url(key, "https")).hostname,

@@ -10,7 +10,7 @@ from typing import Any
 from aiohttp import ClientSession, web
 
 from partq.broker.broker import Broker
-from partq.broker.dead_letters.remote_queue import Targets
+from partq.broker.dead_letters.remote_queue import RemoteQueues
 from partq.broker.operations.entries import READS_AT_ONCE
 from partq.broker.operations.pull import Pulls
 from partq.broker.peers import open_session
@@ -50,7 +50,7 @@ from partq.broker.server.errors import error_response, errors_as_json
 from partq.broker.server.frame_socket import SOCKETS, close_all
 from partq.broker.server.openapi import describe
 from partq.broker.server.revocation import watch_tokens
-from partq.broker.tls import Tls
+from partq.broker.tls import BrokerTls
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.server.guard import Guard
 from partq.server.limits import ServerLimits, open_connections
@@ -87,7 +87,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_app(
-    broker: Broker, tokens: Tokens, peers: ClientSession, tls: Tls | None = None
+    broker: Broker, tokens: Tokens, peers: ClientSession, tls: BrokerTls | None = None
 ) -> web.Application:
     """Return the application that serves a broker."""
     app = web.Application(middlewares=[errors_as_json])
@@ -144,7 +144,7 @@ async def _join_queues(app: web.Application) -> None:
     """Let the broker call those of other queues, and know them when they call."""
     broker = app[BROKER]
     app[TOKENS].peer_token = lambda: broker.peer_token
-    broker.dead_letters.connect(Targets(broker.store, broker.keys, app[PEERS], app.get(TLS)))
+    broker.dead_letters.connect(RemoteQueues(broker.store, broker.keys, app[PEERS], app.get(TLS)))
 
 
 async def open_store(settings: QueueSettings, *, fail_point: FailPoint | None = None) -> Store:
@@ -168,7 +168,7 @@ async def open_store(settings: QueueSettings, *, fail_point: FailPoint | None = 
             await asyncio.sleep(OPEN_GAP_S)
 
 
-def open_tls(settings: BrokerSettings, *, clock: Callable[[], float]) -> Tls | None:
+def open_tls(settings: BrokerSettings, *, clock: Callable[[], float]) -> BrokerTls | None:
     """Read the broker's certificate; None: it serves plain HTTP.
 
     Raises:
@@ -181,7 +181,7 @@ def open_tls(settings: BrokerSettings, *, clock: Callable[[], float]) -> Tls | N
         raise SettingsError(
             f"PARTQ_ADVERTISED_URL: got {url!r}, expected https://, because PARTQ_TLS_DIR is set"
         )
-    return Tls(settings.tls_dir, clock=clock)
+    return BrokerTls(settings.tls_dir, clock=clock)
 
 
 async def serve(settings: BrokerSettings, *, fail_point: FailPoint | None = None) -> None:
@@ -215,7 +215,7 @@ async def _serve(
     settings: BrokerSettings,
     store: Store,
     tokens: Tokens,
-    tls: Tls | None,
+    tls: BrokerTls | None,
     stopped: Callable[[], Coroutine[Any, Any, Any]],
 ) -> None:
     async with open_session() as peers:

@@ -8,26 +8,26 @@ from typing import Any
 
 from partq.broker.config import QueueConfig, dead_letters_of, redelivery_of
 from partq.broker.config_refresher import REFRESH_GAP_S, ConfigRefresher, refresh_forever
-from partq.broker.dead_letters.forwarder import DeadLetterOffice
-from partq.broker.delivery.acks import Outcomes
-from partq.broker.delivery.cursor_writer import Flusher
+from partq.broker.dead_letters.forwarder import DeadLetterForwarder
+from partq.broker.delivery.acks import AckHandler
+from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
-from partq.broker.delivery.flows import EXPIRE_GAP_S, Binder
-from partq.broker.delivery.handoff import Handoffs
-from partq.broker.delivery.log_fetcher import LogReader
-from partq.broker.delivery.progress import Progress
+from partq.broker.delivery.flows import EXPIRE_GAP_S, FlowRegistry
+from partq.broker.delivery.handoff import HandoffExecutor
+from partq.broker.delivery.log_fetcher import LogFetcher
+from partq.broker.delivery.progress import ProgressSignal
 from partq.broker.log.appender import Reply
 from partq.broker.log.buffers import Buffers
 from partq.broker.log.holders import Holders
-from partq.broker.log.quota import Room
+from partq.broker.log.quota import StorageQuota
 from partq.broker.ownership.claims import Claims
 from partq.broker.ownership.clock import boot_time, wall_time
 from partq.broker.ownership.lease import LeaseKeeper
-from partq.broker.ownership.owner import Ownership
+from partq.broker.ownership.owner import OwnedPartitions
 from partq.broker.partition import mended
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.partition.partition import OwnedPartition
-from partq.broker.retention.audit_backlog import AuditWatch
+from partq.broker.retention.audit_backlog import AuditBacklog
 from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.trimmer import Trimmer
 from partq.core.model import BrokerId, Cause, PartitionId
@@ -91,8 +91,8 @@ class Broker:
         """By which brokers of other queues of this Redis know themselves here; empty: not read."""
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Ends with the error that the process cannot go on with."""
-        self.progress = Progress()
-        self.room = Room(
+        self.progress = ProgressSignal()
+        self.room = StorageQuota(
             store,
             self.partitions,
             self.leases,
@@ -103,7 +103,7 @@ class Broker:
             metrics=self.metrics,
         )
         self.buffers = Buffers(pending_bytes=settings.pending_bytes, tail_bytes=settings.tail_bytes)
-        self.ownership = Ownership(
+        self.ownership = OwnedPartitions(
             self.partitions,
             self.log,
             broker=self.id,
@@ -139,18 +139,18 @@ class Broker:
             claim=self.ownership.claim,
             is_valid=lambda: self.lease.is_valid and not self._is_closing,
         )
-        self.reader = LogReader(
+        self.reader = LogFetcher(
             self.owned,
             self.log,
             max_bytes=settings.read_ahead_bytes,
             clock=self.clock,
             on_lost=self.ownership.lose_subscription,
         )
-        self.flusher = Flusher(
+        self.flusher = CursorWriter(
             self.partitions, on_lost=self.ownership.lose_subscription, progress=self.progress
         )
         check = DecodeCheck(self.log)
-        self.outcomes = Outcomes(
+        self.outcomes = AckHandler(
             owned=self.owned,
             layout=lambda: self._config.layout if self._config is not None else None,
             flusher=self.flusher,
@@ -162,7 +162,7 @@ class Broker:
             metrics=self.metrics,
             progress=self.progress,
         )
-        self.dead_letters = DeadLetterOffice(
+        self.dead_letters = DeadLetterForwarder(
             Outboxes(store, keys),
             self.log,
             keys,
@@ -186,7 +186,7 @@ class Broker:
             spawn=self._spawn,
             metrics=self.metrics,
         )
-        self.binder = Binder(
+        self.binder = FlowRegistry(
             owned=self.owned,
             partitions=self.partitions,
             members=Members(store, keys),
@@ -198,11 +198,11 @@ class Broker:
             max_unacked=lambda: self.config.max_unacked_per_flow,
             on_lost=self.ownership.lose_subscription,
         )
-        self.audit_watch = AuditWatch(
+        self.audit_watch = AuditBacklog(
             self.owned, self.partitions, room=self.room, metrics=self.metrics
         )
         self.trimmer = Trimmer(self.owned, self.log, on_lost=self.ownership.lose)
-        self.handoffs = Handoffs(
+        self.handoffs = HandoffExecutor(
             self.partitions,
             self.flusher,
             clock=self.clock,
@@ -365,7 +365,7 @@ class Broker:
             # The index is for finding; whoever looks again reads the record.
             _log.warning("owner of %s not recorded: %s", partition, error)
 
-    async def _empty(self, subscription: Subscription) -> None:
+    async def _empty(self, subscription: ConsumedPartition) -> None:
         """Take a partition from its flow, and wait until the group's book is stored."""
         self.binder.unbind(subscription, Cause.BROKER_CHANGE)
         await self.flusher.settle(subscription)

@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 from partq.broker.config import QueueConfig, read_config
-from partq.broker.dead_letters.forwarder import DeadLetterOffice
-from partq.broker.delivery.flows import Binder
-from partq.broker.log.quota import Room
-from partq.broker.ownership.owner import Ownership
+from partq.broker.dead_letters.forwarder import DeadLetterForwarder
+from partq.broker.delivery.flows import FlowRegistry
+from partq.broker.log.quota import StorageQuota
+from partq.broker.ownership.owner import OwnedPartitions
 from partq.broker.partition.partition import OwnedPartition
-from partq.broker.retention.audit_backlog import AuditWatch
+from partq.broker.retention.audit_backlog import AuditBacklog
 from partq.broker.retention.expiry import Expiry
 from partq.broker.retention.trimmer import Trimmer
 from partq.errors import (
@@ -40,9 +40,9 @@ class ConfigRefresher:
         leases: Leases,
         partitions: Partitions,
         *,
-        ownership: Ownership,
-        binder: Binder,
-        dead_letters: DeadLetterOffice,
+        ownership: OwnedPartitions,
+        binder: FlowRegistry,
+        dead_letters: DeadLetterForwarder,
         learn: Callable[[QueueConfig, str], None],
     ) -> None:
         self._layouts = layouts
@@ -139,11 +139,11 @@ class ConfigRefresher:
 async def refresh_forever(
     refresh: Callable[[], Awaitable[None]],
     *,
-    room: Room,
-    binder: Binder,
+    room: StorageQuota,
+    binder: FlowRegistry,
     expiry: Expiry,
     trimmer: Trimmer,
-    audit_watch: AuditWatch,
+    audit_watch: AuditBacklog,
     is_ready: Callable[[], bool],
 ) -> None:
     """Look each second, until cancelled."""

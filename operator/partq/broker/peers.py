@@ -5,7 +5,7 @@ from typing import Any
 
 from aiohttp import ClientPayloadError, ClientResponse, ClientSession, ClientTimeout
 
-from partq.broker.tls import Tls
+from partq.broker.tls import BrokerTls
 from partq.server.body import JSON_WEIGHT
 from partq.server.memory import Hold
 from partq.wire.calls import replies
@@ -30,7 +30,7 @@ def max_bytes(count: int) -> int:
 
 async def call_peer(
     session: ClientSession,
-    tls: Tls | None,
+    tls: BrokerTls | None,
     method: str,
     url: str,
     *,

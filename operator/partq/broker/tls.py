@@ -24,13 +24,13 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class _LoadedFiles:
     digest: bytes
     server: ssl.SSLContext
     trusted: ssl.SSLContext
 
 
-class Tls:
+class BrokerTls:
     """The TLS of one broker, by the files of a folder; `clock` counts seconds.
 
     The folder holds the certificate with its chain, its key and, unless the system's CAs signed it,
@@ -84,7 +84,7 @@ class Tls:
             self._trouble = ""
 
 
-def _load(folder: Path) -> _Loaded:
+def _load(folder: Path) -> _LoadedFiles:
     # Files that are replaced from here on differ from the digest, and are loaded at the next look.
     files = _read(folder)
     server = _server_context()
@@ -99,7 +99,7 @@ def _load(folder: Path) -> _Loaded:
         ) from error
     # Some who write such Secrets leave an empty entry where there is no CA to name.
     ca_file = folder / CA if files[CA].strip() else None
-    return _Loaded(_digest(files), server, tls.trust(ca_file=ca_file))
+    return _LoadedFiles(_digest(files), server, tls.trust(ca_file=ca_file))
 
 
 def _server_context() -> ssl.SSLContext:

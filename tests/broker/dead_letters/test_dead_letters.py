@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from partq.broker.dead_letters import forwarder
 from partq.broker.operations.gauges import render_metrics
-from partq.broker.partition.outbox import Outbox, Trouble
+from partq.broker.partition.outbox import Outbox, OutboxProblem
 from partq.cli.commands import cli
 from partq.core.dead_letters import (
     MAX_WAITING,
@@ -424,7 +424,7 @@ def test_an_outbox_that_is_full_stops_the_partition():
     outbox = Outbox(letters)
     assert outbox.is_holding
     assert outbox.blocked == "1000 dead letters wait to be sent"
-    outbox.trouble = Trouble("the target is gone", since=0.0)
+    outbox.trouble = OutboxProblem("the target is gone", since=0.0)
     assert outbox.blocked == "the target is gone"
     letters.pop()
     assert (outbox.room, outbox.blocked, outbox.is_holding) == (1, "", False)
@@ -433,7 +433,7 @@ def test_an_outbox_that_is_full_stops_the_partition():
 def test_a_trouble_is_over_when_nothing_is_left_to_move():
     """What was to be moved may be done with otherwise: the group was reset, or has acked it."""
     outbox = Outbox(doomed={4: Reason.MAX_REDELIVERIES})
-    outbox.trouble = Trouble("Redis is away", since=0.0, is_lasting=True)
+    outbox.trouble = OutboxProblem("Redis is away", since=0.0, is_lasting=True)
     assert (outbox.blocked, outbox.is_holding) == ("Redis is away", True)
     outbox.doomed.clear()
     assert (outbox.blocked, outbox.is_holding) == ("", False)

@@ -3,7 +3,7 @@
 import pytest
 from aiohttp import web
 
-from partq.broker.dead_letters.remote_queue import Targets
+from partq.broker.dead_letters.remote_queue import RemoteQueues
 from partq.broker.peers import open_session
 from partq.core.model import PartitionId
 from partq.embedded.provision import provision
@@ -65,7 +65,7 @@ async def test_after_a_failure_the_owner_is_looked_up(store, key_prefix, takers,
     """Not before: a dead letter reads nothing of the store that the last one has read."""
     leases, before, after = takers
     async with open_session() as session:
-        targets = Targets(store, Keys(key_prefix, "default", "orders", UID), session)
+        targets = RemoteQueues(store, Keys(key_prefix, "default", "orders", UID), session)
         assert await targets.send(TARGET, 0, b"x", "p", 0)
         await give(leases, "b")
         assert await targets.send(TARGET, 0, b"x", "p", 1)

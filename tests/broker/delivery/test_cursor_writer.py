@@ -2,9 +2,9 @@
 
 import asyncio
 
-from partq.broker.delivery.cursor_writer import Flusher
-from partq.broker.delivery.progress import Progress
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.delivery.cursor_writer import CursorWriter
+from partq.broker.delivery.progress import ProgressSignal
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.cursor.cursor import Delivery
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
 from partq.errors import FencedError, StoreUnavailableError
@@ -24,9 +24,9 @@ class SlowPartitions:
 
 async def test_an_ack_is_refused_when_its_flush_fails_after_the_partition_was_dropped():
     store = SlowPartitions()
-    flusher = Flusher(store, on_lost=lambda *_: None, progress=Progress())
+    flusher = CursorWriter(store, on_lost=lambda *_: None, progress=ProgressSignal())
     running = asyncio.create_task(flusher.run())
-    subscription = Subscription(
+    subscription = ConsumedPartition(
         partition=PartitionId(1, 0),
         broker_epoch=BrokerEpoch(1),
         group="workers",

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from partq.broker.delivery import cursor_writer, flows
-from partq.broker.delivery.cursor_writer import Flusher
-from partq.broker.delivery.progress import Progress
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.delivery.cursor_writer import CursorWriter
+from partq.broker.delivery.progress import ProgressSignal
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.cursor.cursor import Delivery
 from partq.core.cursor.horizon import MAX_PIECES
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
@@ -28,7 +28,7 @@ def resources():
 
 
 def subscription(index, book):
-    return Subscription(
+    return ConsumedPartition(
         partition=PartitionId(1, index),
         broker_epoch=BrokerEpoch(1),
         group="workers",
@@ -63,7 +63,7 @@ async def test_large_books_wait_for_each_other_and_small_ones_for_none(monkeypat
         cursor_writer, "BYTES_PER_S", 1
     )  # the next large one could be written in hours
     store = CountedPartitions()
-    keeper = Flusher(store, on_lost=lambda *_: None, progress=Progress())
+    keeper = CursorWriter(store, on_lost=lambda *_: None, progress=ProgressSignal())
     running = asyncio.create_task(keeper.run())
     bound = SimpleNamespace(notice=lambda _: None)  # nobody waits for a book that is acked on
     large = subscription(0, Delivery(0, [(at, at + 1) for at in range(1, 2000, 2)]))
@@ -87,7 +87,7 @@ async def test_a_call_that_stores_nothing_takes_no_turn_of_other_large_books(mon
     monkeypatch.setattr(cursor_writer, "BYTES_PER_S", 1)
     monkeypatch.setattr(cursor_writer, "RETRY_GAP_S", 0.0)
     store = CountedPartitions(failing=5)
-    keeper = Flusher(store, on_lost=lambda *_: None, progress=Progress())
+    keeper = CursorWriter(store, on_lost=lambda *_: None, progress=ProgressSignal())
     running = asyncio.create_task(keeper.run())
     pieces = [(at, at + 1) for at in range(1, 2000, 2)]
     urgent, paced = (subscription(index, Delivery(0, pieces)) for index in range(2))

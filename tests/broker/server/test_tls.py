@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from partq.broker.app import open_tls
-from partq.broker.tls import MAX_FILE_BYTES, RELOAD_GAP_S, Tls
+from partq.broker.tls import MAX_FILE_BYTES, RELOAD_GAP_S, BrokerTls
 from partq.errors import SettingsError
 from partq.settings import BrokerSettings
 from partq.wire.tls import trust
@@ -29,7 +29,7 @@ class Served:
         self.folder = mount(folder, authority.issue())
         self.authority = authority
         self.clock = Clock()
-        self.tls = Tls(self.folder, clock=self.clock)
+        self.tls = BrokerTls(self.folder, clock=self.clock)
 
     def connect(self, version=ssl.TLSVersion.TLSv1_3, host="localhost"):
         """Open a connection, as a client does that trusts the CA."""
@@ -124,7 +124,7 @@ UNUSABLE = [
 @pytest.mark.parametrize(("entries", "sentence"), UNUSABLE)
 def test_a_broker_does_not_start_with_what_it_cannot_use(tmp_path, authority, entries, sentence):
     with pytest.raises(SettingsError) as caught:
-        Tls(mount(tmp_path, entries(authority)), clock=Clock())
+        BrokerTls(mount(tmp_path, entries(authority)), clock=Clock())
     assert str(tmp_path) in caught.value.message
     assert sentence in caught.value.message
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_used_leaves_the_old_one(served, authority, caplog, entri
 
 
 def test_what_is_older_than_1_2_is_not_spoken(tmp_path, authority):
-    tls = Tls(mount(tmp_path, authority.issue()), clock=Clock())
+    tls = BrokerTls(mount(tmp_path, authority.issue()), clock=Clock())
     assert tls.server.minimum_version == tls.trusted.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
@@ -156,7 +156,7 @@ def test_what_is_older_than_1_2_is_not_spoken(tmp_path, authority):
     "entries", [without("ca.crt"), replaced("ca.crt", b"\n")], ids=["no entry", "an empty one"]
 )
 def test_without_a_ca_the_systems_count(tmp_path, authority, entries):
-    tls = Tls(mount(tmp_path, entries(authority)), clock=Clock())
+    tls = BrokerTls(mount(tmp_path, entries(authority)), clock=Clock())
     assert tls.trusted.get_ca_certs() == trust().get_ca_certs()
 
 

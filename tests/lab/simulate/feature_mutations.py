@@ -1,10 +1,10 @@
 """Mistakes where two features meet: dead letters, resets, expiry, groups, quota, late packets."""
 
-from partq.broker.dead_letters.forwarder import DeadLetterOffice
+from partq.broker.dead_letters.forwarder import DeadLetterForwarder
 from partq.broker.operations import reset
 from partq.broker.ownership.lease import LeaseKeeper
-from partq.broker.ownership.owner import Ownership
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.ownership.owner import OwnedPartitions
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.retention.expiry import Expiry
 from partq.core.cursor.cursor import Delivery
 from partq.lab.simulate.schedule import Event
@@ -134,7 +134,7 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a letter is taken out before the book is stored",
-        text(DeadLetterOffice, "_take_out", ("await self._flusher.store(subscription)", "None")),
+        text(DeadLetterForwarder, "_take_out", ("await self._flusher.store(subscription)", "None")),
         frozenset({"letters"}),
         frozenset({"bad", "nack", "late"}),
         LETTERS,
@@ -171,7 +171,7 @@ FEATURE_MUTATIONS = (
         "a flush beyond the end of the log counts",
         both(
             lua("flush_cursor", ("or highest > tonumber(meta[2])", "")),
-            code(Ownership, "store_restarted", _go_on),
+            code(OwnedPartitions, "store_restarted", _go_on),
         ),
         frozenset({"S2", "marks"}),
         _redis_forgets_while_messages_are_acknowledged,
@@ -179,7 +179,7 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a message goes out again before its count is stored",
-        code(Subscription, "must_flush_first", property(lambda self: False)),
+        code(ConsumedPartition, "must_flush_first", property(lambda self: False)),
         frozenset({"counts"}),
         frozenset({"pod_crash", "nack"}),
         {"pull_share": 0.0},

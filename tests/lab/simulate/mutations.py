@@ -68,7 +68,7 @@ def _pause_the_whole_flow(self, subscription, **fields):
             flow.send_paused(other)
 
 
-_REAL_PAUSE = handoff.Handoffs.pause
+_REAL_PAUSE = handoff.HandoffExecutor.pause
 
 
 def _deliver_nothing_beside_a_pause(self, now):
@@ -87,7 +87,7 @@ async def _bind_alone(self, **fields):
     return await _REAL_BIND(self, **fields)
 
 
-_REAL_BIND = flows.Binder.bind
+_REAL_BIND = flows.FlowRegistry.bind
 
 
 def _give_all_to_the_last(partitions, members, previous):
@@ -228,14 +228,14 @@ def _new_coordinator_does_not_reach_a_broker(seed):
 MUTATIONS = (
     Mutation(
         "the epoch of an ack is not checked",
-        code(acks.Outcomes, "_token_of", _token_without_epoch),
+        code(acks.AckHandler, "_token_of", _token_without_epoch),
         frozenset({"G2"}),
         frozenset({"hostile"}),
         {},
     ),
     Mutation(
         "a token without its broker epoch",
-        code(acks.Outcomes, "_token_of", _token_without_broker_epoch),
+        code(acks.AckHandler, "_token_of", _token_without_broker_epoch),
         frozenset({"G2"}),
         frozenset({"hostile"}),
         {},
@@ -257,8 +257,8 @@ MUTATIONS = (
     Mutation(
         "a commit is accepted after its pause has lapsed",
         both(
-            code(handoff.Handoffs, "_pause_in_force", _pause_in_force_for_ever),
-            code(handoff.Handoffs, "_lapse", _never_lapse),
+            code(handoff.HandoffExecutor, "_pause_in_force", _pause_in_force_for_ever),
+            code(handoff.HandoffExecutor, "_lapse", _never_lapse),
         ),
         frozenset({"E4", "attempts"}),
         _coordinator_sleeps_in_a_drain,
@@ -290,7 +290,7 @@ MUTATIONS = (
     Mutation(
         "drained is answered before the acks are stored",
         code(
-            subscription.Subscription,
+            subscription.ConsumedPartition,
             "is_drained",
             property(lambda self: self.book.in_flight == 0),
         ),
@@ -332,7 +332,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a forced commit passes before its deadline",
-        code(handoff.Handoffs, "_judge", _judge_without_deadline),
+        code(handoff.HandoffExecutor, "_judge", _judge_without_deadline),
         frozenset({"E4"}),
         _redis_clock_jumps_in_a_drain_and_another_coordinator_goes_on,
         ONE_POD | {"max_handoff_s": 2.0, "work_s": 4.0},
@@ -346,7 +346,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a handoff pauses all that its member has",
-        code(handoff.Handoffs, "pause", _pause_the_whole_flow),
+        code(handoff.HandoffExecutor, "pause", _pause_the_whole_flow),
         frozenset({"G6"}),
         frozenset({"pod_start"}),
         {},
@@ -360,7 +360,7 @@ MUTATIONS = (
     ),
     Mutation(
         "who binds ends the flows of others",
-        code(flows.Binder, "bind", _bind_alone),
+        code(flows.FlowRegistry, "bind", _bind_alone),
         frozenset({"G6"}),
         frozenset({"pod_start"}),
         {},

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 from partq.broker.config import DeadLetterRules
 from partq.broker.dead_letters.letter import LetterWriter
-from partq.broker.delivery.cursor_writer import Flusher
+from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
-from partq.broker.partition.group_partition import Subscription
-from partq.broker.partition.outbox import Trouble
+from partq.broker.partition.group_partition import ConsumedPartition
+from partq.broker.partition.outbox import OutboxProblem
 from partq.broker.partition.partition import OwnedPartition
 from partq.core.cursor.cursor import Delivery
 from partq.core.dead_letters import DeadLetter, Reason, producer_of
@@ -46,7 +46,7 @@ PATIENCE_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Target(Protocol):
+class LetterTarget(Protocol):
     """Where dead letters go."""
 
     async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
@@ -57,7 +57,7 @@ class Target(Protocol):
         """
 
 
-class DeadLetterOffice:
+class DeadLetterForwarder:
     """Empties the outboxes of the partitions that this broker owns, each by a task of its own."""
 
     def __init__(
@@ -67,10 +67,10 @@ class DeadLetterOffice:
         keys: Keys,
         *,
         check: DecodeCheck,
-        flusher: Flusher,
+        flusher: CursorWriter,
         clock: Callable[[], float],
         rules: Callable[[str], DeadLetterRules],
-        on_lost: Callable[[Subscription, PartqError], None],
+        on_lost: Callable[[ConsumedPartition, PartqError], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
         metrics: BrokerMetrics,
     ) -> None:
@@ -80,17 +80,17 @@ class DeadLetterOffice:
         self._flusher = flusher
         self._clock = clock
         self._rules = rules
-        self._target: Target | None = None
+        self._target: LetterTarget | None = None
         self._on_lost = on_lost
         self._spawn = spawn
         self._metrics = metrics
 
-    def connect(self, target: Target) -> None:
+    def connect(self, target: LetterTarget) -> None:
         """Say how other queues are reached; before that nothing is sent."""
         self._target = target
 
     @property
-    def target(self) -> Target:
+    def target(self) -> LetterTarget:
         """How other queues are reached.
 
         Raises:
@@ -112,7 +112,7 @@ class DeadLetterOffice:
                     self._flusher.notice(subscription)
             self.check(subscription)
 
-    def check(self, subscription: Subscription) -> None:
+    def check(self, subscription: ConsumedPartition) -> None:
         """Doom the messages that were delivered again more often than the group allows."""
         rules = self._rules(subscription.group)
         limit = rules.max_redeliveries
@@ -123,14 +123,14 @@ class DeadLetterOffice:
         elif subscription.outbox.letters:
             self._work_on(subscription)
 
-    def doom(self, subscription: Subscription, offsets: list[int], reason: Reason) -> None:
+    def doom(self, subscription: ConsumedPartition, offsets: list[int], reason: Reason) -> None:
         """Have messages moved that are not in flight; until they are, nothing is delivered."""
         for offset in offsets:
             subscription.outbox.doomed.setdefault(offset, reason)
         if subscription.outbox.doomed or subscription.outbox.letters:
             self._work_on(subscription)
 
-    def park(self, subscription: Subscription, ranges: list[tuple[int, int]]) -> None:
+    def park(self, subscription: ConsumedPartition, ranges: list[tuple[int, int]]) -> None:
         """Have messages moved that do not decode, whatever the group's limit of redeliveries."""
         count = sum(stop - start for start, stop in ranges)
         if not count:
@@ -148,7 +148,7 @@ class DeadLetterOffice:
             subscription.outbox.aside.update(dict.fromkeys(range(start, stop)))
         self._work_on(subscription)
 
-    def _work_on(self, subscription: Subscription) -> None:
+    def _work_on(self, subscription: ConsumedPartition) -> None:
         if subscription.outbox.doomed or subscription.outbox.aside:
             subscription.outbox.wake()
         if not subscription.outbox.is_working and not subscription.is_dropped:
@@ -156,7 +156,7 @@ class DeadLetterOffice:
             name = f"dead letters {subscription.partition}/{subscription.group}"
             self._spawn(self._work(subscription), name)
 
-    async def _work(self, subscription: Subscription) -> None:
+    async def _work(self, subscription: ConsumedPartition) -> None:
         outbox = subscription.outbox
         wait_s = FIRST_WAIT_S
         try:
@@ -175,7 +175,7 @@ class DeadLetterOffice:
         finally:
             outbox.is_working = False
 
-    async def _step(self, subscription: Subscription) -> None:
+    async def _step(self, subscription: ConsumedPartition) -> None:
         """Move what is doomed while there is room, else send the next letter.
 
         Raises:
@@ -200,7 +200,7 @@ class DeadLetterOffice:
         if await self._take_out(subscription, letter):
             self._metrics.dead_lettered(subscription.group, reason.word)
 
-    async def _give_up(self, subscription: Subscription, letter: DeadLetter) -> None:
+    async def _give_up(self, subscription: ConsumedPartition, letter: DeadLetter) -> None:
         """Drop a letter whose message is nowhere."""
         if await self._take_out(subscription, letter, is_lost=True):
             _log.error(
@@ -210,7 +210,7 @@ class DeadLetterOffice:
             self._metrics.skipped(subscription.group, 1)
 
     async def _take_out(
-        self, subscription: Subscription, letter: DeadLetter, *, is_lost: bool = False
+        self, subscription: ConsumedPartition, letter: DeadLetter, *, is_lost: bool = False
     ) -> bool:
         """Take a letter out; False: the partition or the group is not served here.
 
@@ -240,7 +240,7 @@ class DeadLetterOffice:
         self._resume(subscription)
         return True
 
-    async def _send_and_move(self, subscription: Subscription, letter: DeadLetter) -> Reason:
+    async def _send_and_move(self, subscription: ConsumedPartition, letter: DeadLetter) -> Reason:
         """Send a letter, and move what is doomed meanwhile: the target may take long to answer.
 
         Raises:
@@ -264,7 +264,7 @@ class DeadLetterOffice:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
-    async def _send(self, subscription: Subscription, letter: DeadLetter) -> Reason:
+    async def _send(self, subscription: ConsumedPartition, letter: DeadLetter) -> Reason:
         """Have a letter stored, and return why it was one.
 
         Raises:
@@ -290,7 +290,7 @@ class DeadLetterOffice:
             subscription.outbox.broken.carrier = letter.offset
         return written.reason
 
-    async def _move(self, subscription: Subscription) -> None:
+    async def _move(self, subscription: ConsumedPartition) -> None:
         outbox, book = subscription.outbox, subscription.book
         if subscription.is_held:
             raise UnavailableError(
@@ -336,7 +336,7 @@ class DeadLetterOffice:
         self._resume(subscription)
 
     async def _in_record(
-        self, subscription: Subscription, change: Coroutine[Any, Any, None]
+        self, subscription: ConsumedPartition, change: Coroutine[Any, Any, None]
     ) -> bool:
         """Change the stored outbox; False: the partition or the group is not served here."""
         try:
@@ -345,11 +345,11 @@ class DeadLetterOffice:
             self._on_lost(subscription, error)
         return not subscription.is_dropped
 
-    def _note(self, subscription: Subscription, error: PartqError) -> None:
+    def _note(self, subscription: ConsumedPartition, error: PartqError) -> None:
         """Remember why a step failed, and say so once when that lasts."""
         now, outbox = self._clock(), subscription.outbox
         if outbox.trouble is None:
-            outbox.trouble = Trouble(error.message, now)
+            outbox.trouble = OutboxProblem(error.message, now)
         outbox.trouble.message = error.message
         if not outbox.trouble.is_lasting and now - outbox.trouble.since >= PATIENCE_S:
             outbox.trouble.is_lasting = True
@@ -363,7 +363,7 @@ class DeadLetterOffice:
                 else "its deliveries wait",
             )
 
-    def _end_trouble(self, subscription: Subscription) -> None:
+    def _end_trouble(self, subscription: ConsumedPartition) -> None:
         trouble, subscription.outbox.trouble = subscription.outbox.trouble, None
         if trouble is not None and trouble.is_lasting:
             _log.info(
@@ -372,7 +372,7 @@ class DeadLetterOffice:
                 subscription.group,
             )
 
-    def _resume(self, subscription: Subscription) -> None:
+    def _resume(self, subscription: ConsumedPartition) -> None:
         if subscription.flow is not None and subscription.is_open:
             subscription.flow.notice(subscription)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from partq.broker.delivery.decode_check import DecodeCheck
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.partition.outbox import BrokenBatch
 from partq.core.dead_letters import (
     BATCH,
@@ -44,7 +44,7 @@ class LetterWriter:
         self._keys = keys
         self._check = check
 
-    async def write(self, subscription: Subscription, letter: DeadLetter) -> WrittenLetter:
+    async def write(self, subscription: ConsumedPartition, letter: DeadLetter) -> WrittenLetter:
         """Return a letter of a group's outbox, with what became of it in its headers.
 
         Of an undecodable batch the bytes go with one letter; the others name it. Which one
@@ -86,7 +86,7 @@ class LetterWriter:
             data = _alone(batch.Message(None, entry.data, headers), slot)
         return WrittenLetter(slot, data, Reason.UNDECODABLE, without)
 
-    async def _read(self, subscription: Subscription, letter: DeadLetter) -> Entry:
+    async def _read(self, subscription: ConsumedPartition, letter: DeadLetter) -> Entry:
         partition, offset = subscription.partition, Offset(letter.offset)
         entry = await self._log.find(partition, offset)
         if entry is None:
@@ -97,7 +97,7 @@ class LetterWriter:
             )
         return entry
 
-    async def _broken(self, subscription: Subscription, entry: Entry) -> BrokenBatch:
+    async def _broken(self, subscription: ConsumedPartition, entry: Entry) -> BrokenBatch:
         broken = subscription.outbox.broken
         if broken is None or broken.unreadable.first != entry.first:
             slots = batch.read_slots(entry.data, batch.read_header(entry.data))
@@ -106,7 +106,7 @@ class LetterWriter:
         return broken
 
     def _origin(
-        self, subscription: Subscription, letter: DeadLetter, broker_epoch: BrokerEpoch
+        self, subscription: ConsumedPartition, letter: DeadLetter, broker_epoch: BrokerEpoch
     ) -> Origin:
         return Origin(
             self._keys.queue,

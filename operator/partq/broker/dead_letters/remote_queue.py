@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from aiohttp import ClientError, ClientSession
 
 from partq.broker.peers import call_peer, max_bytes
-from partq.broker.tls import Tls
+from partq.broker.tls import BrokerTls
 from partq.core.layout import Layout
 from partq.errors import (
     DataLossError,
@@ -38,11 +38,11 @@ class _Found:
     token: str
 
 
-class Targets:
+class RemoteQueues:
     """Sends dead letters to whichever broker owns their place in another queue."""
 
     def __init__(
-        self, store: Store, keys: Keys, session: ClientSession, tls: Tls | None = None
+        self, store: Store, keys: Keys, session: ClientSession, tls: BrokerTls | None = None
     ) -> None:
         self._store = store
         self._keys = keys

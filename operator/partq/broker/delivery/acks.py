@@ -4,11 +4,11 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from partq.broker.delivery.cursor_writer import Flusher
+from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.delivery.flow import Flow
-from partq.broker.delivery.progress import Progress
-from partq.broker.partition.group_partition import Answer, FlowPort, Subscription
+from partq.broker.delivery.progress import ProgressSignal
+from partq.broker.partition.group_partition import Answer, ConsumedPartition, FlowPort
 from partq.broker.partition.partition import OwnedPartition
 from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, Redelivery
 from partq.core.cursor.unreadable import NOTHING, Unreadable, explains, in_hand, set_aside
@@ -27,7 +27,7 @@ NACK_REASONS = ("", UNDECODABLE)
 _log = logging.getLogger(__name__)
 
 
-class Outcomes:
+class AckHandler:
     """Counts outcomes in the books, each under the token and delivery that it names."""
 
     def __init__(
@@ -35,14 +35,14 @@ class Outcomes:
         *,
         owned: Mapping[PartitionId, OwnedPartition],
         layout: Callable[[], Layout | None],
-        flusher: Flusher,
+        flusher: CursorWriter,
         clock: Callable[[], float],
         rules: Callable[[str], Redelivery],
         check: DecodeCheck,
-        park: Callable[[Subscription, list[tuple[int, int]]], None],
+        park: Callable[[ConsumedPartition, list[tuple[int, int]]], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
         metrics: BrokerMetrics,
-        progress: Progress,
+        progress: ProgressSignal,
     ) -> None:
         self._owned = owned
         self._layout = layout
@@ -216,7 +216,7 @@ class Outcomes:
     def _take_back(
         self,
         flow: FlowPort,
-        subscription: Subscription,
+        subscription: ConsumedPartition,
         taken: TakenBack,
         cause: Cause,
         reason: str = "",
@@ -247,7 +247,7 @@ class Outcomes:
 
     def _token_of(
         self, flow: Flow, frame: frames.Ack | frames.Nack | frames.Release | frames.Begun
-    ) -> Subscription | None:
+    ) -> ConsumedPartition | None:
         owned = self._owned.get(PartitionId(frame.generation, frame.partition))
         subscription = owned.groups.get(flow.group) if owned is not None else None
         if (
@@ -269,7 +269,7 @@ class Outcomes:
 
 
 def _check_sent(
-    flow: Flow, subscription: Subscription, stop: int, ranges: Sequence[tuple[int, int]] = ()
+    flow: Flow, subscription: ConsumedPartition, stop: int, ranges: Sequence[tuple[int, int]] = ()
 ) -> None:
     """Refuse what speaks of messages that wait for their audit record: nobody has got them.
 
@@ -287,7 +287,7 @@ def _check_sent(
         )
 
 
-def _note_kept(subscription: Subscription, taken: TakenBack, before: tuple[int, int]) -> None:
+def _note_kept(subscription: ConsumedPartition, taken: TakenBack, before: tuple[int, int]) -> None:
     """Note which batches a client has that keeps what it has not begun.
 
     `before`: which it had, of an earlier step back; what was not sent again yet, it still has.
@@ -302,7 +302,7 @@ def _note_kept(subscription: Subscription, taken: TakenBack, before: tuple[int, 
     subscription.kept = (start, stop)
 
 
-def _accepted(subscription: Subscription, frame: frames.Ack) -> list[tuple[int, int]]:
+def _accepted(subscription: ConsumedPartition, frame: frames.Ack) -> list[tuple[int, int]]:
     """Return what an ack adds to what the group has done with, if somebody wants to know."""
     if subscription.trail is None:
         return []
@@ -314,7 +314,7 @@ def _accepted(subscription: Subscription, frame: frames.Ack) -> list[tuple[int, 
 
 
 def _tell_of_the_rest(
-    flow: FlowPort, subscription: Subscription, taken: TakenBack, cause: str
+    flow: FlowPort, subscription: ConsumedPartition, taken: TakenBack, cause: str
 ) -> None:
     """Record what a step back has taken beside the messages that were given back.
 
@@ -334,7 +334,7 @@ def _tell_of_the_rest(
 
 def _told(
     kind: str,
-    subscription: Subscription,
+    subscription: ConsumedPartition,
     flow: FlowPort,
     part: tuple[int, int],
     *,

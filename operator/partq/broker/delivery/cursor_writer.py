@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from partq.broker.delivery.progress import Progress
-from partq.broker.partition.group_partition import Answer, Subscription
+from partq.broker.delivery.progress import ProgressSignal
+from partq.broker.partition.group_partition import Answer, ConsumedPartition
 from partq.core.cursor.cursor import Delivery
 from partq.core.model import Offset
 from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
@@ -25,7 +25,7 @@ RETRY_GAP_S = 0.05
 _log = logging.getLogger(__name__)
 
 
-class Flusher:
+class CursorWriter:
     """Flush dirty books, each by one call at a time, the whole book in one script.
 
     The broker is the only writer of a book, so a flush that is asked for again writes the same or
@@ -36,13 +36,13 @@ class Flusher:
         self,
         partitions: Partitions,
         *,
-        on_lost: Callable[[Subscription, PartqError], None],
-        progress: Progress,
+        on_lost: Callable[[ConsumedPartition, PartqError], None],
+        progress: ProgressSignal,
     ) -> None:
         self._progress = progress
         self._partitions = partitions
         self._on_lost = on_lost
-        self._dirty: dict[Subscription, None] = {}
+        self._dirty: dict[ConsumedPartition, None] = {}
         self._wake = asyncio.Event()
         self._full = asyncio.Event()
         self._waiting_count = 0
@@ -53,7 +53,7 @@ class Flusher:
         Only those that were stored count, and those whose turn or call is under way.
         """
 
-    def notice(self, subscription: Subscription, answer: Answer | None = None) -> None:
+    def notice(self, subscription: ConsumedPartition, answer: Answer | None = None) -> None:
         """Write the book soon; `answer` is called when what it says now is stored."""
         subscription.is_dirty = True
         if answer is not None:
@@ -65,7 +65,7 @@ class Flusher:
         self._wake.set()
         subscription.to_hurry.set()
 
-    async def settle(self, subscription: Subscription) -> None:
+    async def settle(self, subscription: ConsumedPartition) -> None:
         """Wait until no flush of the book is under way and nothing waits for one."""
         subscription.to_hurry.set()
         while (subscription.is_dirty or subscription.is_flushing) and not subscription.is_dropped:
@@ -73,7 +73,7 @@ class Flusher:
             await subscription.flushed.wait()
 
     def store(
-        self, subscription: Subscription, *, has_changed: bool = False
+        self, subscription: ConsumedPartition, *, has_changed: bool = False
     ) -> asyncio.Future[PartqError | None]:
         """Return what ends once the book is stored as it is now: None, or why it never will be.
 
@@ -119,7 +119,7 @@ class Flusher:
             for task in list(self._flushes):
                 task.cancel()
 
-    async def _pace(self, subscription: Subscription) -> float:
+    async def _pace(self, subscription: ConsumedPartition) -> float:
         """Wait until a large book may be written, or must; meanwhile more acks come into it.
 
         Returns by how many seconds the other large books wait longer for that.
@@ -138,7 +138,7 @@ class Flusher:
                     await subscription.to_hurry.wait()
         return turn_s
 
-    async def _flush(self, subscription: Subscription) -> None:
+    async def _flush(self, subscription: ConsumedPartition) -> None:
         answers: list[Answer] = []
         is_failing = False
         turn_s = 0.0

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from math import inf
 from typing import Protocol
 
-from partq.broker.delivery.pending_deliveries import HeldDelivery, HeldFrames
+from partq.broker.delivery.pending_deliveries import PendingDeliveries, PendingDelivery
 from partq.broker.partition.audit_buffer import delivered
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.cursor.windows import Window
 from partq.core.model import Cause, MemberId, PartitionId
 from partq.core.ranges import Ranges
@@ -23,23 +23,23 @@ PARTIAL_WINDOW_WAIT_S = 0.02
 """How long a small rest of credit waits to become more before a batch is cut for it."""
 
 
-class Reader(Protocol):
+class BatchFinder(Protocol):
     """Finds stored batches for a flow."""
 
-    def find(self, subscription: Subscription, offset: int) -> Entry | None:
+    def find(self, subscription: ConsumedPartition, offset: int) -> Entry | None:
         """Return the batch that holds an offset; None: beyond the end, or being read."""
 
-    def is_behind(self, subscription: Subscription) -> bool:
+    def is_behind(self, subscription: ConsumedPartition) -> bool:
         """Whether messages wait beyond the book's position."""
 
-    def forget(self, subscription: Subscription) -> None:
+    def forget(self, subscription: ConsumedPartition) -> None:
         """Let go what was read for a flow that has lost the partition."""
 
 
-class Judge(Protocol):
+class ExpiryCheck(Protocol):
     """Judges the age of batches that have a time to live."""
 
-    def must_wait(self, subscription: Subscription, entry: Entry) -> bool:
+    def must_wait(self, subscription: ConsumedPartition, entry: Entry) -> bool:
         """End what is too old of a batch; return whether nothing may be sent until a notice."""
 
 
@@ -62,8 +62,8 @@ class Flow:
         credit: int,
         credit_bytes: int,
         max_unacked: Callable[[], int],
-        reader: Reader,
-        judge: Judge,
+        reader: BatchFinder,
+        judge: ExpiryCheck,
         now: float,
     ) -> None:
         self.number = number
@@ -84,7 +84,7 @@ class Flow:
         self.out_bytes = 0
         """Of the batches that were sent and that the client has not handed out or dropped."""
         self.unacked = 0
-        self.subscriptions: dict[Subscription, None] = {}
+        self.subscriptions: dict[ConsumedPartition, None] = {}
         self.wake = asyncio.Event()
         self.on_closed: Callable[[], None] | None = None
         """Called when the flow ends from this side, by whoever holds its connection."""
@@ -100,12 +100,12 @@ class Flow:
         self._reader = reader
         self._judge = judge
         self._controls: deque[bytes] = deque()
-        self.held = HeldFrames()
+        self.held = PendingDeliveries()
         """What waits for its audit record."""
         self.look = asyncio.Lock()
         """Held while the broker looks into a batch that this client could not decode."""
-        self._ready: dict[Subscription, None] = {}
-        self._delayed: dict[Subscription, None] = {}
+        self._ready: dict[ConsumedPartition, None] = {}
+        self._delayed: dict[ConsumedPartition, None] = {}
         """Partitions with messages that wait to be sent again."""
         self._partial_at = 0.0
 
@@ -123,7 +123,7 @@ class Flow:
                 f"call comes from {address}, expected its own pod's: only that one may speak for it"
             )
 
-    def attach(self, subscription: Subscription) -> None:
+    def attach(self, subscription: ConsumedPartition) -> None:
         """Begin to deliver a partition; its epoch is the new one already."""
         subscription.flow = self
         subscription.incarnation = self.incarnation
@@ -146,7 +146,7 @@ class Flow:
         """Return the offsets of deliveries that wait for their audit record: no client has them."""
         return self.held.unsent(partition)
 
-    def forget(self, subscription: Subscription, cause: Cause) -> None:
+    def forget(self, subscription: ConsumedPartition, cause: Cause) -> None:
         """Stop delivering a partition; the client is told why."""
         self.subscriptions.pop(subscription, None)
         self._ready.pop(subscription, None)
@@ -171,26 +171,26 @@ class Flow:
             self._controls.append(frames.encode(frame))
             self.wake.set()
 
-    def _send_behind(self, subscription: Subscription, frame: frames.Frame) -> None:
+    def _send_behind(self, subscription: ConsumedPartition, frame: frames.Frame) -> None:
         """Queue a control frame behind the deliveries of its partition that are not sent yet."""
         if self.is_closed or not self.held.follow(subscription.partition, frames.encode(frame)):
             self.send(frame)
 
-    def send_paused(self, subscription: Subscription) -> None:
+    def send_paused(self, subscription: ConsumedPartition) -> None:
         """Tell the client that nothing new comes, and ask it to release what it can."""
         self._send_behind(
             subscription,
             frames.Paused(*subscription.partition, subscription.broker_epoch, subscription.epoch),
         )
 
-    def send_resumed(self, subscription: Subscription) -> None:
+    def send_resumed(self, subscription: ConsumedPartition) -> None:
         """Tell the client that a pause is over without a handoff."""
         self._send_behind(
             subscription,
             frames.Resumed(*subscription.partition, subscription.broker_epoch, subscription.epoch),
         )
 
-    def send_rewound(self, subscription: Subscription, start: int, cause: Cause) -> None:
+    def send_rewound(self, subscription: ConsumedPartition, start: int, cause: Cause) -> None:
         """Tell the client that all from `start` on is redelivered, under the book's number."""
         self._send_behind(
             subscription,
@@ -204,13 +204,13 @@ class Flow:
             ),
         )
 
-    def notice(self, subscription: Subscription) -> None:
+    def notice(self, subscription: ConsumedPartition) -> None:
         """Look at a partition again: it may have something to send."""
         if subscription.flow is self and not self.is_closed:
             self._ready[subscription] = None
             self.wake.set()
 
-    def watch(self, subscription: Subscription) -> None:
+    def watch(self, subscription: ConsumedPartition) -> None:
         """Look at a partition again: now, and when what waits in its book has waited enough."""
         if subscription.book.waiting:
             self._delayed[subscription] = None
@@ -256,7 +256,7 @@ class Flow:
         """Return the next control frame."""
         return self._controls.popleft() if self._controls else None
 
-    def next_delivery(self, now: float) -> tuple[Subscription, Entry, Window] | float | None:
+    def next_delivery(self, now: float) -> tuple[ConsumedPartition, Entry, Window] | float | None:
         """Take the next window that may be sent.
 
         None: nothing can be sent until something happens; a number: look again at that time.
@@ -326,7 +326,7 @@ class Flow:
 
     def hold(
         self,
-        subscription: Subscription,
+        subscription: ConsumedPartition,
         header: frames.Deliver,
         entry: Entry,
         window: Window,
@@ -335,7 +335,7 @@ class Flow:
         audit = subscription.audit
         if audit is None or not (audit.is_on or self.held.holds(subscription.partition)):
             return False
-        held = HeldDelivery(subscription, header, entry, window.messages, window.new_from)
+        held = PendingDelivery(subscription, header, entry, window.messages, window.new_from)
         self.held.hold(held)
 
         def told() -> None:
@@ -377,7 +377,7 @@ class Flow:
         self._controls.clear()
 
     def deliver_header(
-        self, subscription: Subscription, entry: Entry, window: Window
+        self, subscription: ConsumedPartition, entry: Entry, window: Window
     ) -> frames.Deliver:
         """Return the header of a delivery that was just taken."""
         return frames.Deliver(

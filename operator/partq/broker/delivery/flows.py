@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 
-from partq.broker.delivery.cursor_writer import Flusher
-from partq.broker.delivery.flow import Flow, Judge, Reader
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.delivery.cursor_writer import CursorWriter
+from partq.broker.delivery.flow import BatchFinder, ExpiryCheck, Flow
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.partition.partition import OwnedPartition
 from partq.core.cursor.horizon import MAX_PIECES
 from partq.core.model import Cause, Epoch, MemberId, PartitionId
@@ -65,7 +65,7 @@ class LostFlow:
     """The member had said that it leaves: it does not come back."""
 
 
-class Binder:
+class FlowRegistry:
     """All flows of this broker, one per (group, member)."""
 
     def __init__(
@@ -75,12 +75,12 @@ class Binder:
         partitions: Partitions,
         members: Members,
         events: Events,
-        flusher: Flusher,
-        reader: Reader,
-        judge: Judge,
+        flusher: CursorWriter,
+        reader: BatchFinder,
+        judge: ExpiryCheck,
         clock: Callable[[], float],
         max_unacked: Callable[[], int],
-        on_lost: Callable[[Subscription, PartqError], None],
+        on_lost: Callable[[ConsumedPartition, PartqError], None],
     ) -> None:
         self._owned = owned
         self._partitions = partitions
@@ -192,7 +192,7 @@ class Binder:
             )
         )
 
-    async def take_up_one(self, subscription: Subscription, flow: Flow) -> None:
+    async def take_up_one(self, subscription: ConsumedPartition, flow: Flow) -> None:
         """Bind the flow to one partition, if that is its member's: raises the epoch."""
         async with subscription.lock:
             if not self._may_take(subscription, flow):
@@ -213,7 +213,7 @@ class Binder:
             if self._may_take(subscription, flow):
                 flow.attach(subscription)
 
-    async def _bind(self, subscription: Subscription, flow: Flow) -> Epoch:
+    async def _bind(self, subscription: ConsumedPartition, flow: Flow) -> Epoch:
         while True:
             try:
                 return await self._partitions.bind(
@@ -226,7 +226,7 @@ class Binder:
             except SupersededError:
                 continue  # a flush was faster: nothing was written
 
-    def _may_take(self, subscription: Subscription, flow: Flow) -> bool:
+    def _may_take(self, subscription: ConsumedPartition, flow: Flow) -> bool:
         return (
             subscription.member == flow.member
             and subscription.flow is not flow
@@ -243,7 +243,7 @@ class Binder:
             if flow is not None:
                 self._own(self._take_up_safely(subscription, flow))
 
-    async def _take_up_safely(self, subscription: Subscription, flow: Flow) -> None:
+    async def _take_up_safely(self, subscription: ConsumedPartition, flow: Flow) -> None:
         try:
             await self.take_up_one(subscription, flow)
         except PartqError as error:
@@ -251,7 +251,7 @@ class Binder:
             _log.warning("bind of %s to %s: %s", subscription.partition, flow.member, error)
             self.lose(flow)
 
-    def unbind(self, subscription: Subscription, cause: Cause) -> None:
+    def unbind(self, subscription: ConsumedPartition, cause: Cause) -> None:
         """Take a partition from its flow, and have the redelivery counts stored."""
         subscription.unbind(cause)
         if subscription.must_flush_first:

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from partq.broker.delivery.cursor_writer import Flusher
+from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.flow import Flow
 from partq.broker.partition.audit_buffer import handoff_step
-from partq.broker.partition.group_partition import Closed, Pause, Subscription
+from partq.broker.partition.group_partition import ActivePause, ClosedHandoff, ConsumedPartition
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, Offset
 from partq.errors import (
     AttemptRefusedError,
@@ -28,17 +28,17 @@ RETRY_GAP_S = 0.05
 _log = logging.getLogger(__name__)
 
 
-class Handoffs:
+class HandoffExecutor:
     """Carry out the calls of handoffs on subscriptions of owned partitions."""
 
     def __init__(
         self,
         partitions: Partitions,
-        flusher: Flusher,
+        flusher: CursorWriter,
         *,
         clock: Callable[[], float],
         find_flow: Callable[[str, MemberId], Flow | None],
-        on_lost: Callable[[Subscription, PartqError], None],
+        on_lost: Callable[[ConsumedPartition, PartqError], None],
     ) -> None:
         self._partitions = partitions
         self._flusher = flusher
@@ -48,7 +48,7 @@ class Handoffs:
 
     def pause(
         self,
-        subscription: Subscription,
+        subscription: ConsumedPartition,
         *,
         broker_epoch: BrokerEpoch,
         epoch: Epoch,
@@ -78,7 +78,7 @@ class Handoffs:
             if pause is not None:
                 _tell(subscription, "cancel", pause.attempt)
             subscription.end_pause()
-            pause = Pause(attempt, epoch, now + lease_s, now + drain_s)
+            pause = ActivePause(attempt, epoch, now + lease_s, now + drain_s)
             subscription.pause = pause
             subscription.to_hurry.set()
             _tell(subscription, "pause", attempt)
@@ -95,7 +95,12 @@ class Handoffs:
         )
 
     def watch(
-        self, subscription: Subscription, *, broker_epoch: BrokerEpoch, epoch: Epoch, attempt: int
+        self,
+        subscription: ConsumedPartition,
+        *,
+        broker_epoch: BrokerEpoch,
+        epoch: Epoch,
+        attempt: int,
     ) -> bool:
         """Return whether the drain of a pause in force is over, by acks or by time.
 
@@ -106,7 +111,7 @@ class Handoffs:
         pause = self._pause_in_force(subscription, attempt)
         return subscription.is_drained or self._clock() >= pause.drain_until
 
-    def tell_drained(self, subscription: Subscription, attempt: int) -> None:
+    def tell_drained(self, subscription: ConsumedPartition, attempt: int) -> None:
         """Record the end of a drain, once per pause; `settle_audit` waits for that.
 
         After `watch` has said so, and before it is answered.
@@ -121,7 +126,12 @@ class Handoffs:
         _tell(subscription, "drained", attempt, first=first, stop=stop, cause=cause)
 
     def cancel(
-        self, subscription: Subscription, *, broker_epoch: BrokerEpoch, epoch: Epoch, attempt: int
+        self,
+        subscription: ConsumedPartition,
+        *,
+        broker_epoch: BrokerEpoch,
+        epoch: Epoch,
+        attempt: int,
     ) -> None:
         """Let the source go on. Nothing happens when the attempt is over already.
 
@@ -140,7 +150,7 @@ class Handoffs:
 
     async def commit(
         self,
-        subscription: Subscription,
+        subscription: ConsumedPartition,
         *,
         broker_epoch: BrokerEpoch,
         epoch: Epoch,
@@ -148,7 +158,7 @@ class Handoffs:
         source: MemberId | None,
         target: MemberId | None,
         cause: str,
-    ) -> Closed:
+    ) -> ClosedHandoff:
         """Give the partition to `target`, in one script, and deliver to it.
 
         Raises:
@@ -168,7 +178,7 @@ class Handoffs:
                 subscription, attempt=attempt, target=target, why=cause, is_forced=is_forced
             )
 
-    def _judge(self, subscription: Subscription, attempt: int, cause: str) -> bool:
+    def _judge(self, subscription: ConsumedPartition, attempt: int, cause: str) -> bool:
         """Return whether the commit cuts a living source off; refuse what must not pass."""
         if subscription.flow is None:
             if not cause and subscription.member is not None:
@@ -188,13 +198,13 @@ class Handoffs:
 
     async def _carry_out(
         self,
-        subscription: Subscription,
+        subscription: ConsumedPartition,
         *,
         attempt: int,
         target: MemberId | None,
         why: str,
         is_forced: bool,
-    ) -> Closed:
+    ) -> ClosedHandoff:
         # From here to the script's answer: no lapse, no delivery; acks wait for the outcome.
         subscription.is_committing = True
         try:
@@ -213,7 +223,7 @@ class Handoffs:
             subscription.incarnation = ""
             subscription.epoch = epoch
             subscription.closed_attempt = max(subscription.closed_attempt, attempt)
-            closed = Closed(attempt, target, epoch, is_forced)
+            closed = ClosedHandoff(attempt, target, epoch, is_forced)
             subscription.last_commit = closed
             _log.info(
                 "%s of %s committed to %s, epoch %d, attempt %d%s",
@@ -243,7 +253,7 @@ class Handoffs:
 
     async def _commit_until_answered(
         self,
-        subscription: Subscription,
+        subscription: ConsumedPartition,
         *,
         attempt: int,
         target: MemberId | None,
@@ -283,7 +293,7 @@ class Handoffs:
                     raise _fenced(subscription, subscription.broker_epoch) from error
 
     def _check(
-        self, subscription: Subscription, broker_epoch: BrokerEpoch, attempt: int, epoch: Epoch
+        self, subscription: ConsumedPartition, broker_epoch: BrokerEpoch, attempt: int, epoch: Epoch
     ) -> None:
         if broker_epoch != subscription.broker_epoch:
             raise _fenced(subscription, broker_epoch)
@@ -292,7 +302,7 @@ class Handoffs:
         if attempt <= subscription.closed_attempt:
             raise _refused(subscription, f"attempts up to {subscription.closed_attempt} are over")
 
-    def _pause_in_force(self, subscription: Subscription, attempt: int) -> Pause:
+    def _pause_in_force(self, subscription: ConsumedPartition, attempt: int) -> ActivePause:
         pause = subscription.pause
         if (
             pause is None
@@ -302,32 +312,32 @@ class Handoffs:
             raise _refused(subscription, f"attempt {attempt} has no pause in force")
         return pause
 
-    def _lapse(self, subscription: Subscription, pause: Pause) -> None:
+    def _lapse(self, subscription: ConsumedPartition, pause: ActivePause) -> None:
         if subscription.pause is pause and not subscription.is_committing:
             _log.info("pause of %s lapsed, attempt %d", subscription.partition, pause.attempt)
             _tell(subscription, "lapse", pause.attempt)
             self._resume(subscription)
 
-    def _resume(self, subscription: Subscription) -> None:
+    def _resume(self, subscription: ConsumedPartition) -> None:
         subscription.end_pause()
         if subscription.flow is not None:
             subscription.flow.send_resumed(subscription)
             subscription.flow.notice(subscription)
 
 
-def _tell(subscription: Subscription, kind: str, attempt: int, **fields: str | int) -> None:
+def _tell(subscription: ConsumedPartition, kind: str, attempt: int, **fields: str | int) -> None:
     if (trail := subscription.trail) is not None:
         trail.note(handoff_step(kind, subscription, attempt, **fields))
 
 
-def _fenced(subscription: Subscription, broker_epoch: BrokerEpoch) -> FencedError:
+def _fenced(subscription: ConsumedPartition, broker_epoch: BrokerEpoch) -> FencedError:
     return FencedError(
         f"partition {subscription.partition}: broker epoch {broker_epoch} has ended; it is "
         f"{subscription.broker_epoch}: read the broker's state and plan again"
     )
 
 
-def _refused(subscription: Subscription, why: str) -> AttemptRefusedError:
+def _refused(subscription: ConsumedPartition, why: str) -> AttemptRefusedError:
     return AttemptRefusedError(
         f"partition {subscription.partition} of {subscription.group}: {why}; read the broker's "
         "state and plan again under a new attempt"

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from partq.broker.delivery.read_ahead import ReadAhead
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.partition.partition import OwnedPartition
 from partq.core.model import Offset, PartitionId
 from partq.errors import DataLossError, PartqError
@@ -17,7 +17,7 @@ RETRY_GAP_S = 0.1
 _log = logging.getLogger(__name__)
 
 
-class LogReader:
+class LogFetcher:
     """Serve batches to flows; one read of Redis at a time for a subscription."""
 
     def __init__(
@@ -27,21 +27,21 @@ class LogReader:
         *,
         max_bytes: int,
         clock: Callable[[], float],
-        on_lost: Callable[[Subscription, PartqError], None],
+        on_lost: Callable[[ConsumedPartition, PartqError], None],
     ) -> None:
         self._owned = owned
         self._store = log
         self._on_lost = on_lost
         self.ahead = ReadAhead(max_bytes, clock=clock)
-        self._reading: set[Subscription] = set()
+        self._reading: set[ConsumedPartition] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def is_behind(self, subscription: Subscription) -> bool:
+    def is_behind(self, subscription: ConsumedPartition) -> bool:
         """Whether messages wait beyond the book's position."""
         owned = self._owned.get(subscription.partition)
         return owned is not None and subscription.book.position < owned.tail.end
 
-    def find(self, subscription: Subscription, offset: int) -> Entry | None:
+    def find(self, subscription: ConsumedPartition, offset: int) -> Entry | None:
         """Return the batch that holds an offset, or None: beyond the end, or being read."""
         owned = self._owned.get(subscription.partition)
         if owned is None or offset >= owned.tail.end:
@@ -54,7 +54,7 @@ class LogReader:
             task.add_done_callback(self._tasks.discard)
         return entry
 
-    def forget(self, subscription: Subscription) -> None:
+    def forget(self, subscription: ConsumedPartition) -> None:
         """Let go what was read for a flow that has lost the partition."""
         self.ahead.forget(subscription)
 
@@ -64,7 +64,7 @@ class LogReader:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _read(self, subscription: Subscription, start: int, stop: int) -> None:
+    async def _read(self, subscription: ConsumedPartition, start: int, stop: int) -> None:
         try:
             entries = await self._read_within(subscription, Offset(start), Offset(stop))
             if not subscription.is_dropped and (not entries or entries[0].first > start):
@@ -85,7 +85,7 @@ class LogReader:
                 subscription.flow.notice(subscription)
 
     async def _read_within(
-        self, subscription: Subscription, start: Offset, stop: Offset
+        self, subscription: ConsumedPartition, start: Offset, stop: Offset
     ) -> list[Entry]:
         partition = subscription.partition
         extent = await self._store.measure(partition, start, stop, max_bytes=self.ahead.share_bytes)
@@ -95,7 +95,7 @@ class LogReader:
             return await self._store.read_extent(partition, extent, max_entries=READ_ENTRIES)
 
 
-def _missing(subscription: Subscription, offset: int, following: int) -> DataLossError:
+def _missing(subscription: ConsumedPartition, offset: int, following: int) -> DataLossError:
     return DataLossError(
         f"partition {subscription.partition}, group {subscription.group}: message {offset} is not "
         f"in the log, which goes on at {following}; reset the group there to {following} or above"

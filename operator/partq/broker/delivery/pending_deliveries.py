@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.model import PartitionId
 from partq.core.ranges import Ranges
 from partq.store.records.log import Entry
@@ -14,10 +14,10 @@ MAX_HELD_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(eq=False, slots=True)
-class HeldDelivery:
+class PendingDelivery:
     """A window that was taken, with its header."""
 
-    subscription: Subscription
+    subscription: ConsumedPartition
     header: frames.Deliver
     entry: Entry
     messages: int
@@ -26,11 +26,11 @@ class HeldDelivery:
     is_recorded: bool = False
 
 
-class HeldFrames:
+class PendingDeliveries:
     """The deliveries of one flow that are not sent yet, in their order per partition."""
 
     def __init__(self) -> None:
-        self._queues: dict[PartitionId, deque[HeldDelivery | bytes]] = {}
+        self._queues: dict[PartitionId, deque[PendingDelivery | bytes]] = {}
         self._ready: dict[PartitionId, None] = {}
         """Partitions whose first one may be sent."""
         self._size = 0
@@ -42,7 +42,7 @@ class HeldFrames:
         """Whether nothing more is to be taken for now."""
         return self._size >= MAX_HELD_BYTES
 
-    def hold(self, held: HeldDelivery) -> None:
+    def hold(self, held: PendingDelivery) -> None:
         """Keep a delivery until it is recorded, and its turn comes."""
         self._queues.setdefault(held.subscription.partition, deque()).append(held)
         self._size += len(held.entry.data)
@@ -74,7 +74,7 @@ class HeldFrames:
             unsent.add(*part)
         return unsent
 
-    def recorded(self, held: HeldDelivery) -> None:
+    def recorded(self, held: PendingDelivery) -> None:
         """Note that a delivery is recorded."""
         held.is_recorded = True
         partition = held.subscription.partition

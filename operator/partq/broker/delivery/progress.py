@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Progress:
+class ProgressSignal:
     """An event that can be noticed again and again; nobody who waits misses one."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from partq.broker.log.buffers import memory_bytes
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.store.records.log import Entry
 
 READ_BYTES = 1024 * 1024
@@ -39,7 +39,7 @@ class ReadAhead:
         self.used_bytes = 0
         """Read, and being read."""
         self._clock = clock
-        self._stretches: dict[Subscription, _Stretch] = {}
+        self._stretches: dict[ConsumedPartition, _Stretch] = {}
         """By their last use, the oldest first."""
         self._reads = 0
         self._turn = asyncio.Lock()
@@ -51,7 +51,7 @@ class ReadAhead:
         readers = len(self._stretches) + self._reads
         return max(1, min(READ_BYTES, self.max_bytes // max(1, readers)))
 
-    def find(self, subscription: Subscription, offset: int) -> Entry | None:
+    def find(self, subscription: ConsumedPartition, offset: int) -> Entry | None:
         """Return the batch that contains `offset`; what lies before it is let go."""
         stretch = self._stretches.pop(subscription, None)
         if stretch is None:
@@ -68,7 +68,7 @@ class ReadAhead:
         self._stretches[subscription] = stretch
         return entries[0]
 
-    def keep(self, subscription: Subscription, entries: Iterable[Entry]) -> None:
+    def keep(self, subscription: ConsumedPartition, entries: Iterable[Entry]) -> None:
         """Hold what was read, in the place of what was there: as much of it as there is room."""
         self.forget(subscription)
         kept = deque(entries)
@@ -78,7 +78,7 @@ class ReadAhead:
         self._stretches[subscription] = _Stretch(self._clock() + FRESH_S, kept, size)
         self.used_bytes += size
 
-    def forget(self, subscription: Subscription) -> None:
+    def forget(self, subscription: ConsumedPartition) -> None:
         """Let go what was read for a subscription."""
         stretch = self._stretches.pop(subscription, None)
         if stretch is not None:

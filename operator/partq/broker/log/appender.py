@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from partq.broker.log.buffers import PendingBudget, memory_bytes
-from partq.broker.log.quota import Room
+from partq.broker.log.quota import StorageQuota
 from partq.core.model import BrokerEpoch, Offset, PartitionId
 from partq.errors import (
     AppendGapError,
@@ -42,7 +42,7 @@ class _Pending:
     submitted_at: float
 
 
-class AppendChain:
+class LogAppender:
     """The only writer of a partition's log while its broker owns it.
 
     A call names the offset that it expects and its number under the broker epoch. Batches that
@@ -56,7 +56,7 @@ class AppendChain:
         *,
         broker_epoch: BrokerEpoch,
         end: int,
-        room: Room,
+        room: StorageQuota,
         budget: PendingBudget,
         clock: Callable[[], float],
         on_stored: Callable[[list[Entry]], None],

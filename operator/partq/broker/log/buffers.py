@@ -11,7 +11,7 @@ def memory_bytes(batch: bytes) -> int:
     return len(batch) + BATCH_OVERHEAD_BYTES
 
 
-class Held(Protocol):
+class PendingBatches(Protocol):
     """What holds batches that wait to be stored: one of each partition."""
 
     held_bytes: int
@@ -28,10 +28,10 @@ class PendingBudget:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
-        self._guest: Held | None = None
+        self._guest: PendingBatches | None = None
         """Whose batch has passed above the bound."""
 
-    def take(self, holder: Held, size_bytes: int) -> bool:
+    def take(self, holder: PendingBatches, size_bytes: int) -> bool:
         """Count a batch of `holder` in; False: there is no room for it."""
         left = self.max_bytes - self.used_bytes
         if holder.held_bytes + size_bytes > left:
@@ -43,7 +43,7 @@ class PendingBudget:
         self.used_bytes += size_bytes
         return True
 
-    def give_back(self, holder: Held, size_bytes: int) -> None:
+    def give_back(self, holder: PendingBatches, size_bytes: int) -> None:
         """Count bytes of `holder` out: they are stored, or refused."""
         holder.held_bytes -= size_bytes
         self.used_bytes -= size_bytes
@@ -51,7 +51,7 @@ class PendingBudget:
             self._guest = None
 
 
-class Shrinking(Protocol):
+class ShrinkableTail(Protocol):
     """A holder of the newest batches of one partition."""
 
     @property
@@ -76,17 +76,17 @@ class TailBudget:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
-        self._tails: dict[Shrinking, None] = {}
+        self._tails: dict[ShrinkableTail, None] = {}
 
-    def enter(self, tail: Shrinking) -> None:
+    def enter(self, tail: ShrinkableTail) -> None:
         """Let a tail share the memory."""
         self._tails[tail] = None
 
-    def leave(self, tail: Shrinking) -> None:
+    def leave(self, tail: ShrinkableTail) -> None:
         """Forget a tail; it has let everything go."""
         self._tails.pop(tail, None)
 
-    def make_room(self, grown: Shrinking) -> None:
+    def make_room(self, grown: ShrinkableTail) -> None:
         """Keep the bound, now that a tail has grown."""
         while self.used_bytes > self.max_bytes:
             victim = grown

@@ -18,7 +18,7 @@ RETRY_AFTER_S = 1.0
 NOTHING, ANYTHING = Grant(0), Grant(None)
 
 
-class Room:
+class StorageQuota:
     """What this broker may still store.
 
     One of the living brokers adds up the partitions and writes the sum; all read it.

@@ -14,7 +14,7 @@ from aiohttp import ClientError, ClientSession
 from partq.broker.broker import Broker
 from partq.broker.operations import state as admin
 from partq.broker.peers import call_peer
-from partq.broker.tls import Tls
+from partq.broker.tls import BrokerTls
 from partq.errors import OverloadedError, UnknownGroupError
 from partq.server.memory import Hold
 from partq.store.records.assignments import Assignments
@@ -72,7 +72,7 @@ def _by_name(records: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 async def ask_all(
-    broker: Broker, peers: ClientSession, *, token: str, tls: Tls | None, hold: Hold
+    broker: Broker, peers: ClientSession, *, token: str, tls: BrokerTls | None, hold: Hold
 ) -> dict[str, Any]:
     """Return the state of every broker with a lease, or why it is not known.
 
@@ -107,7 +107,7 @@ def _path(broker: Broker) -> str:
 
 
 async def _ask(
-    url: str, peers: ClientSession, token: str, tls: Tls | None, hold: Hold
+    url: str, peers: ClientSession, token: str, tls: BrokerTls | None, hold: Hold
 ) -> dict[str, Any]:
     try:
         status, state = await call_peer(

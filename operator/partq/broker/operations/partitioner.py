@@ -13,7 +13,7 @@ from partq.errors import BadRequestError
 from partq.wire.calls.bodies import KEY_NAMES, PublishBody
 
 
-class Placing:
+class RequestPartitioner:
     """Keys and slots of the messages of one request."""
 
     def __init__(self, broker: Broker, request: web.Request) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from partq.broker.broker import Broker
 from partq.broker.operations.entries import check_end, check_epoch, read_bounds
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
@@ -121,7 +121,7 @@ async def advance(
     return {"cursor": cursor, "is_moved": is_moved}
 
 
-def _check_unbound(subscription: Subscription) -> None:
+def _check_unbound(subscription: ConsumedPartition) -> None:
     if subscription.flow is not None:
         raise ConflictError(
             f"partition {subscription.partition}: member {subscription.member} of "

@@ -8,8 +8,8 @@ from typing import Any
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
 from partq.broker.delivery.flows import PULL_LEASE_S
-from partq.broker.operations.pull_answer import PullAnswer, Taken
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.operations.pull_answer import PullReply, TakenWindow
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.model import Cause, MemberId, PartitionId
 from partq.core.ranges import Ranges
 from partq.errors import (
@@ -97,7 +97,7 @@ class Pulls:
         async with state.lock:
             if last_answer == state.answer or not state.is_wanted(flow.unacked):
                 state.release()
-                answer = PullAnswer(Hold(self._memory))
+                answer = PullReply(Hold(self._memory))
                 flow.credit, flow.fits = max_messages, answer.fits
                 try:
                     await self._take(flow, answer, wait_ms)
@@ -168,7 +168,7 @@ class Pulls:
             return flow, state
         return flow, self._states[flow]
 
-    async def _take(self, flow: Flow, answer: PullAnswer, wait_ms: int) -> None:
+    async def _take(self, flow: Flow, answer: PullReply, wait_ms: int) -> None:
         """Take windows until there are some, or a partition is paused, or the wait is over.
 
         Raises:
@@ -201,14 +201,14 @@ class Pulls:
         flow.credit = 0
         answer.forget_looks()
 
-    async def _recorded(self, flow: Flow, taken: list[Taken]) -> None:
+    async def _recorded(self, flow: Flow, taken: list[TakenWindow]) -> None:
         """Record the windows before they are answered.
 
         Raises:
             FencedError: the flow was lost meanwhile.
             StoreUnavailableError: Redis does not answer; what was taken is redelivered.
         """
-        subscriptions: dict[PartitionId, Subscription] = {}
+        subscriptions: dict[PartitionId, ConsumedPartition] = {}
         for each in taken:
             partition = _partition_of(each)
             owned = self._broker.owned.get(partition)
@@ -243,7 +243,7 @@ class Pulls:
             del flow.held.pulled[partition]
         taken[:] = [each for each in taken if _partition_of(each) in kept]
 
-    def _render(self, flow: Flow, number: int, answer: PullAnswer) -> dict[str, Any]:
+    def _render(self, flow: Flow, number: int, answer: PullReply) -> dict[str, Any]:
         for each in answer.taken:
             cause = Cause(each.window.cause).name.lower()
             self._broker.metrics.delivered(flow.group, cause, each.window.messages)
@@ -264,11 +264,11 @@ class Pulls:
         }
 
 
-def _partition_of(taken: Taken) -> PartitionId:
+def _partition_of(taken: TakenWindow) -> PartitionId:
     return PartitionId(taken.header.generation, taken.header.partition)
 
 
-def _begun(taken: Taken) -> frames.Begun:
+def _begun(taken: TakenWindow) -> frames.Begun:
     header, window = taken.header, taken.window
     return frames.Begun(
         header.generation,

@@ -17,7 +17,7 @@ MESSAGE_BYTES = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenWindow:
     """A window that is delivered by the answer, and its messages as JSON."""
 
     header: frames.Deliver
@@ -25,7 +25,7 @@ class Taken:
     messages: list[bytes]
 
 
-class PullAnswer:
+class PullReply:
     """What a pull is answered with.
 
     Args:
@@ -34,7 +34,7 @@ class PullAnswer:
 
     def __init__(self, hold: Hold) -> None:
         self.hold = hold
-        self.taken: list[Taken] = []
+        self.taken: list[TakenWindow] = []
         self.is_full = False
         self.lacks_bytes = 0
         """What the next message needs of the memory of all requests, which has too little."""
@@ -106,7 +106,7 @@ class PullAnswer:
             messages.append(bodies.encode(place)[:-1] + b"," + content[1:])
         self.forget_looks()
         self._size += sum(map(len, messages))
-        self.taken.append(Taken(header, window, messages))
+        self.taken.append(TakenWindow(header, window, messages))
 
     def messages(self) -> bodies.Raw:
         """Return all messages as one piece of JSON."""

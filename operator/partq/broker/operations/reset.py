@@ -5,7 +5,7 @@ import logging
 from typing import Any
 
 from partq.broker.broker import Broker
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.model import Cause, PartitionId
 from partq.errors import (
     BadRequestError,
@@ -85,7 +85,7 @@ async def _offset(broker: Broker, partition: PartitionId, body: ResetBody) -> in
 
 
 async def _carry_out(
-    broker: Broker, subscription: Subscription, wanted: int, body: ResetBody
+    broker: Broker, subscription: ConsumedPartition, wanted: int, body: ResetBody
 ) -> int:
     """Move the cursor, and return where it is."""
     try:
@@ -125,7 +125,7 @@ async def _carry_out(
     return cursor
 
 
-def _check_epoch(subscription: Subscription, body: ResetBody) -> None:
+def _check_epoch(subscription: ConsumedPartition, body: ResetBody) -> None:
     """Refuse a call that speaks of an epoch that is over: it may be late, or a repeat.
 
     Raises:
@@ -140,7 +140,7 @@ def _check_epoch(subscription: Subscription, body: ResetBody) -> None:
         )
 
 
-async def _settle(broker: Broker, subscription: Subscription) -> None:
+async def _settle(broker: Broker, subscription: ConsumedPartition) -> None:
     """Have the acks stored that were accepted: a flush under way would undo the reset."""
     try:
         async with asyncio.timeout(SETTLE_TIMEOUT_S):
@@ -158,7 +158,7 @@ async def _settle(broker: Broker, subscription: Subscription) -> None:
         )
 
 
-async def _store(broker: Broker, subscription: Subscription, wanted: int) -> Moved:
+async def _store(broker: Broker, subscription: ConsumedPartition, wanted: int) -> Moved:
     while True:
         try:
             return await broker.partitions.reset(
@@ -172,7 +172,7 @@ async def _store(broker: Broker, subscription: Subscription, wanted: int) -> Mov
             pass  # a dead letter was taken out meanwhile: nothing was moved
 
 
-async def _move(broker: Broker, subscription: Subscription, wanted: int) -> int:
+async def _move(broker: Broker, subscription: ConsumedPartition, wanted: int) -> int:
     """Move the cursor as it is stored, and begin again from there; return where it is."""
     try:
         moved = await _store(broker, subscription, wanted)

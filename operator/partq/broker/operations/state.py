@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from partq.broker.broker import Broker
 from partq.broker.partition import mended
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.cursor.lag import lag_of
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.errors import (
@@ -200,7 +200,7 @@ async def claim(broker: Broker, body: PartitionNames) -> Body:
         BatchTooLargeError: there are too many of them.
     """
     _check_count(body.partitions)
-    # The records before the leases: `Ownership.claim` says why.
+    # The records before the leases: `OwnedPartitions.claim` says why.
     records = await broker.partitions.read_many(_parsable(body.partitions))
     await broker.claims.refresh()
     living = broker.claims.observer.living(broker.clock())
@@ -269,11 +269,11 @@ def _parse(name: str) -> PartitionId:
         raise BadRequestError(str(error)) from error
 
 
-def _find(broker: Broker, name: str, group: str) -> Subscription:
+def _find(broker: Broker, name: str, group: str) -> ConsumedPartition:
     return broker.find(_parse(name)).find(group)
 
 
-async def _tell(subscription: Subscription) -> None:
+async def _tell(subscription: ConsumedPartition) -> None:
     """Record what was done, before it is answered.
 
     Raises:
@@ -286,7 +286,7 @@ async def _tell(subscription: Subscription) -> None:
         )
 
 
-def _subscription(subscription: Subscription, end: int) -> dict[str, Any]:
+def _subscription(subscription: ConsumedPartition, end: int) -> dict[str, Any]:
     book = subscription.book
     pause = subscription.pause
     return {
@@ -308,7 +308,7 @@ def _subscription(subscription: Subscription, end: int) -> dict[str, Any]:
     }
 
 
-def _drain_view(subscription: Subscription) -> dict[str, Any]:
+def _drain_view(subscription: ConsumedPartition) -> dict[str, Any]:
     return {
         "in_flight": subscription.book.in_flight,
         "is_drained": subscription.is_drained,

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Observer:
+class LeaseObserver:
     """Judges leases by this machine's clock only: no instant is compared across machines."""
 
     seen: dict[BrokerId, tuple[str, int, float]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Claims:
         self._claim = claim
         self._is_valid = is_valid
         self._free_since: dict[PartitionId, float] = {}
-        self.observer = Observer()
+        self.observer = LeaseObserver()
         self.owners: dict[PartitionId, BrokerId] = {}
         """The index as last read; the partition's record decides."""
 

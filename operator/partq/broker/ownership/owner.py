@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from partq.broker.log.buffers import Buffers
-from partq.broker.log.quota import Room
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.log.quota import StorageQuota
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.partition.partition import OwnedPartition
 from partq.core.model import BrokerId, Cause, PartitionId
 from partq.core.quota import Unacknowledged
@@ -34,7 +34,7 @@ CLAIMS_AT_ONCE = 200
 _log = logging.getLogger(__name__)
 
 
-class Ownership:
+class OwnedPartitions:
     """What this broker owns by its memory; the partition's record in Redis decides."""
 
     def __init__(
@@ -46,11 +46,11 @@ class Ownership:
         incarnation: str,
         clock: Callable[[], float],
         buffers: Buffers,
-        room: Room,
+        room: StorageQuota,
         audits: Audits,
         wants_audit: Callable[[], bool],
         on_claimed: Callable[[OwnedPartition], None],
-        empty: Callable[[Subscription], Awaitable[None]],
+        empty: Callable[[ConsumedPartition], Awaitable[None]],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
     ) -> None:
         self.owned: dict[PartitionId, OwnedPartition] = {}
@@ -200,7 +200,7 @@ class Ownership:
             _log.warning("partition %s lost: %s", owned.id, error)
         self._drop(owned)
 
-    def lose_subscription(self, subscription: Subscription, error: PartqError) -> None:
+    def lose_subscription(self, subscription: ConsumedPartition, error: PartqError) -> None:
         """Drop what an error of one group's call has shown to be wrong.
 
         A message that the log does not hold may be missing in memory only, so the first time the
@@ -220,7 +220,7 @@ class Ownership:
         else:
             self.lose(owned, error)
 
-    def _is_first(self, subscription: Subscription, error: DataLossError) -> bool:
+    def _is_first(self, subscription: ConsumedPartition, error: DataLossError) -> bool:
         """Note what a group misses; return whether that is new."""
         missed = self._missed.setdefault((subscription.partition, subscription.group), set())
         is_new = error.message not in missed

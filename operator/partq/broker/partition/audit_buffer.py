@@ -72,7 +72,7 @@ class _Token(NamedTuple):
     epoch: int
 
 
-class FlushRecords:
+class AuditBuffer:
     """What the next flush of a group's book tells: acks, gathered to ranges, and the rest.
 
     Numbered under one broker epoch. What a flush has taken is kept until the store has it.

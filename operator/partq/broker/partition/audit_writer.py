@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _QueuedRecords:
     record: bytes
     told: Told | None
 
 
-class AuditTrail:
+class AuditWriter:
     """Writes what is noted, in the order of its coming."""
 
     def __init__(
@@ -55,7 +55,7 @@ class AuditTrail:
         self._broker_epoch = broker_epoch
         self._must_wait = must_wait
         self._on_lost = on_lost
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_QueuedRecords] = deque()
         self._first = 0
         """Number of the first record that waits."""
         self._changed = asyncio.Event()
@@ -71,7 +71,7 @@ class AuditTrail:
         """Have a record written; `told` is called when it is."""
         if self._is_dropped:
             return
-        self._waiting.append(_Waiting(record, told))
+        self._waiting.append(_QueuedRecords(record, told))
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"audit {self._partition}")
             self._task.add_done_callback(self._ended)

@@ -8,8 +8,8 @@ from enum import StrEnum
 from itertools import count
 from typing import Protocol, TypedDict
 
-from partq.broker.partition.audit_buffer import FlushRecords
-from partq.broker.partition.audit_writer import AuditTrail
+from partq.broker.partition.audit_buffer import AuditBuffer
+from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumer_ref import ConsumerRef
 from partq.broker.partition.outbox import Outbox
 from partq.core.cursor.cursor import Delivery
@@ -32,7 +32,7 @@ class PartitionState(StrEnum):
 
 
 @dataclass(slots=True)
-class Pause:
+class ActivePause:
     """A pause in force: the broker's memory, on its own clock."""
 
     attempt: int
@@ -45,7 +45,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ClosedHandoff:
     """How the last handoff that this broker committed ended: a repeat gets the same answer."""
 
     attempt: int
@@ -54,7 +54,7 @@ class Closed:
     was_forced: bool
 
 
-class Write(TypedDict):
+class CursorWrite(TypedDict):
     """By what the store tells a write of a book from those of others, and from earlier ones."""
 
     broker_epoch: BrokerEpoch
@@ -72,30 +72,30 @@ class FlowPort(ConsumerRef, Protocol):
     unacked: int
     """Messages that were sent and not acknowledged, over all partitions of the flow."""
 
-    def notice(self, subscription: "Subscription") -> None:
+    def notice(self, subscription: "ConsumedPartition") -> None:
         """Look at a partition again: it may have something to send."""
 
-    def send_paused(self, subscription: "Subscription") -> None:
+    def send_paused(self, subscription: "ConsumedPartition") -> None:
         """Tell the client that nothing new comes."""
 
-    def send_resumed(self, subscription: "Subscription") -> None:
+    def send_resumed(self, subscription: "ConsumedPartition") -> None:
         """Tell the client that a pause is over without a handoff."""
 
-    def send_rewound(self, subscription: "Subscription", start: int, cause: Cause) -> None:
+    def send_rewound(self, subscription: "ConsumedPartition", start: int, cause: Cause) -> None:
         """Tell the client that all from `start` on is redelivered."""
 
-    def watch(self, subscription: "Subscription") -> None:
+    def watch(self, subscription: "ConsumedPartition") -> None:
         """Look at a partition again: now, and when what waits in its book has waited enough."""
 
     def unsent(self, partition: PartitionId) -> Ranges:
         """Return the offsets of deliveries that wait for their audit record: no client has them."""
 
-    def forget(self, subscription: "Subscription", cause: Cause) -> None:
+    def forget(self, subscription: "ConsumedPartition", cause: Cause) -> None:
         """Stop delivering a partition; the client is told why."""
 
 
 @dataclass(eq=False, slots=True)
-class Subscription:
+class ConsumedPartition:
     """The record of one group on one partition, with what only memory knows."""
 
     partition: PartitionId
@@ -114,17 +114,17 @@ class Subscription:
     writes: Iterator[int] = field(default_factory=count)
     """Numbers the writes of the stored book under the broker epoch: each try takes the next."""
     outbox: Outbox = field(default_factory=Outbox)
-    audit: AuditTrail | None = None
+    audit: AuditWriter | None = None
     """The partition's audit record."""
-    flush_records: FlushRecords = field(default_factory=FlushRecords)
+    flush_records: AuditBuffer = field(default_factory=AuditBuffer)
     """What the next flush tells it."""
-    after_counts: Callable[["Subscription"], None] | None = None
+    after_counts: Callable[["ConsumedPartition"], None] | None = None
     """Called when redelivery counts have changed and are stored, before anything goes out."""
     flow: FlowPort | None = None
     kept: tuple[int, int] = (0, 0)
     """From where to where the flow's client has the batches that are sent again."""
-    pause: Pause | None = None
-    last_commit: Closed | None = None
+    pause: ActivePause | None = None
+    last_commit: ClosedHandoff | None = None
     is_committing: bool = False
     is_resetting: bool = False
     """The stored book is being moved: nothing else is written, and nothing changes in memory."""
@@ -173,7 +173,7 @@ class Subscription:
         return self.counts_stored < self.flush_first
 
     @property
-    def trail(self) -> AuditTrail | None:
+    def trail(self) -> AuditWriter | None:
         """The partition's audit record, if one is to be told of what happens."""
         return self.audit if self.audit is not None and self.audit.is_on else None
 
@@ -220,9 +220,9 @@ class Subscription:
         if self.audit is not None:
             await self.audit.settle()
 
-    def next_write(self) -> Write:
+    def next_write(self) -> CursorWrite:
         """Return what the next try to write the book carries."""
-        return Write(broker_epoch=self.broker_epoch, number=next(self.writes), born=self.born)
+        return CursorWrite(broker_epoch=self.broker_epoch, number=next(self.writes), born=self.born)
 
     def take_kept(self, window: Window) -> bool:
         """Say whether the flow's client has the batch of a window that is sent now.

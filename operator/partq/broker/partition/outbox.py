@@ -10,7 +10,7 @@ from partq.core.model import BrokerEpoch
 
 
 @dataclass(slots=True)
-class Trouble:
+class OutboxProblem:
     """Why the outbox does not get shorter."""
 
     message: str
@@ -54,7 +54,7 @@ class Outbox:
 
     So it is after a move without an answer, and when they were read; none is sent then.
     """
-    trouble: Trouble | None = None
+    trouble: OutboxProblem | None = None
     is_working: bool = False
     """A task moves and sends."""
     to_move: asyncio.Event = field(default_factory=asyncio.Event)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
-from partq.broker.log.appender import AppendChain
+from partq.broker.log.appender import LogAppender
 from partq.broker.log.buffers import Buffers
-from partq.broker.log.quota import Room
+from partq.broker.log.quota import StorageQuota
 from partq.broker.log.tail import Tail
-from partq.broker.partition.audit_writer import AuditTrail
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.partition.audit_writer import AuditWriter
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.core.cursor.cursor import Delivery
 from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
 from partq.errors import AppendGapError, PartqError, UnknownGroupError
@@ -39,9 +39,9 @@ class OwnedPartition:
     claimed_at: float
     tail: Tail
     on_lost: Callable[["OwnedPartition", PartqError], None]
-    chain: AppendChain = field(init=False)
-    audit: AuditTrail = field(init=False)
-    groups: dict[str, Subscription] = field(default_factory=dict)
+    chain: LogAppender = field(init=False)
+    audit: AuditWriter = field(init=False)
+    groups: dict[str, ConsumedPartition] = field(default_factory=dict)
     writes: Iterator[int] = field(default_factory=count)
     """Numbers the writes of all books: one that is started again goes on above its last."""
     mended: tuple[Mended, ...] = ()
@@ -66,7 +66,7 @@ class OwnedPartition:
         cause: Cause,
         log: Log,
         buffers: Buffers,
-        room: Room,
+        room: StorageQuota,
         audits: Audits,
         broker: BrokerId,
         on_lost: Callable[["OwnedPartition", PartqError], None],
@@ -74,7 +74,7 @@ class OwnedPartition:
         """Build what memory holds right after a claim; all up to the log's end carries `cause`."""
         tail = Tail(claim.next, buffers.tails)
         owned = cls(partition, claim.broker_epoch, clock(), tail, on_lost)
-        owned.chain = AppendChain(
+        owned.chain = LogAppender(
             log,
             partition,
             broker_epoch=claim.broker_epoch,
@@ -85,7 +85,7 @@ class OwnedPartition:
             on_stored=owned.accept,
             on_lost=lambda error: on_lost(owned, error),
         )
-        owned.audit = AuditTrail(
+        owned.audit = AuditWriter(
             audits,
             partition,
             broker=broker,
@@ -100,7 +100,7 @@ class OwnedPartition:
             subscription.book.mark(claim.next, cause)
         return owned
 
-    def find(self, group: str) -> Subscription:
+    def find(self, group: str) -> ConsumedPartition:
         """Return what is in memory of a group.
 
         Raises:
@@ -117,7 +117,7 @@ class OwnedPartition:
         """Start the books of groups that are not here yet."""
         for group, record in cursors.items():
             if group not in self.groups:
-                subscription = self.groups[group] = Subscription(
+                subscription = self.groups[group] = ConsumedPartition(
                     partition=self.id,
                     broker_epoch=self.broker_epoch,
                     group=group,

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 
-from partq.broker.log.quota import Room
+from partq.broker.log.quota import StorageQuota
 from partq.broker.partition.partition import OwnedPartition
 from partq.core.model import PartitionId
 from partq.metrics import BrokerMetrics
@@ -17,7 +17,7 @@ MUCH_BYTES = 64 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
-class AuditWatch:
+class AuditBacklog:
     """Looks at the records of the partitions that this broker owns."""
 
     def __init__(
@@ -25,7 +25,7 @@ class AuditWatch:
         owned: Mapping[PartitionId, OwnedPartition],
         partitions: Partitions,
         *,
-        room: Room,
+        room: StorageQuota,
         metrics: BrokerMetrics,
     ) -> None:
         self._owned = owned

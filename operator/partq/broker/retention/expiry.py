@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 
 from partq.broker.config import QueueConfig, dead_letters_of
-from partq.broker.dead_letters.forwarder import MOVES_AT_ONCE, DeadLetterOffice
-from partq.broker.delivery.cursor_writer import Flusher
-from partq.broker.partition.group_partition import Subscription
+from partq.broker.dead_letters.forwarder import MOVES_AT_ONCE, DeadLetterForwarder
+from partq.broker.delivery.cursor_writer import CursorWriter
+from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.partition.partition import OwnedPartition
 from partq.broker.retention.store_clocks import StoreClocks
 from partq.core.cursor.cursor import Delivery
@@ -45,8 +45,8 @@ class Expiry:
         config: Callable[[], QueueConfig],
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
-        office: DeadLetterOffice,
-        flusher: Flusher,
+        office: DeadLetterForwarder,
+        flusher: CursorWriter,
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
         metrics: BrokerMetrics,
     ) -> None:
@@ -66,9 +66,9 @@ class Expiry:
         self._flusher = flusher
         self._spawn = spawn
         self._metrics = metrics
-        self._waiting: dict[Subscription, None] = {}
+        self._waiting: dict[ConsumedPartition, None] = {}
         """Told when Redis's time is known."""
-        self._without_rules: dict[Subscription, None] = {}
+        self._without_rules: dict[ConsumedPartition, None] = {}
         """Told by the next look, which comes after the settings were read again."""
 
     async def expire(self) -> None:
@@ -113,7 +113,7 @@ class Expiry:
         for failure in silence.values():
             raise failure
 
-    def must_wait(self, subscription: Subscription, entry: Entry) -> bool:
+    def must_wait(self, subscription: ConsumedPartition, entry: Entry) -> bool:
         """End the waiting messages of a batch whose own time is over, before it is delivered.
 
         Returns whether nothing of it may be sent for now: its messages become dead letters first,
@@ -152,14 +152,14 @@ class Expiry:
             if self._waiting:
                 await asyncio.sleep(RETRY_GAP_S)
 
-    def _has_rules(self, subscription: Subscription) -> bool:
+    def _has_rules(self, subscription: ConsumedPartition) -> bool:
         """Whether it is known if the group wants what expires as dead letters.
 
         The queue names a group before its settings are stored, or after they are gone.
         """
         return subscription.group in self._config().dead_letters
 
-    def _expire(self, subscription: Subscription, stop: int) -> bool:
+    def _expire(self, subscription: ConsumedPartition, stop: int) -> bool:
         """End what waits to be sent below `stop`; return whether some of it was dropped."""
         book = subscription.book
         start = book.position
@@ -184,7 +184,7 @@ class Expiry:
         return expired > 0
 
 
-def _notice(waiting: Iterable[Subscription]) -> None:
+def _notice(waiting: Iterable[ConsumedPartition]) -> None:
     """Have flows look again at what waited."""
     for subscription in waiting:
         if subscription.flow is not None:

@@ -42,11 +42,11 @@ async def consume(request: web.Request) -> web.WebSocketResponse:
     socket = await FrameSocket.open(
         request, max_bytes=MAX_CLIENT_FRAME_BYTES, plain="POST .../pull"
     )
-    await Consuming(broker, socket, group, peer(request)).run()
+    await ConsumerConnection(broker, socket, group, peer(request)).run()
     return socket.response
 
 
-class Consuming:
+class ConsumerConnection:
     """One flow's connection: acks and credit in, deliveries out.
 
     What a client can make wait here is bounded: above the bounds nothing more is read from it.

@@ -8,11 +8,17 @@ from typing import Self
 from aiohttp import web
 
 from partq.broker.broker import Broker
-from partq.broker.operations.partitioner import Placing
+from partq.broker.operations.partitioner import RequestPartitioner
 from partq.broker.server.access import enter
 from partq.broker.server.endpoints import PRODUCERS, Calls
 from partq.broker.server.errors import error_response, json_response
-from partq.broker.server.message_writer import PRODUCER, Outcome, Place, Row, Storing
+from partq.broker.server.message_writer import (
+    PRODUCER,
+    MessagePlace,
+    MessageWriter,
+    Outcome,
+    StorableMessage,
+)
 from partq.core.producer_series import check_producer_id
 from partq.errors import (
     BadRequestError,
@@ -180,8 +186,8 @@ async def publish_all(
 
     One without a key goes on to another partition while the chosen one is unavailable.
     """
-    placing = Placing(broker, request)
-    storing = Storing(
+    placing = RequestPartitioner(broker, request)
+    storing = MessageWriter(
         request, broker, numbers.producer, len(messages), ttl_ms=ttl_ms, age_ms=age_ms
     )
     for at, body in enumerate(messages):
@@ -206,7 +212,7 @@ async def publish_all(
             else:
                 storing.refuse_series(at, series, error)
             continue
-        storing.add(Row(at, message, slot, number, may_move=fixed is None), partition)
+        storing.add(StorableMessage(at, message, slot, number, may_move=fixed is None), partition)
     return await storing.run(placing)
 
 
@@ -243,5 +249,5 @@ def _max_single(broker: Broker) -> int:
     return 6 * broker.config.max_message_bytes + MAX_ENVELOPE_BYTES
 
 
-def _place(place: Place) -> Placed:
+def _place(place: MessagePlace) -> Placed:
     return Placed(str(place.partition), place.offset, place.is_duplicate)

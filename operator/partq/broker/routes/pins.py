@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from partq.broker.server.access import enter, read_body
-from partq.broker.server.auth import Grant, Role
+from partq.broker.server.auth import Role, TokenGrant
 from partq.broker.server.endpoints import CONSUMERS, Calls
 from partq.broker.server.errors import json_response
 from partq.broker.server.owner_calls import ask_owners, by_name, named
@@ -74,7 +74,7 @@ async def remove_pin(request: web.Request) -> web.Response:
     return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
 
 
-def _name(request: web.Request, grant: Grant) -> str:
+def _name(request: web.Request, grant: TokenGrant) -> str:
     """Return what a pin is called in the store: readers with other tokens do not move or end it."""
     name = request.match_info["pin"]
     if not (len(name) <= MAX_NAME_CHARS and name.isascii() and name.isprintable()):

@@ -34,11 +34,11 @@ async def publish(request: web.Request) -> web.WebSocketResponse:
     """Store batches until the producer closes."""
     broker, _ = enter(request)
     socket = await FrameSocket.open(request, max_bytes=MAX_FRAME_BYTES, plain="POST .../messages")
-    await Producing(broker, socket).run()
+    await ProducerConnection(broker, socket).run()
     return socket.response
 
 
-class Producing:
+class ProducerConnection:
     """One producer's connection: batches in, answers out."""
 
     def __init__(self, broker: Broker, socket: FrameSocket) -> None:

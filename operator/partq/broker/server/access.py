@@ -7,7 +7,7 @@ from aiohttp import web
 
 from partq.broker.broker import Broker
 from partq.broker.server.app_keys import BROKER, CALLS, TOKENS
-from partq.broker.server.auth import Grant
+from partq.broker.server.auth import TokenGrant
 from partq.errors import (
     BadRequestError,
     TooManyConnectionsError,
@@ -19,11 +19,11 @@ from partq.server.connection import Connection
 from partq.wire.calls.bodies import Texts
 
 T = TypeVar("T")
-GRANT = web.RequestKey("grant", Grant)
+GRANT = web.RequestKey("grant", TokenGrant)
 """What the token of a call grants."""
 
 
-def enter(request: web.Request) -> tuple[Broker, Grant]:
+def enter(request: web.Request) -> tuple[Broker, TokenGrant]:
     """Check queue and token of a call; return the broker and what the token grants.
 
     Which roles may make the call, its declaration says.

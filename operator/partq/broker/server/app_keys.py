@@ -8,7 +8,7 @@ from partq.broker.broker import Broker
 from partq.broker.operations.pull import Pulls
 from partq.broker.server.auth import Tokens
 from partq.broker.server.endpoints import CallTable
-from partq.broker.tls import Tls
+from partq.broker.tls import BrokerTls
 from partq.server.guard import Guard
 from partq.server.memory import RequestMemory
 
@@ -26,5 +26,5 @@ MEMORY = web.AppKey("memory", RequestMemory)
 """What bodies and answers of all calls may hold together."""
 PEERS = web.AppKey("peers", ClientSession)
 """For forwarding to the broker that owns a partition."""
-TLS = web.AppKey("tls", Tls)
+TLS = web.AppKey("tls", BrokerTls)
 """Not there when the broker serves plain HTTP."""

@@ -36,7 +36,7 @@ FILE_ROLES = (Role.PRODUCE, Role.CONSUME, Role.ADMIN)
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class TokenGrant:
     """One line of the tokens file."""
 
     token: str
@@ -74,7 +74,7 @@ class Tokens:
         roles: Collection[Role],
         group: str | None = None,
         is_by_name: bool = False,
-    ) -> Grant:
+    ) -> TokenGrant:
         """Return what the token grants, if that is enough.
 
         `is_by_name`: a token of a consumer must name the group; one for every group is not enough.
@@ -90,7 +90,7 @@ class Tokens:
         given = token.strip().encode(errors="surrogateescape")  # bytes that are no text, too
         # Every token is compared, in constant time: how long it takes tells nothing.
         peer = self.peer_token()
-        grants = [*self._grants, *([Grant(peer, queue, Role.PEER, None)] if peer else [])]
+        grants = [*self._grants, *([TokenGrant(peer, queue, Role.PEER, None)] if peer else [])]
         found = [g for g in grants if hmac.compare_digest(g.token.encode(), given)]
         if not found:
             raise UnauthorizedError("unknown token: ask for one that this queue's broker takes")
@@ -129,7 +129,7 @@ class Tokens:
         self._is_readable = True
 
 
-def _purpose(found: Sequence[Grant], queue: str, roles: Collection[Role]) -> str:
+def _purpose(found: Sequence[TokenGrant], queue: str, roles: Collection[Role]) -> str:
     """Say what a token is for, without the token: what comes next to the call, if it is several."""
     grant = max(found, key=lambda each: (each.queue == queue, each.role in roles))
     text = f"queue {grant.queue}, role {grant.role}"
@@ -142,7 +142,7 @@ def _purpose(found: Sequence[Grant], queue: str, roles: Collection[Role]) -> str
     return f"{text}, groups {', '.join(names[:MAX_TOLD_GROUPS]) or 'none'}{more}"
 
 
-def read_grants(path: Path) -> list[Grant]:
+def read_grants(path: Path) -> list[TokenGrant]:
     """Read a tokens file.
 
     Raises:
@@ -157,7 +157,7 @@ def read_grants(path: Path) -> list[Grant]:
     return [_read_grant(path, number, row) for number, row in enumerate(rows)]
 
 
-def _read_grant(path: Path, number: int, row: Any) -> Grant:
+def _read_grant(path: Path, number: int, row: Any) -> TokenGrant:
     where = f"tokens file {path}, entry {number}"
     if not isinstance(row, dict) or not {"token", "queue", "role"} <= row.keys():
         raise SettingsError(f"{where}: expected an object with token, queue and role")
@@ -173,7 +173,7 @@ def _read_grant(path: Path, number: int, row: Any) -> Grant:
         isinstance(groups, list) and all(isinstance(group, str) for group in groups)
     ):
         raise SettingsError(f"{where}: groups {groups!r}; expected a list of names")
-    return Grant(
+    return TokenGrant(
         row["token"],
         str(row["queue"]),
         Role(row["role"]),

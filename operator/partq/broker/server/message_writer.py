@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import ClientConnectorError, ClientError, web
 
 from partq.broker.broker import Broker
-from partq.broker.operations.partitioner import Placing
+from partq.broker.operations.partitioner import RequestPartitioner
 from partq.broker.peers import call_peer, max_bytes
 from partq.broker.server.access import settle
 from partq.broker.server.app_keys import PEERS, TLS
@@ -47,7 +47,7 @@ AGE = "Partq-Age-Ms"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MessagePlace:
     """Where a message is stored."""
 
     partition: PartitionId
@@ -57,7 +57,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StorableMessage:
     """A message of the request, ready to be stored."""
 
     at: int
@@ -70,12 +70,12 @@ class Row:
     """It has no key: when its partition is unavailable, another one will do."""
 
 
-Outcome = Place | PartqError
+Outcome = MessagePlace | PartqError
 Series = tuple[PartitionId, str | None]
 """What is refused as a whole behind a refused message: a key, or all that has no numbers."""
 
 
-class Storing:
+class MessageWriter:
     """The messages of one request, and what became of them.
 
     Args:
@@ -103,14 +103,14 @@ class Storing:
         self._ttl_ms = ttl_ms
         self._age_ms = age_ms
         self._outcomes: list[Outcome | None] = [None] * count
-        self._rows: dict[PartitionId, list[Row]] = {}
+        self._rows: dict[PartitionId, list[StorableMessage]] = {}
         self._refused: dict[Series, PartqError] = {}
 
     def refuse(self, at: int, error: PartqError) -> None:
         """Note that a message cannot be stored, and has no partition behind which others wait."""
         self._outcomes[at] = error
 
-    def add(self, row: Row, partition: PartitionId) -> None:
+    def add(self, row: StorableMessage, partition: PartitionId) -> None:
         """Note a message that is to be stored."""
         self._rows.setdefault(partition, []).append(row)
 
@@ -130,7 +130,7 @@ class Storing:
             self._outcomes[at] = _after(error, series[0])
         return error is not None
 
-    async def run(self, placing: Placing) -> list[Outcome]:
+    async def run(self, placing: RequestPartitioner) -> list[Outcome]:
         """Store what was added, each series in order; return the outcome of each message."""
         now = asyncio.get_running_loop().time
         by = now() + ANSWER_TIMEOUT_S
@@ -141,7 +141,9 @@ class Storing:
                 self._add_elsewhere(rows, placing)
         return [outcome for outcome in self._outcomes if outcome is not None]
 
-    def _add_elsewhere(self, rows: Mapping[PartitionId, list[Row]], placing: Placing) -> None:
+    def _add_elsewhere(
+        self, rows: Mapping[PartitionId, list[StorableMessage]], placing: RequestPartitioner
+    ) -> None:
         """Give another partition to those that may have one, and are certainly not stored."""
         left = {
             partition: found
@@ -155,14 +157,14 @@ class Storing:
                 partition = self._broker.config.layout.partition_of(slot)
                 self.add(replace(row, slot=slot), partition)
 
-    def _is_not_stored(self, row: Row) -> bool:
+    def _is_not_stored(self, row: StorableMessage) -> bool:
         return isinstance(self._outcomes[row.at], NotStoredError | NotOwnerError)
 
-    async def _partition(self, partition: PartitionId, rows: list[Row]) -> None:
+    async def _partition(self, partition: PartitionId, rows: list[StorableMessage]) -> None:
         # What was refused before anything is stored lies behind every row that was added.
         refused: dict[Series, PartqError] = {}
         for chunk in _chunks(rows):
-            due: list[Row] = []
+            due: list[StorableMessage] = []
             for row in chunk:
                 error = refused.get(self.series(partition, row.message.key))
                 if error is None:
@@ -178,14 +180,16 @@ class Storing:
                 if isinstance(outcome, PartqError):
                     refused.setdefault(self.series(partition, row.message.key), outcome)
 
-    async def _chunk(self, partition: PartitionId, rows: list[Row]) -> Sequence[Outcome]:
+    async def _chunk(
+        self, partition: PartitionId, rows: list[StorableMessage]
+    ) -> Sequence[Outcome]:
         try:
             self._broker.find(partition)
         except NotOwnerError:
             return await self._forward(partition, rows)
         if not self._producer:
             return await self._store(partition, rows)
-        by_key: dict[str, list[Row]] = {}
+        by_key: dict[str, list[StorableMessage]] = {}
         for row in rows:
             by_key.setdefault(row.message.key or "", []).append(row)
         found = await asyncio.gather(
@@ -197,8 +201,8 @@ class Storing:
     # ---- here -----------------------------------------------------------------------------------
 
     async def _store_series(
-        self, partition: PartitionId, key: str, rows: list[Row]
-    ) -> list[tuple[Row, Outcome]]:
+        self, partition: PartitionId, key: str, rows: list[StorableMessage]
+    ) -> list[tuple[StorableMessage, Outcome]]:
         """Store the numbered messages of one key, one run of numbers after another."""
         series = series_name(self._producer, key)
         outcomes: list[Outcome] = []
@@ -217,7 +221,7 @@ class Storing:
         return list(zip(rows, outcomes, strict=True))
 
     async def _store_run(
-        self, partition: PartitionId, rows: list[Row], series: str
+        self, partition: PartitionId, rows: list[StorableMessage], series: str
     ) -> Sequence[Outcome]:
         try:
             return await self._store(partition, rows, series)
@@ -230,7 +234,7 @@ class Storing:
             ]
 
     async def _store(
-        self, partition: PartitionId, rows: list[Row], series: str = ""
+        self, partition: PartitionId, rows: list[StorableMessage], series: str = ""
     ) -> Sequence[Outcome]:
         """Store messages as one batch; `series`: under which name they are numbered."""
         data = batch.encode(
@@ -269,13 +273,17 @@ class Storing:
             raise _refusal(self._broker, result, partition, rows[0])
         is_duplicate = result.status == "duplicate"
         return [
-            Place(partition, result.offset + at if result.offset >= 0 else None, is_duplicate)
+            MessagePlace(
+                partition, result.offset + at if result.offset >= 0 else None, is_duplicate
+            )
             for at in range(len(rows))
         ]
 
     # ---- at another broker ----------------------------------------------------------------------
 
-    async def _forward(self, partition: PartitionId, rows: list[Row]) -> Sequence[Outcome]:
+    async def _forward(
+        self, partition: PartitionId, rows: list[StorableMessage]
+    ) -> Sequence[Outcome]:
         """Let the owner store the rows; once only, a second hop is refused."""
         broker, request = self._broker, self._request
         owner = broker.claims.owner_url(partition)
@@ -317,9 +325,9 @@ class Storing:
             ) from error
 
 
-def _chunks(rows: list[Row]) -> list[list[Row]]:
+def _chunks(rows: list[StorableMessage]) -> list[list[StorableMessage]]:
     """Cut rows so that each part fits a batch."""
-    chunks: list[list[Row]] = []
+    chunks: list[list[StorableMessage]] = []
     size = 0
     for row in rows:
         length = len(batch.encode_message(row.message))
@@ -331,7 +339,7 @@ def _chunks(rows: list[Row]) -> list[list[Row]]:
     return chunks
 
 
-def _body(row: Row) -> dict[str, Any]:
+def _body(row: StorableMessage) -> dict[str, Any]:
     """Return a message as another broker takes it."""
     return {
         "key": row.message.key,
@@ -351,16 +359,18 @@ def _outcomes(answer: dict[str, Any], count: int) -> list[Outcome]:
     return [read_error(result) or _place(result) for result in results]
 
 
-def _place(result: dict[str, Any]) -> Place:
+def _place(result: dict[str, Any]) -> MessagePlace:
     match result:
         case {"partition": str(name), "offset": int() | None as offset}:
             is_duplicate = result.get("is_duplicate") is True
-            return Place(PartitionId.parse(name), offset, is_duplicate)
+            return MessagePlace(PartitionId.parse(name), offset, is_duplicate)
         case _:
             raise ValueError("a result has neither a place nor an error")
 
 
-def _refusal(broker: Broker, result: AppendResult, partition: PartitionId, row: Row) -> PartqError:
+def _refusal(
+    broker: Broker, result: AppendResult, partition: PartitionId, row: StorableMessage
+) -> PartqError:
     """Return the error of a batch that the store has judged and not taken."""
     where = f"partition {partition}, key {(row.message.key or '')[:80]!r}: number {row.number}"
     match result.status:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from partq.broker.broker import Broker
-from partq.broker.partition.group_partition import FlowPort, Subscription
+from partq.broker.partition.group_partition import ConsumedPartition, FlowPort
 from partq.core.model import PartitionId
 from partq.lab.simulate.oracle.facts import GROUP, seat_name
 from partq.lab.simulate.oracle.isolation import Isolation
@@ -52,7 +52,7 @@ class HandoffCalls:
         self._paused_at: dict[str, float] = {}
         """Since when a partition is paused that no flow has been given yet."""
         self._committed: set[tuple[str, int]] = set()
-        self._sources: dict[tuple[str, int], tuple[Subscription, FlowPort | None]] = {}
+        self._sources: dict[tuple[str, int], tuple[ConsumedPartition, FlowPort | None]] = {}
         """Whose flow was bound as a commit came."""
         self._cut: set[tuple[str, int]] = set()
         """Commits that were stored while the source was bound."""

@@ -12,8 +12,8 @@ from partq.broker.operations import state
 from partq.broker.operations.pull import Pulls, ack_outcome
 from partq.broker.operations.reset import reset
 from partq.broker.operations.status import read_layout
-from partq.broker.routes.flow import Consuming
-from partq.broker.routes.publish import Producing
+from partq.broker.routes.flow import ConsumerConnection
+from partq.broker.routes.publish import ProducerConnection
 from partq.broker.routes.pull import ack_one
 from partq.broker.server.frame_socket import FrameSocket
 from partq.core.model import PartitionId
@@ -177,13 +177,13 @@ class BrokerProcess:
         socket = cast(FrameSocket, SimSocket(end, self._watcher))
         try:
             if route == "/publish":
-                await Producing(broker, socket).run()
+                await ProducerConnection(broker, socket).run()
             else:
                 group = _group_in(route)
                 if group not in broker.config.groups:
                     return
                 end.on_sent = self._watcher.sending(broker, group, end)
-                await Consuming(broker, socket, group, end.pipe.target).run()
+                await ConsumerConnection(broker, socket, group, end.pipe.target).run()
         finally:
             end.close()
             del self._ends[end]
