@@ -84,6 +84,7 @@ class FakeStore:
                 write=self._write_rebalances,
                 **vars(port("read_journal", "write_journal")),
             ),
+            terms=SimpleNamespace(begin=self._begin_term),
             events=port("wait"),
         )
 
@@ -175,6 +176,9 @@ class FakeStore:
 
     async def _read_handoffs(self, group):
         return dict(self.handoffs)
+
+    async def _begin_term(self, group):
+        self.journal.append(("term", group, 0))
 
     async def _draw_attempt(self, group):
         self.attempt += 1

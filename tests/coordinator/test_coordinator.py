@@ -4,6 +4,7 @@ import pytest
 
 from partq.core.model import PartitionId
 from partq.core.records import HandoffRecord
+from partq.errors import FencedError
 from tests.coordinator.timing import looks
 
 P0 = PartitionId(1, 0)
@@ -386,3 +387,33 @@ async def test_a_new_broker_gets_its_share_when_all_is_quiet(system, until):
         await until(lambda: len(system.said("claim")) == 2)
     brokers = [record.broker for record in system.brokers.records.values()]
     assert sorted(brokers) == ["b-0", "b-0", "b-1", "b-1"]
+
+
+async def test_one_that_is_refused_begins_another_term_and_nothing_twice(system, until):
+    """What it has under way goes on: its brokers judge that by attempt and epoch."""
+    system.own("a", "a", "a", "a")
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    store, real = system.store, system.store._write_assignment
+
+    async def refused_once(group, mapping):
+        store._write_assignment = real
+        raise FencedError("another coordinator has begun")
+
+    ports = system.store.ports
+
+    def patched():
+        found = ports()
+        found.assignments.write = lambda *args: store._write_assignment(*args)
+        return found
+
+    store.ports = patched
+    store._write_assignment = refused_once
+    async with system.running():
+        await until(lambda: sorted(system.brokers.owners().values()) == list("aabb"))
+        await until(lambda: not store.handoffs)
+    terms = [entry for entry in system.journal if entry[0] == "term"]
+    assert len(terms) == 2, "before its first look, and after it was refused"
+    assert system.journal[0][0] == "term"
+    attempts = {rest for _, rest in system.said("record")}
+    assert len(attempts) == 2, "no attempt was begun twice"

@@ -2,10 +2,13 @@
 
 import asyncio
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
+from partq.kube.errors import NotLeadingError
 from partq.kube.leader import DEADLINE_S, LEASE_S, Leader
+from partq.kube.reconcile.context import LeadersTerms
 from tests.kube.fake_api import FakeApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/partq"
@@ -99,3 +102,18 @@ async def test_of_two_that_take_a_free_lease_one_leads(api, clock):
     one, two = leader(api, clock, "one"), leader(api, clock, "two")
     await asyncio.gather(lead(one), lead(two))
     assert [one.is_leading, two.is_leading].count(True) == 1
+
+
+async def test_who_does_not_lead_begins_no_term():
+    """It would end its successor's, late."""
+    begun, leads = [], [True]
+
+    async def begin(group):
+        begun.append(group)
+
+    terms = LeadersTerms(SimpleNamespace(begin=begin), lambda: leads[0])
+    await terms.begin("workers")
+    leads[0] = False
+    with pytest.raises(NotLeadingError):
+        await terms.begin("workers")
+    assert begun == ["workers"]

@@ -155,6 +155,13 @@ class Assignments(Protocol):
     async def write(self, group: str, mapping: Mapping[PartitionId, Assigned]) -> None: ...
 
 
+class Terms(Protocol):
+    """Which of several coordinators writes what Redis holds for a group: who began last."""
+
+    async def begin(self, group: str) -> None:
+        """End every older term. What is written under one of them raises FencedError."""
+
+
 class Handoffs(Protocol):
     """The handoffs under way."""
 
@@ -204,6 +211,7 @@ class StorePorts:
     assignments: Assignments
     handoffs: Handoffs
     rebalances: Rebalances
+    terms: Terms
     events: Events
 
 

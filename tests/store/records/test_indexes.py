@@ -17,6 +17,7 @@ from partq.core.records import (
 from partq.errors import FencedError, UnknownGroupError, UnknownQueueError
 from partq.store.records.assignments import Assignments
 from partq.store.records.events import Events
+from partq.store.records.groups import Terms
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Lease, Leases
@@ -216,7 +217,7 @@ async def test_a_loss_noted_before_the_clock_was_set_back_is_noted_anew(store, k
     members = Members(store, keys)
     await members.list_member(group, "m:0", "10.0.0.1")
     now_ms = (await members.read(group)).now_ms
-    to_come = (1, "lost:m:0", now_ms + 60_000)
+    to_come = (1, "lost:m:0", now_ms + 60_000, "")
     await store.run("write_fields", [keys.members(group), keys.group_config(group)], to_come)
     lost_at_ms = await members.mark_lost(group, "m:0")
     assert now_ms <= lost_at_ms < now_ms + 60_000
@@ -302,6 +303,59 @@ async def test_nothing_of_a_group_comes_back_that_was_taken_off_the_record(store
         with pytest.raises(UnknownGroupError, match="workers of queue ns/orders"):
             await write
     assert await store.read("EXISTS", *keys.of_group(group)) == 0
+
+
+async def test_a_coordinator_that_was_replaced_writes_over_nothing(store, keys, group):
+    """Late or not, and whatever it has read: the term of the one after it is above its own."""
+
+    def writes(terms, name):
+        return [
+            lambda: Assignments(store, keys, terms).write(group, {P0: Assigned(name, 1, "Ready")}),
+            lambda: Members(store, keys, terms).list_member(group, "m", name),
+            lambda: Members(store, keys, terms).mark_lost(group, "m"),
+            lambda: Members(store, keys, terms).pair(group, "m", name),
+            lambda: Members(store, keys, terms).unlist(group, "m"),
+            lambda: Handoffs(store, keys, terms).draw_attempt(group),
+            lambda: Handoffs(store, keys, terms).record(
+                group, P0, HandoffRecord(name, None, 5, "Draining", 0)
+            ),
+            lambda: Handoffs(store, keys, terms).remove(group, P0),
+            lambda: Rebalances(store, keys, terms).write(group, [Rebalance(name, 1, 0, 1, 2, 3)]),
+            lambda: Rebalances(store, keys, terms).write_journal(group, {P0: []}, {}),
+        ]
+
+    async def stored():
+        return [await store.read("HGETALL", key) for key in sorted(keys.of_group(group))]
+
+    first, second = Terms(store, keys), Terms(store, keys)
+    for terms in (first, second):
+        await terms.begin(group)
+        for write in writes(terms, "new"):
+            await write()
+    before = await stored()
+    for write in writes(first, "old"):
+        with pytest.raises(FencedError, match="another coordinator has begun"):
+            await write()
+    assert await stored() == before
+    await writes(None, "of an earlier version")[0]()
+    await first.begin(group)  # it leads again
+    await writes(first, "old")[0]()
+    assert (await Assignments(store, keys).read(group))[P0].member == "old"
+    with pytest.raises(FencedError):
+        await writes(second, "new")[0]()
+
+
+@pytest.mark.req("FAIL-10")
+async def test_terms_grow_whatever_the_store_forgets(store, keys, group, clock_passes):
+    one, other = Terms(store, keys), Terms(store, keys)
+    await one.begin(group)
+    key = keys.group_config(group)
+    await store.run("write_fields", [key], [0, "coordinator_term"])
+    await clock_passes(one.find(group))
+    await other.begin(group)
+    assert other.find(group) > one.find(group)
+    with pytest.raises(UnknownGroupError):
+        await one.begin("nobody")
 
 
 # ---- events -------------------------------------------------------------------------------------

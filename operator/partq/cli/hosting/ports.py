@@ -5,6 +5,7 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.assignments import Assignments
 from partq.store.records.events import Events
+from partq.store.records.groups import Terms
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
@@ -15,13 +16,15 @@ from partq.store.records.rebalances import Rebalances
 
 def store_ports(store: Store, keys: Keys) -> StorePorts:
     """Return what the coordinator needs of the store, for one queue."""
+    terms = Terms(store, keys)
     return StorePorts(
         layouts=Layouts(store, keys),
         partitions=Partitions(store, keys),
         leases=Leases(store, keys),
-        members=Members(store, keys),
-        assignments=Assignments(store, keys),
-        handoffs=Handoffs(store, keys),
-        rebalances=Rebalances(store, keys),
+        members=Members(store, keys, terms),
+        assignments=Assignments(store, keys, terms),
+        handoffs=Handoffs(store, keys, terms),
+        rebalances=Rebalances(store, keys, terms),
+        terms=terms,
         events=Events(store, keys),
     )

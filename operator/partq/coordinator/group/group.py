@@ -47,6 +47,7 @@ from partq.core.group.moves import Forced, Move
 from partq.core.group.planner import GroupRules, Planner, may_be_balanced, plan
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.records import Assigned, HandoffRecord, Journal
+from partq.errors import FencedError
 
 PAUSE_ANSWER_MS = 2_000
 """How long the first pause may go unanswered before its drain is over all the same."""
@@ -124,8 +125,20 @@ class GroupWorker:
 
         Raises:
             StoreUnavailableError: nothing was started that is not recorded.
+            FencedError: another coordinator has begun. Whoever still leads begins with the next
+                step, as its successor would.
         """
+        try:
+            await self._step(world, rules)
+        except FencedError:
+            self._is_loaded = False
+            raise
+
+    async def _step(self, world: World, rules: GroupRules) -> None:
         group, store = self._group, self._store
+        if not self._is_loaded:
+            # Before anything is read: what is read then, no coordinator before this one changes.
+            await store.terms.begin(group)
         members, assignment, records = await asyncio.gather(
             store.members.read(group), store.assignments.read(group), store.handoffs.read(group)
         )
@@ -136,7 +149,8 @@ class GroupWorker:
             self._ledger = Ledger(
                 await store.rebalances.read_journal(group), self._store_ms(), self._now_ms()
             )
-            self._inherited = dict(records)
+            running = self._runner.running
+            self._inherited = {p: each for p, each in records.items() if p not in running}
             self._is_loaded = True
 
         hurries = self._hurries_asked

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from partq.coordinator.broker_api import HttpBrokerAdmin
-from partq.coordinator.ports import Answer
+from partq.coordinator.ports import Answer, Terms
 from partq.core.group.handoff import Commit
 from partq.core.model import PartitionId
 from partq.kube.api import KubeApi
@@ -81,6 +81,20 @@ class LeadersBrokerAdmin(HttpBrokerAdmin):
     def _check(self) -> None:
         if not self._is_leading():
             raise NotLeadingError("another replica of the operator leads; nothing was called")
+
+
+class LeadersTerms:
+    """Terms of a coordinator that only a leader begins: asked right before each."""
+
+    def __init__(self, terms: Terms, is_leading: Callable[[], bool]) -> None:
+        self._terms = terms
+        self._is_leading = is_leading
+
+    async def begin(self, group: str) -> None:
+        """End every older term."""
+        if not self._is_leading():
+            raise NotLeadingError("another replica of the operator leads; no term was begun")
+        await self._terms.begin(group)
 
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:

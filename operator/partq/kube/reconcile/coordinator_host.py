@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from partq.coordinator.coordinator import Coordinator
 from partq.coordinator.ports import RebalanceListener, ViewListener
 from partq.kube.names import QueueKey
 from partq.kube.objects.broker_addresses import BrokerAddresses
 from partq.kube.ports import QueueStore
-from partq.kube.reconcile.context import Context, LeadersBrokerAdmin, end
+from partq.kube.reconcile.context import Context, LeadersBrokerAdmin, LeadersTerms, end
 from partq.kube.runtime import KubernetesRuntime
 from partq.wire.tls import trust
 
@@ -96,7 +97,7 @@ class Serving:
         return Coordinator(
             namespace=self._key.namespace,
             queue=self._key.name,
-            store=store.ports,
+            store=replace(store.ports, terms=LeadersTerms(store.ports.terms, context.is_leading)),
             brokers=LeadersBrokerAdmin(
                 context.session,
                 queue=self._key.name,

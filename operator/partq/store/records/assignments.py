@@ -7,7 +7,7 @@ from partq.core.model import Epoch, PartitionId
 from partq.core.records import Assigned
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records import groups
+from partq.store.records.groups import GroupHash, Terms
 
 _CHUNK = 1000
 
@@ -15,9 +15,11 @@ _CHUNK = 1000
 class Assignments:
     """The assignments of one queue's groups."""
 
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(self, store: Store, keys: Keys, terms: Terms | None = None) -> None:
+        """`terms`: those of the coordinator that writes; None: who writes has none."""
         self._store = store
         self._keys = keys
+        self._hash = GroupHash(store, keys, keys.assignment, terms)
 
     async def read(self, group: str) -> dict[PartitionId, Assigned]:
         """Return what was written for each partition; empty: nothing yet."""
@@ -35,6 +37,7 @@ class Assignments:
 
         Raises:
             UnknownGroupError: the group is not stored; nothing is written.
+            FencedError: another coordinator has begun; nothing is written.
         """
         items = list(mapping.items())
         for start in range(0, len(items), _CHUNK):
@@ -43,5 +46,4 @@ class Assignments:
             for partition, assigned in chunk:
                 value = [assigned.member, assigned.epoch, assigned.state]
                 args += (str(partition), json.dumps(value))
-            key = self._keys.assignment(group)
-            await groups.write_fields(self._store, self._keys, group, key, args)
+            await self._hash.write_fields(group, args)

@@ -5,39 +5,88 @@ whether the spec is still there: whatever a coordinator that has not heard of th
 writes, nothing of a removed group comes back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from partq.errors import ConflictError, UnknownGroupError
+from partq.errors import ConflictError, FencedError, UnknownGroupError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 
 
-async def write_fields(
-    store: Store, keys: Keys, group: str, key: str, arguments: Sequence[str | int]
-) -> None:
-    """Write fields of a hash of a group; see the script `write_fields`.
+class Terms:
+    """The terms that one coordinator has begun: of two, who began last writes a group's records."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+        self._begun: dict[str, int] = {}
+
+    async def begin(self, group: str) -> None:
+        """Begin a term of a group. Every older one is over: its coordinator writes nothing more.
+
+        Raises:
+            UnknownGroupError: the group is not stored; nothing is written.
+            StoreUnavailableError: no answer; the older terms may be over.
+        """
+        answer = await self._store.run("begin_term", [self._keys.group_config(group)])
+        self._begun[group] = checked(answer, self._keys, group)
+
+    def find(self, group: str) -> int | None:
+        """Return the term that was begun last; None: none was."""
+        return self._begun.get(group)
+
+
+class GroupHash:
+    """A hash of each group of a queue, written under the terms of one coordinator."""
+
+    def __init__(
+        self, store: Store, keys: Keys, key_of: Callable[[str], str], terms: Terms | None
+    ) -> None:
+        """`key_of`: of a group; `terms`: None: none is begun here, and none is compared."""
+        self._store = store
+        self._keys = keys
+        self._key_of = key_of
+        self._terms = terms
+
+    async def write_fields(self, group: str, arguments: Sequence[str | int]) -> None:
+        """Write fields of the hash; see the script `write_fields`.
+
+        Raises:
+            UnknownGroupError: the group is not stored; nothing is written.
+            FencedError: another coordinator has begun; nothing is written.
+        """
+        await self.run("write_fields", group, arguments)
+
+    async def run(self, script: str, group: str, arguments: Sequence[str | int] = ()) -> int:
+        """Run a script that writes the hash, and return its number, which is above 0.
+
+        Raises:
+            UnknownGroupError: the group is not stored; nothing is written.
+            FencedError: another coordinator has begun; nothing is written.
+        """
+        term = None if self._terms is None else self._terms.find(group)
+        keys = [self._key_of(group), self._keys.group_config(group)]
+        found = await self._store.run(script, keys, [*arguments, "" if term is None else term])
+        return checked(found, self._keys, group)
+
+
+def checked(answer: int, keys: Keys, group: str) -> int:
+    """Return what a script has answered that writes for a group as a whole.
 
     Raises:
-        UnknownGroupError: the group is not stored; nothing is written.
+        UnknownGroupError: the group is not stored.
+        FencedError: another coordinator has begun.
     """
-    await run(store, keys, group, "write_fields", key, arguments)
-
-
-async def run(
-    store: Store, keys: Keys, group: str, script: str, key: str, arguments: Sequence[str | int] = ()
-) -> int:
-    """Run a script that writes a hash of a group, and return its number, which is above 0.
-
-    Raises:
-        UnknownGroupError: the group is not stored; nothing is written.
-    """
-    found = int(await store.run(script, [key, keys.group_config(group)], arguments))
-    if found == 0:
-        name = f"{keys.namespace}/{keys.queue}"
+    name = f"{keys.namespace}/{keys.queue}"
+    if answer == 0:
         raise UnknownGroupError(
             f"group {group} of queue {name}: not stored, or removed; create it again"
         )
-    return found
+    if answer < 0:
+        raise FencedError(
+            f"group {group} of queue {name}: another coordinator has begun since this one did; "
+            "nothing was written; read everything again, if this one is still to decide"
+        )
+    return int(answer)
 
 
 async def erase(store: Store, keys: Keys, group: str, *, born: int) -> None:

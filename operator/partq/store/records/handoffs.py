@@ -8,7 +8,7 @@ from partq.core.model import PartitionId
 from partq.core.records import HandoffRecord
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records import groups
+from partq.store.records.groups import GroupHash, Terms
 
 _LAST_ATTEMPT = b"last_attempt"
 
@@ -16,17 +16,19 @@ _LAST_ATTEMPT = b"last_attempt"
 class Handoffs:
     """The handoffs of one queue's groups.
 
-    What writes raises UnknownGroupError when the group is not stored.
+    What writes raises UnknownGroupError when the group is not stored, and FencedError when another
+    coordinator has begun; then nothing is written.
     """
 
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(self, store: Store, keys: Keys, terms: Terms | None = None) -> None:
+        """`terms`: those of the coordinator that writes; None: who writes has none."""
         self._store = store
         self._keys = keys
+        self._hash = GroupHash(store, keys, keys.handoffs, terms)
 
     async def draw_attempt(self, group: str) -> int:
         """Return an attempt that was never drawn before, whatever Redis forgot."""
-        key = self._keys.handoffs(group)
-        return await groups.run(self._store, self._keys, group, "draw_attempt", key)
+        return await self._hash.run("draw_attempt", group)
 
     async def read(self, group: str) -> dict[PartitionId, HandoffRecord]:
         """Return every handoff under way."""
@@ -47,5 +49,4 @@ class Handoffs:
         await self._write(group, (0, str(partition)))
 
     async def _write(self, group: str, arguments: Sequence[str | int]) -> None:
-        key = self._keys.handoffs(group)
-        await groups.write_fields(self._store, self._keys, group, key, arguments)
+        await self._hash.write_fields(group, arguments)

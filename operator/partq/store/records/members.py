@@ -8,7 +8,7 @@ from partq.core.model import MemberId
 from partq.core.records import Refused
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records import groups
+from partq.store.records.groups import GroupHash, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,15 @@ class MembersRead:
 class Members:
     """The members of one queue's groups.
 
-    What writes raises UnknownGroupError when the group is not stored.
+    What writes raises UnknownGroupError when the group is not stored, and FencedError when another
+    coordinator has begun; then nothing is written.
     """
 
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(self, store: Store, keys: Keys, terms: Terms | None = None) -> None:
+        """`terms`: those of the coordinator that writes; None: who writes has none."""
         self._store = store
         self._keys = keys
+        self._hash = GroupHash(store, keys, keys.members, terms)
 
     async def list_member(self, group: str, member: MemberId, address: str) -> None:
         """Let a member bind from `address`; whether it is lost stays as it is."""
@@ -63,8 +66,7 @@ class Members:
 
     async def mark_lost(self, group: str, member: MemberId) -> int:
         """Note that a member is lost; return since when, in ms: a repeat does not move it."""
-        key = self._keys.members(group)
-        return await groups.run(self._store, self._keys, group, "mark_lost", key, (member,))
+        return await self._hash.run("mark_lost", group, (member,))
 
     async def clear_lost(self, group: str, member: MemberId) -> None:
         """Note that a member is back."""
@@ -99,5 +101,4 @@ class Members:
         return MembersRead(members, heirs, refused, int(seconds) * 1000 + int(micros) // 1000)
 
     async def _write(self, group: str, arguments: Sequence[str | int]) -> None:
-        key = self._keys.members(group)
-        await groups.write_fields(self._store, self._keys, group, key, arguments)
+        await self._hash.write_fields(group, arguments)

@@ -8,7 +8,7 @@ from partq.core.model import PartitionId
 from partq.core.records import Journal, PastMove, Rebalance, WaitingMove
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.records import groups
+from partq.store.records.groups import GroupHash, Terms
 
 MAX_COUNT = 20
 """How many rebalances of a group are kept."""
@@ -22,9 +22,11 @@ _WAITING = b"waiting"
 class Rebalances:
     """What the groups of one queue went through."""
 
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(self, store: Store, keys: Keys, terms: Terms | None = None) -> None:
+        """`terms`: those of the coordinator that writes; None: who writes has none."""
         self._store = store
         self._keys = keys
+        self._hash = GroupHash(store, keys, keys.rebalances, terms)
 
     async def read(self, group: str) -> list[Rebalance]:
         """Return the last rebalances, the newest last."""
@@ -36,11 +38,11 @@ class Rebalances:
 
         Raises:
             UnknownGroupError: the group is not stored; nothing is written.
+            FencedError: another coordinator has begun; nothing is written.
         """
         last = [asdict(each) for each in rebalances[-MAX_COUNT:]]
         args = (1, _LAST.decode(), json.dumps(last))
-        key = self._keys.rebalances(group)
-        await groups.write_fields(self._store, self._keys, group, key, args)
+        await self._hash.write_fields(group, args)
 
     async def read_journal(self, group: str) -> Journal:
         """Return the last moves of every partition, and those that wait."""
@@ -75,6 +77,7 @@ class Rebalances:
 
         Raises:
             UnknownGroupError: the group is not stored; nothing is written.
+            FencedError: another coordinator has begun; nothing is written.
         """
         fields = {
             str(partition): [asdict(each) for each in moves[-MAX_MOVES:]]
@@ -85,8 +88,7 @@ class Rebalances:
             moves = {str(partition): asdict(each) for partition, each in waiting.items()}
             texts[_WAITING.decode()] = json.dumps(moves)
         args: list[str | int] = [len(texts), *(part for field in texts.items() for part in field)]
-        key = self._keys.rebalances(group)
-        await groups.write_fields(self._store, self._keys, group, key, args)
+        await self._hash.write_fields(group, args)
 
 
 def _waiting(text: bytes | None) -> dict[PartitionId, WaitingMove]:

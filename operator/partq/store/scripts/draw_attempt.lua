@@ -1,12 +1,15 @@
 -- Draw the number of a handoff's next attempt: never used before, whatever Redis forgot.
 --
 -- when full: passes
+-- with: term
 --
 -- KEYS[1]  handoffs of the group: hash {last_attempt, PARTITION ...}
 -- KEYS[2]  config of the group
--- returns  the attempt; 0: the group is not on record, nothing is written
-if redis.call("EXISTS", KEYS[2]) == 0 then
-  return 0
+-- ARGV[1]  term of the coordinator that draws; empty: none
+-- returns  the attempt; 0: the group is not on record; -1: the term is over; nothing is written
+local verdict = judge_term(KEYS[2], ARGV[1])
+if verdict < 1 then
+  return verdict
 end
 local time = redis.call("TIME")
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)

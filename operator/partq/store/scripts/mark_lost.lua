@@ -2,13 +2,16 @@
 -- back behind it: then the wait begins anew, and does not last as much longer.
 --
 -- when full: passes
+-- with: term
 --
 -- KEYS[1]  members of the group: hash {member:MEMBER → JSON, lost:MEMBER → ms}
 -- KEYS[2]  config of the group
--- ARGV[1]  member
--- returns  since when, in ms of Redis's time; 0: the group is not on record, nothing is written
-if redis.call("EXISTS", KEYS[2]) == 0 then
-  return 0
+-- ARGV[1]  member    ARGV[2]  term of the coordinator that notes it; empty: none
+-- returns  since when, in ms of Redis's time; 0: the group is not on record; -1: the term is over;
+--          nothing is written for both
+local verdict = judge_term(KEYS[2], ARGV[2])
+if verdict < 1 then
+  return verdict
 end
 local field = "lost:" .. ARGV[1]
 local time = redis.call("TIME")

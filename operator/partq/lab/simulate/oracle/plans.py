@@ -46,7 +46,7 @@ class Plans:
         if script == "erase_group" and answer:
             for key in keys:
                 self._last_attempts.pop(key, None)
-        elif script == "draw_attempt" and answer:
+        elif script == "draw_attempt" and answer > 0:
             last = self._last_attempts.get(keys[0], 0)
             if answer <= last:
                 self._fail("attempts", f"attempt {answer} was drawn after {last}")

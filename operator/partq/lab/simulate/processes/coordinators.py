@@ -18,6 +18,7 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.assignments import Assignments
 from partq.store.records.events import Events
+from partq.store.records.groups import Terms
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import Leases
@@ -109,13 +110,15 @@ class CoordinatorProcess:
 
 def store_ports(store: Store) -> StorePorts:
     """Return what the coordinator needs of the store."""
+    terms = Terms(store, KEYS)
     return StorePorts(
         layouts=Layouts(store, KEYS),
         partitions=Partitions(store, KEYS),
         leases=Leases(store, KEYS),
-        members=Members(store, KEYS),
-        assignments=Assignments(store, KEYS),
-        handoffs=Handoffs(store, KEYS),
-        rebalances=Rebalances(store, KEYS),
+        members=Members(store, KEYS, terms),
+        assignments=Assignments(store, KEYS, terms),
+        handoffs=Handoffs(store, KEYS, terms),
+        rebalances=Rebalances(store, KEYS, terms),
+        terms=terms,
         events=Events(store, KEYS),
     )
