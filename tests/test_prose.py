@@ -37,3 +37,27 @@ def test_lines_have_at_most_100_columns(page):
         and " " in re.sub(r"`[^`]*`", "", line.strip())
     ]
     assert not long, f"{page.name}: break the lines {long}"
+
+
+def anchors(page):
+    """Return the anchors of a page, as GitHub makes them of its headings."""
+    found = set(re.findall(r'<a id="([^"]+)">', page.read_text(encoding="utf-8")))
+    for _, line in prose(page):
+        if heading := re.match(r"#+ (.+)", line):
+            text = re.sub(r"[^\w\- ]", "", heading[1].lower())
+            found.add(text.replace(" ", "-"))
+    return found
+
+
+@PAGE
+def test_links_lead_somewhere(page):
+    text = "\n".join(line for _, line in prose(page))
+    dead = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            dead.append(target)
+    assert not dead, f"{page.name}: {dead}"
