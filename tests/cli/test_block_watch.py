@@ -8,7 +8,7 @@ from partq.cli.hosting.block_watch import BlockWatch, missing_targets
 from partq.cli.queues.explain import lines as explained
 from partq.cli.queues.groups import row
 from partq.cli.queues.status import render
-from partq.core.group.explain import Waiting, WaitsFor
+from partq.core.group.explain import PartitionWait, WaitsFor
 from partq.core.model import PartitionId
 from partq.resources import parse_resources
 
@@ -106,7 +106,7 @@ def test_explain_says_why_a_partition_delivers_nothing():
         sight=SimpleNamespace(seats={partition: seat}), details={partition: detail},
         silent={}, past={}, refused={},
     )  # fmt: skip
-    waiting = Waiting(what=WaitsFor.DEAD_LETTERS)
+    waiting = PartitionWait(what=WaitsFor.DEAD_LETTERS)
     lines = [each.strip() for each in explained(partition, picture, waiting)]
     assert f"delivers nothing: {REASON}" in lines
     assert "1 dead letters wait to be stored in the dead-letter queue" in lines

@@ -3,7 +3,7 @@ import pytest
 from partq.coordinator.group.history import History
 from partq.coordinator.loopback import LoopbackRuntime
 from partq.coordinator.rules import broker_rules, group_rules, group_start
-from partq.core.group.disruption_budget import Budget
+from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.moves import Trigger
 from partq.core.group.planner import GroupType
 from partq.errors import SettingsError
@@ -25,9 +25,9 @@ def test_a_group_overrides_its_queue():
 def test_a_group_has_its_own_budget_or_that_of_its_queue():
     queue = {"rebalance": {"maxPausedPartitions": 4, "maxMovesPerMinute": 60}}
     own = {"rebalance": {"maxMovesPerMinute": 0, "minMoveIntervalSeconds": 1.5}}
-    assert group_rules(queue, {}).budget == Budget(max_paused=4, max_per_minute=60)
-    assert group_rules(queue, own).budget == Budget(max_paused=4, min_interval_ms=1_500)
-    assert group_rules({}, {}).budget == Budget()
+    assert group_rules(queue, {}).budget == DisruptionBudget(max_paused=4, max_per_minute=60)
+    assert group_rules(queue, own).budget == DisruptionBudget(max_paused=4, min_interval_ms=1_500)
+    assert group_rules({}, {}).budget == DisruptionBudget()
 
 
 @pytest.mark.req("SOL-U03", "SOL-U04")

@@ -1,7 +1,7 @@
 """What people are shown of a queue while a broker does not answer the coordinator."""
 
 from partq.coordinator.coordinator import SHOW_PATIENCE_S, Coordinator
-from partq.core.group.membership import Standing
+from partq.core.group.membership import MemberState
 from tests.coordinator.fake_brokers import GROUP
 from tests.coordinator.timing import looks
 
@@ -37,7 +37,7 @@ async def test_a_broker_that_misses_looks_is_shown_as_it_was(system):
     shown = Shown(system)
     before = await shown.look()
     assert len(before.owners) == 4
-    assert before.groups[GROUP].members == {"a": Standing.BOUND, "b": Standing.BOUND}
+    assert before.groups[GROUP].members == {"a": MemberState.BOUND, "b": MemberState.BOUND}
     system.brokers.silent = {"b-1"}
     for _ in range(3):
         assert await shown.look(later_s=SHOW_PATIENCE_S / 4) == before

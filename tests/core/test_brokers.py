@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from partq.core.brokers import (
     BrokerRules,
     LeaseSeen,
-    Watched,
+    ObservedBroker,
     balance,
     first_claims,
     watch,
@@ -18,11 +18,11 @@ NOW = 1_000_000
 
 
 def living(*brokers, since_ms=60_000):
-    return {b: Watched(LeaseSeen("i", 1, 3_000), NOW, True, NOW - since_ms) for b in brokers}
+    return {b: ObservedBroker(LeaseSeen("i", 1, 3_000), NOW, True, NOW - since_ms) for b in brokers}
 
 
 def dead(broker, since_ms):
-    return {broker: Watched(LeaseSeen("i", 1, 3_000), NOW, False, NOW - since_ms)}
+    return {broker: ObservedBroker(LeaseSeen("i", 1, 3_000), NOW, False, NOW - since_ms)}
 
 
 def lease(counter, incarnation="i"):

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.browse import Page, Row, Why, merge
+from partq.core.browse import Page, PageEnd, PageRow, merge
 from partq.core.model import PartitionId
 
 
-def page(*times, why=Why.END, first=0):
+def page(*times, why=PageEnd.END, first=0):
     """A page whose messages were stored at these times; each is shown by its time and offset."""
-    rows = [Row(at, at_ms, 10, (at_ms, at)) for at, at_ms in enumerate(times, first)]
+    rows = [PageRow(at, at_ms, 10, (at_ms, at)) for at, at_ms in enumerate(times, first)]
     return Page(rows, first + len(times), why)
 
 
@@ -25,29 +25,33 @@ def merged(*pages, max_messages=100, max_bytes=10**6, before_ms=None):
     ("found", "expected"),
     [
         pytest.param(
-            merged(page(1, 4), page(2, 3)), ([1, 2, 3, 4], [2, 2], Why.END), id="all of it"
+            merged(page(1, 4), page(2, 3)), ([1, 2, 3, 4], [2, 2], PageEnd.END), id="all of it"
         ),
         pytest.param(
             merged(page(1, 4), page(2, 3), max_messages=2),
-            ([1, 2], [1, 1], Why.ENOUGH),
+            ([1, 2], [1, 1], PageEnd.ENOUGH),
             id="as many as were asked for",
         ),
         pytest.param(
-            merged(page(1, 4), page(2, 3), max_bytes=25), ([1, 2], [1, 1], Why.SIZE), id="too large"
+            merged(page(1, 4), page(2, 3), max_bytes=25),
+            ([1, 2], [1, 1], PageEnd.SIZE),
+            id="too large",
         ),
         pytest.param(
-            merged(page(1), max_bytes=1), ([1], [1], Why.END), id="one that is too large is shown"
+            merged(page(1), max_bytes=1),
+            ([1], [1], PageEnd.END),
+            id="one that is too large is shown",
         ),
         pytest.param(
-            merged(page(1, 4, 9), page(2, 3, why=Why.SIZE)),
-            ([1, 2, 3], [1, 2], Why.SIZE),
+            merged(page(1, 4, 9), page(2, 3, why=PageEnd.SIZE)),
+            ([1, 2, 3], [1, 2], PageEnd.SIZE),
             id="what follows the end of a page may be older",
         ),
         pytest.param(
-            merged(page(1, 4), before_ms=3), ([1], [1], Why.SIZE), id="partitions not read yet"
+            merged(page(1, 4), before_ms=3), ([1], [1], PageEnd.SIZE), id="partitions not read yet"
         ),
-        pytest.param(merged(), ([], [], Why.END), id="no partition"),
-        pytest.param(merged(page(), page()), ([], [0, 0], Why.END), id="nothing in them"),
+        pytest.param(merged(), ([], [], PageEnd.END), id="no partition"),
+        pytest.param(merged(page(), page()), ([], [0, 0], PageEnd.END), id="nothing in them"),
     ],
 )
 def test_merge(found, expected):
@@ -76,7 +80,7 @@ def test_page_by_page_every_message_is_shown_once_by_its_time(
         for _, p in heads[:at_once]:
             at, end = places[p], len(logs[p])
             stop = min(end, at + page_size)
-            why = Why.END if stop == end else Why.SIZE
+            why = PageEnd.END if stop == end else PageEnd.SIZE
             pages[PartitionId(1, p)] = page(*logs[p][at:stop], why=why, first=at)
         found = merge(
             pages,
@@ -87,6 +91,6 @@ def test_page_by_page_every_message_is_shown_once_by_its_time(
         assert len(found.contents) <= max_messages
         shown += [at_ms for at_ms, _ in found.contents]
         places |= {partition.index: at for partition, at in found.next.items()}
-        if found.why is Why.END or (found.why is Why.ENOUGH and not found.contents):
+        if found.why is PageEnd.END or (found.why is PageEnd.ENOUGH and not found.contents):
             break
     assert shown == sorted(at_ms for log in logs for at_ms in log)

@@ -3,16 +3,16 @@
 import pytest
 
 from partq.core.cursor import cursor
-from partq.core.cursor.cursor import Delivery
-from partq.core.cursor.processing_times import Begun
-from partq.core.cursor.redelivery_queue import Waiting
+from partq.core.cursor.cursor import GroupCursor
+from partq.core.cursor.processing_times import ProcessingTimes
+from partq.core.cursor.redelivery_queue import RedeliveryQueue
 
 COUNT = 200
 OVERLAPPING = [(start, stop) for start in (0, 1) for stop in range(2, COUNT + 1)]
 """Each offset about as often as there are ranges."""
 
 
-class CountedWaiting(Waiting):
+class CountedWaiting(RedeliveryQueue):
     """Counts the offsets that it is asked for."""
 
     __slots__ = ("asked",)
@@ -30,7 +30,7 @@ class CountedWaiting(Waiting):
         super().discard(start, stop)
 
 
-class CountedBegun(Begun):
+class CountedBegun(ProcessingTimes):
     """Counts the offsets that are reported."""
 
     __slots__ = ("reported",)
@@ -47,7 +47,7 @@ class CountedBegun(Begun):
 @pytest.fixture
 def book():
     """A book all of whose messages are in flight."""
-    book = Delivery(0)
+    book = GroupCursor(0)
     book.waiting = CountedWaiting()
     assert book.take(0, COUNT, COUNT).messages == COUNT
     return book
@@ -69,7 +69,7 @@ def test_an_ack_looks_at_no_offset_twice(book):
 def test_what_has_begun_is_noted_once(monkeypatch):
     begun = CountedBegun()
     monkeypatch.setattr(cursor, "Begun", lambda: begun)
-    book = Delivery(0)
+    book = GroupCursor(0)
     book.take(0, COUNT, COUNT)
     book.begin([*OVERLAPPING, (0, 10**15)], 0, 1.0)
     assert begun.reported == COUNT

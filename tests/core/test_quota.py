@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partq.core.model import PartitionId
-from partq.core.quota import Allowance, Grant, Unacknowledged, tell_holders
+from partq.core.quota import Allowance, StorageGrant, Unacknowledged, tell_holders
 
 
 def store(allowance, size):
@@ -75,7 +75,7 @@ def test_what_is_under_way_is_not_given_twice():
     allowance = observed(100, 0)
     first = allowance.take(size_bytes=70, first_bytes=70)
     second = allowance.take(size_bytes=70, first_bytes=70)
-    assert (first, second.room_bytes) == (Grant(70 + 30, 70), 30)
+    assert (first, second.room_bytes) == (StorageGrant(70 + 30, 70), 30)
     allowance.observe(max_bytes=100, used_bytes=0, brokers=1)  # a sum that knows nothing of it
     assert allowance.take(size_bytes=1, first_bytes=1).room_bytes == 0
     allowance.settle(first, 0)

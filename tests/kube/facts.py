@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 
 from partq.coordinator.view import GroupView, QueueView
-from partq.core.group.membership import Standing
+from partq.core.group.membership import MemberState
 from partq.core.model import Epoch, PartitionId
-from partq.core.records import Assigned
+from partq.core.records import AssignmentEntry
 from partq.kube.names import ConditionType, QueueKey
 from partq.kube.status.conditions import good
 from partq.kube.status.render import Durability, GroupFacts, QueueFacts
@@ -58,10 +58,10 @@ def group_view(
     names = {"R": "Ready", "P": "Paused", "U": "Unbound", "-": "Unassigned"}
     return GroupView(
         partitions={
-            partition: Assigned(None if s == "-" else "m", Epoch(1), names[s])
+            partition: AssignmentEntry(None if s == "-" else "m", Epoch(1), names[s])
             for partition, s in zip(PARTITIONS, states, strict=True)
         },
-        members={"m": Standing.BOUND} if members is None else members,
+        members={"m": MemberState.BOUND} if members is None else members,
         unseen_count=unseen,
         moving_count=moving,
         is_waiting=waiting,

@@ -6,7 +6,7 @@ cluster's view, the runtime's facts, the judgement, the plan.
 
 from collections import Counter
 
-from partq.core.group.membership import judge
+from partq.core.group.membership import assess
 from partq.core.group.planner import GroupRules, plan
 from partq.core.model import MemberId, PartitionId
 from partq.kube.runtime import KubernetesRuntime
@@ -113,7 +113,7 @@ class PlayedGroup:
             heirs=dict(self.heirs),
         )
         rules = GroupRules()
-        self.last = plan(sight, judge(sight, rules.membership), rules, {})
+        self.last = plan(sight, assess(sight, rules.membership), rules, {})
         self.heirs |= {m.seat.member: m.target for m in self.last if m.is_inherited}
         for move in self.last[:at_most]:
             self.owners[move.partition] = move.target

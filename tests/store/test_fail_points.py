@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from partq.core.dead_letters import Reason
+from partq.core.dead_letters import DeadLetterReason
 from partq.core.model import BrokerId, MemberId, PartitionId
 from partq.core.records import HandoffRecord
 from partq.errors import FencedError
@@ -172,7 +172,7 @@ class Stores:
             number=next_number(),
             born=BORN,
             broker_epoch=EPOCH,
-            letters=[(8, Reason.MAX_REDELIVERIES, 3)],
+            letters=[(8, DeadLetterReason.MAX_REDELIVERIES, 3)],
         )
 
     async def add_and_remove_dead_letter(self):

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from partq.core.dead_letters import PRODUCER_PREFIX, Reason
+from partq.core.dead_letters import PRODUCER_PREFIX, DeadLetterReason
 from partq.core.producer_series import is_series
 from partq.store.lua import load_scripts
 from partq.wire import audit, batch
@@ -35,7 +35,7 @@ def table(script, name):
 
 def test_the_reasons_of_dead_letters_are_those_of_python():
     pairs = re.findall(r'\["(\d+)"\] = "(\w+)"', table("add_dead_letters", "REASONS"))
-    assert dict(pairs) == {str(int(reason)): reason.word for reason in Reason}
+    assert dict(pairs) == {str(int(reason)): reason.word for reason in DeadLetterReason}
 
 
 def test_the_fields_of_an_audit_record_are_those_of_python():

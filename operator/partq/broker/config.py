@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from partq.core.cursor.redelivery_rules import Backoff, Redelivery
+from partq.core.cursor.redelivery_rules import RedeliveryBackoff, RedeliveryRules
 from partq.core.layout import Layout
 from partq.errors import UnknownQueueError
 from partq.store.records.layouts import Layouts
@@ -34,7 +34,7 @@ class QueueConfig:
     generation: int
     """Grows with each change, so when a group is removed and made again."""
     groups: frozenset[str]
-    redelivery: Mapping[str, Redelivery]
+    redelivery: Mapping[str, RedeliveryRules]
     """The rules of each group."""
     dead_letters: Mapping[str, DeadLetterRules]
     """Of each group whose settings are stored; of another one nobody knows what it wants."""
@@ -50,12 +50,12 @@ class QueueConfig:
     """The queue is being deleted: nothing of it is served any more."""
 
 
-_UNKNOWN = Redelivery(nack_delay_s=1.0)
+_UNKNOWN = RedeliveryRules(nack_delay_s=1.0)
 """Of a group whose spec is not stored, or not read yet. The default delay of a minute would hold
 its partition up, although the group may ask for less."""
 
 
-def redelivery_of(config: QueueConfig | None, group: str) -> Redelivery:
+def redelivery_of(config: QueueConfig | None, group: str) -> RedeliveryRules:
     """Return the rules of a group; without a stored spec a nack waits for a second."""
     return (config and config.redelivery.get(group)) or _UNKNOWN
 
@@ -108,12 +108,12 @@ def _dead_letters(spec: Mapping[str, Any]) -> DeadLetterRules:
     )
 
 
-def _redelivery(spec: Mapping[str, Any]) -> Redelivery:
+def _redelivery(spec: Mapping[str, Any]) -> RedeliveryRules:
     """Read a group's rules; a spec that an earlier version wrote has none of them."""
     ack, nack = spec.get("ack"), spec.get("nack")
     if ack is None or nack is None:
-        return Redelivery()
-    return Redelivery(
+        return RedeliveryRules()
+    return RedeliveryRules(
         is_free=nack["order"] == "Free",
         nack_delay_s=float(nack["delaySeconds"]),
         nack_backoff=_backoff(nack["backoff"]),
@@ -123,7 +123,9 @@ def _redelivery(spec: Mapping[str, Any]) -> Redelivery:
     )
 
 
-def _backoff(spec: Mapping[str, Any] | None) -> Backoff | None:
+def _backoff(spec: Mapping[str, Any] | None) -> RedeliveryBackoff | None:
     if spec is None:
         return None
-    return Backoff(float(spec["minSeconds"]), float(spec["maxSeconds"]), float(spec["multiplier"]))
+    return RedeliveryBackoff(
+        float(spec["minSeconds"]), float(spec["maxSeconds"]), float(spec["multiplier"])
+    )

@@ -12,7 +12,7 @@ from partq.core.brokers import (
     BrokerMove,
     BrokerRules,
     LeaseSeen,
-    Watched,
+    ObservedBroker,
     balance,
     first_claims,
     watch,
@@ -43,7 +43,7 @@ class Balancer:
         self._address_of = address_of
         self._clock = clock
         self._on_change = on_change
-        self._watched: dict[BrokerId, Watched] = {}
+        self._watched: dict[BrokerId, ObservedBroker] = {}
         self._urls: dict[BrokerId, str] = {}
         self._moved_at_ms: int | None = None
         self._work: asyncio.Task[None] | None = None

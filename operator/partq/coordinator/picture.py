@@ -10,11 +10,11 @@ from typing import Any
 from partq.coordinator.broker_api import UNREADABLE, read_state
 from partq.coordinator.group.observation import World, look, lost_since
 from partq.coordinator.rules import group_rules
-from partq.core.age_tracker import Elapsed
-from partq.core.group.membership import Sight
+from partq.core.age_tracker import AgeTracker
+from partq.core.group.membership import GroupObservation
 from partq.core.group.planner import GroupRules
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.records import Assigned, HandoffRecord, PastMove, Refused, WaitingMove
+from partq.core.records import AssignmentEntry, HandoffRecord, PastMove, RefusedJoin, WaitingMove
 from partq.errors import InternalError
 
 
@@ -27,7 +27,7 @@ class _Listed:
 @dataclass(frozen=True, slots=True)
 class _Members:
     members: Mapping[MemberId, _Listed]
-    refused: Mapping[MemberId, Refused]
+    refused: Mapping[MemberId, RefusedJoin]
     heirs: Mapping[MemberId, MemberId]
     now_ms: int
 
@@ -39,7 +39,7 @@ class Picture:
     now_ms: int
     """Redis's time."""
     rules: GroupRules
-    sight: Sight
+    sight: GroupObservation
     handoffs: Mapping[PartitionId, HandoffRecord]
     past: Mapping[PartitionId, list[PastMove]]
     waiting: Mapping[PartitionId, WaitingMove]
@@ -47,7 +47,7 @@ class Picture:
     """Whether the group's policy lets a coordinator heed what it knows of pods."""
     silent: Mapping[BrokerId, str]
     """The living brokers that did not answer, and why."""
-    refused: Mapping[MemberId, Refused] = field(default_factory=dict)
+    refused: Mapping[MemberId, RefusedJoin] = field(default_factory=dict)
     """Who asks to be let in and may not, and why."""
     details: Mapping[PartitionId, Mapping[str, Any]] = field(default_factory=dict)
     """What the broker of a partition says of it beside: state, cursor, lag, in_flight."""
@@ -93,17 +93,17 @@ def _picture(group: str, body: Mapping[str, Any]) -> Picture:
     members = _Members(
         {MemberId(name): _Listed(**each) for name, each in body["members"].items()},
         # A broker of an older version says nothing of them.
-        {MemberId(name): Refused(**each) for name, each in body.get("refused", {}).items()},
+        {MemberId(name): RefusedJoin(**each) for name, each in body.get("refused", {}).items()},
         body["heirs"],
         int(body["now_ms"]),
     )
-    assignment = _by_partition(body["assignment"], Assigned)
+    assignment = _by_partition(body["assignment"], AssignmentEntry)
     now_ms = members.now_ms
     sight = look(
         world,
         group,
         members=members,
-        lost_ms=Elapsed[MemberId]().observe(lost_since(members), store_ms=now_ms, now_ms=now_ms),
+        lost_ms=AgeTracker[MemberId]().observe(lost_since(members), store_ms=now_ms, now_ms=now_ms),
         assignment=assignment,
         outcomes={},
         facts={},
@@ -130,7 +130,7 @@ def _by_partition(records: Mapping[str, Any], kind: Any) -> dict[PartitionId, An
 
 
 def _details(
-    group: str, brokers: Mapping[str, Any], sight: Sight
+    group: str, brokers: Mapping[str, Any], sight: GroupObservation
 ) -> dict[PartitionId, Mapping[str, Any]]:
     found: dict[PartitionId, Mapping[str, Any]] = {}
     for partition, seat in sight.seats.items():

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from partq.core.brokers import BrokerRules
 from partq.core.group.assignors import assignor
-from partq.core.group.disruption_budget import Budget, Limit
+from partq.core.group.disruption_budget import BudgetLimit, DisruptionBudget
 from partq.core.group.membership import MembershipRules
 from partq.core.group.planner import GroupRules, GroupType
 from partq.errors import SettingsError
@@ -64,7 +64,7 @@ def group_rules(queue: Mapping[str, Any], group: Mapping[str, Any]) -> GroupRule
 def at_once(rules: GroupRules) -> GroupRules:
     """Return rules that wait for nothing and balance even when that is paused: for one look."""
     membership = replace(rules.membership, delay_ms=0, join_quiet_ms=0, join_limit_ms=0)
-    return replace(rules, membership=membership, is_paused=False, budget=Budget())
+    return replace(rules, membership=membership, is_paused=False, budget=DisruptionBudget())
 
 
 def group_start(group: Mapping[str, Any]) -> Start:
@@ -89,11 +89,11 @@ def _mapping(spec: Mapping[str, Any], field: str) -> Mapping[str, Any]:
     return value
 
 
-def _budget(rebalance: Mapping[str, Any]) -> Budget:
-    return Budget(
-        max_paused=_count(rebalance, Limit.PAUSED),
-        max_per_minute=_count(rebalance, Limit.PER_MINUTE),
-        min_interval_ms=_ms(rebalance, Limit.INTERVAL, 0, max_seconds=MAX_INTERVAL_SECONDS),
+def _budget(rebalance: Mapping[str, Any]) -> DisruptionBudget:
+    return DisruptionBudget(
+        max_paused=_count(rebalance, BudgetLimit.PAUSED),
+        max_per_minute=_count(rebalance, BudgetLimit.PER_MINUTE),
+        min_interval_ms=_ms(rebalance, BudgetLimit.INTERVAL, 0, max_seconds=MAX_INTERVAL_SECONDS),
     )
 
 

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from partq.core.group.membership import Seat, Sight, Standing
+from partq.core.group.membership import GroupObservation, MemberState, PartitionOwnership
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.records import Assigned, Rebalance
+from partq.core.records import AssignmentEntry, RebalanceRecord
 
 
 class Parked(NamedTuple):
@@ -20,9 +20,9 @@ class Parked(NamedTuple):
 class GroupView:
     """One group, as the last look found it."""
 
-    partitions: Mapping[PartitionId, Assigned]
+    partitions: Mapping[PartitionId, AssignmentEntry]
     """Every partition of the queue; of those that no broker reports, what is stored."""
-    members: Mapping[MemberId, Standing]
+    members: Mapping[MemberId, MemberState]
     """Everybody who has a flow, holds a partition or is waited for."""
     unseen_count: int
     """Partitions of which no broker that answers knows the group."""
@@ -30,7 +30,7 @@ class GroupView:
     """How many handoffs are under way."""
     is_waiting: bool
     """A lost member's partitions wait for it."""
-    rebalances: Sequence[Rebalance]
+    rebalances: Sequence[RebalanceRecord]
     """Those that are over, the newest last."""
     waiting_count: int = 0
     """How many moves for balance wait for the group's budget."""
@@ -61,24 +61,24 @@ class QueueView:
 
 
 def as_assigned(
-    sight: Sight,
-    assignment: Mapping[PartitionId, Assigned],
+    sight: GroupObservation,
+    assignment: Mapping[PartitionId, AssignmentEntry],
     draining: Collection[PartitionId],
-) -> dict[PartitionId, Assigned]:
+) -> dict[PartitionId, AssignmentEntry]:
     """Return what the brokers have recorded; where none answers, what was written last."""
     found = {}
     for partition, seat in sight.seats.items():
         if seat.broker is None:
             last = assignment.get(partition)
-            found[partition] = last or Assigned(seat.member, seat.epoch, "Unassigned")
+            found[partition] = last or AssignmentEntry(seat.member, seat.epoch, "Unassigned")
         else:
             is_paused = seat.pause_attempt is not None or partition in draining
             state = _state_name(seat, is_paused=is_paused)
-            found[partition] = Assigned(seat.member, seat.epoch, state)
+            found[partition] = AssignmentEntry(seat.member, seat.epoch, state)
     return found
 
 
-def _state_name(seat: Seat, *, is_paused: bool) -> str:
+def _state_name(seat: PartitionOwnership, *, is_paused: bool) -> str:
     if seat.member is None:
         return "Unassigned"
     if not seat.is_bound:

@@ -16,7 +16,7 @@ class _Seen(NamedTuple):
     """The same instant on one's own clock."""
 
 
-class Elapsed(Generic[Key]):
+class AgeTracker(Generic[Key]):
     """Counts on its owner's clock from where the store's clock was when an instant was first seen.
 
     All times in milliseconds.

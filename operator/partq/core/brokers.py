@@ -26,7 +26,7 @@ class LeaseSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class ObservedBroker:
     """What an observer knows of a broker, on its own clock; all instants are in milliseconds."""
 
     lease: LeaseSeen | None
@@ -39,11 +39,11 @@ class Watched:
 
 
 def watch(
-    watched: Mapping[BrokerId, Watched],
+    watched: Mapping[BrokerId, ObservedBroker],
     leases: Mapping[BrokerId, LeaseSeen],
     owners: Collection[BrokerId],
     now_ms: int,
-) -> dict[BrokerId, Watched]:
+) -> dict[BrokerId, ObservedBroker]:
     """Return what is known after a look at the leases.
 
     Args:
@@ -52,12 +52,12 @@ def watch(
         owners: brokers that partitions are said to belong to: they may have no lease.
         now_ms: the observer's own steady clock, never another machine's.
     """
-    known: dict[BrokerId, Watched] = {}
+    known: dict[BrokerId, ObservedBroker] = {}
     for broker in sorted({*leases, *owners}):
         before = watched.get(broker)
         lease = leases.get(broker)
         if before is None:
-            known[broker] = Watched(lease, now_ms, lease is not None, now_ms)
+            known[broker] = ObservedBroker(lease, now_ms, lease is not None, now_ms)
             continue
         is_renewed = lease is not None and lease != before.lease
         changed_at_ms = now_ms if is_renewed else before.changed_at_ms
@@ -105,7 +105,7 @@ Held = Mapping[BrokerId, Collection[PartitionId] | None]
 
 def first_claims(
     partitions: Sequence[PartitionId],
-    watched: Mapping[BrokerId, Watched],
+    watched: Mapping[BrokerId, ObservedBroker],
     held: Held,
     owners: Mapping[PartitionId, BrokerId],
     rules: BrokerRules,
@@ -143,7 +143,7 @@ def first_claims(
 
 def balance(
     partitions: Sequence[PartitionId],
-    watched: Mapping[BrokerId, Watched],
+    watched: Mapping[BrokerId, ObservedBroker],
     held: Held,
     rules: BrokerRules,
     now_ms: int,
@@ -181,7 +181,7 @@ def _served(held: Held) -> dict[PartitionId, BrokerId]:
 
 def _awaits_brokers(
     living: Collection[BrokerId],
-    watched: Mapping[BrokerId, Watched],
+    watched: Mapping[BrokerId, ObservedBroker],
     rules: BrokerRules,
     now_ms: int,
 ) -> bool:
@@ -192,7 +192,7 @@ def _awaits_brokers(
 
 def _is_left(
     owner: BrokerId | None,
-    watched: Mapping[BrokerId, Watched],
+    watched: Mapping[BrokerId, ObservedBroker],
     held: Held,
     rules: BrokerRules,
     now_ms: int,

@@ -14,7 +14,7 @@ from partq.core.model import PartitionId
 Content = TypeVar("Content")
 
 
-class Why(StrEnum):
+class PageEnd(StrEnum):
     """Why a page ends where it does."""
 
     ENOUGH = "enough"
@@ -26,7 +26,7 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Generic[Content]):
+class PageRow(Generic[Content]):
     """A message of a page."""
 
     offset: int
@@ -40,20 +40,20 @@ class Row(Generic[Content]):
 class Page(Generic[Content]):
     """Messages of one partition, one after the other."""
 
-    rows: Sequence[Row[Content]]
+    rows: Sequence[PageRow[Content]]
     next: int
     """The offset at which to go on."""
-    why: Why
+    why: PageEnd
 
 
 @dataclass(frozen=True, slots=True)
-class Merged(Generic[Content]):
+class MergedPage(Generic[Content]):
     """Messages of several partitions, by time."""
 
     contents: list[Content]
     next: dict[PartitionId, int]
     """Of each partition, the offset at which to go on."""
-    why: Why
+    why: PageEnd
 
 
 def merge(
@@ -62,7 +62,7 @@ def merge(
     max_messages: int,
     max_bytes: int,
     before_ms: int | None,
-) -> Merged[Content]:
+) -> MergedPage[Content]:
     """Return the oldest messages of all pages, by (time, partition, offset).
 
     Args:
@@ -76,7 +76,7 @@ def merge(
     known = [
         (page.rows[-1].at_ms, partition, page.rows[-1].offset)
         for partition, page in pages.items()
-        if page.why is not Why.END and page.rows
+        if page.why is not PageEnd.END and page.rows
     ]
     horizon = min(known, default=None)
     ordered = sorted(
@@ -103,9 +103,11 @@ def merge(
         contents.append(row.content)
         size += row.size
     if len(contents) == max_messages:
-        why = Why.ENOUGH
-    elif cut or before_ms is not None or any(page.why is not Why.END for page in pages.values()):
-        why = Why.SIZE
+        why = PageEnd.ENOUGH
+    elif (
+        cut or before_ms is not None or any(page.why is not PageEnd.END for page in pages.values())
+    ):
+        why = PageEnd.SIZE
     else:
-        why = Why.END
-    return Merged(contents, following, why)
+        why = PageEnd.END
+    return MergedPage(contents, following, why)

@@ -23,7 +23,7 @@ OMITTED = HEADER_PREFIX + "omitted"
 _MAX_NAME_CHARS = 45
 
 
-class Reason(IntEnum):
+class DeadLetterReason(IntEnum):
     """Why a message was moved."""
 
     MAX_REDELIVERIES = 1
@@ -40,9 +40,9 @@ class Reason(IntEnum):
 
 
 _WORDS = {
-    Reason.MAX_REDELIVERIES: "maxRedeliveries",
-    Reason.EXPIRED: "expired",
-    Reason.UNDECODABLE: "undecodable",
+    DeadLetterReason.MAX_REDELIVERIES: "maxRedeliveries",
+    DeadLetterReason.EXPIRED: "expired",
+    DeadLetterReason.UNDECODABLE: "undecodable",
 }
 
 
@@ -103,7 +103,7 @@ def headers_of(
     A message that dies a second time tells of the second death alone.
     """
     told = {
-        "reason": Reason(letter.reason).word,
+        "reason": DeadLetterReason(letter.reason).word,
         "queue": origin.queue,
         "group": origin.group,
         "partition": str(origin.partition),
@@ -126,4 +126,4 @@ def is_undecodable(headers: Mapping[str, str] | None) -> bool:
     """
     told = headers or {}
     is_marked = not told.keys().isdisjoint({UNDECODABLE, BATCH, OMITTED})
-    return is_marked or told.get(HEADER_PREFIX + "reason") == Reason.UNDECODABLE.word
+    return is_marked or told.get(HEADER_PREFIX + "reason") == DeadLetterReason.UNDECODABLE.word

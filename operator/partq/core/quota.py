@@ -18,7 +18,7 @@ MAX_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class StorageGrant:
     """What a call may store."""
 
     room_bytes: int | None
@@ -57,7 +57,7 @@ class Allowance:
             self._refused_bytes = None
         self.is_used_up = left_bytes <= 0 or self._refused_bytes is not None
 
-    def take(self, *, size_bytes: int, first_bytes: int) -> Grant:
+    def take(self, *, size_bytes: int, first_bytes: int) -> StorageGrant:
         """Return how much a call may store of the `size_bytes` of its batches.
 
         `first_bytes` is the size of its first batch. One batch that is larger than the share, and
@@ -74,9 +74,9 @@ class Allowance:
         reserved_bytes = min(room_bytes, size_bytes)
         self._left_bytes -= reserved_bytes
         self._under_way_bytes += reserved_bytes
-        return Grant(room_bytes, reserved_bytes)
+        return StorageGrant(room_bytes, reserved_bytes)
 
-    def settle(self, grant: Grant, stored_bytes: int) -> None:
+    def settle(self, grant: StorageGrant, stored_bytes: int) -> None:
         """Take the outcome of a call that a grant was for; unknown: all of it counts as stored."""
         if grant.room_bytes is None:
             return

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from partq.core.model import Epoch, MemberId, PartitionId
 
 
-class Refused(NamedTuple):
+class RefusedJoin(NamedTuple):
     """A member that asked to bind and may not."""
 
     address: str
@@ -19,7 +19,7 @@ class Refused(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class AssignmentEntry:
     """One partition's place in the assignment."""
 
     member: MemberId | None
@@ -47,7 +47,7 @@ class HandoffRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Rebalance:
+class RebalanceRecord:
     """What one change of a group's members did; times in milliseconds."""
 
     trigger: str

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Watches:
-    """Lets a Cluster hear of changes; begins again, later and later, when kopf gives up."""
+    """Tells the cache of changes; begins again, later and later, when kopf gives up."""
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from partq.broker.dead_letters import forwarder, remote_queue
-from partq.core.dead_letters import Reason
+from partq.core.dead_letters import DeadLetterReason
 from partq.core.model import PartitionId
 from partq.embedded.provision import provision
 from partq.store.keys import Keys
@@ -69,11 +69,11 @@ async def test_a_move_that_is_refused_is_tried_again_at_a_pace(running, patience
 
     office._move = count
     refused.is_resetting = True
-    office.doom(refused, [0], Reason.MAX_REDELIVERIES)
+    office.doom(refused, [0], DeadLetterReason.MAX_REDELIVERIES)
     await eventually(lambda: refused.outbox.trouble, "it is refused")
     assert (len(tries), refused.is_resetting) == (1, True)
     refused.is_resetting = False
-    office.doom(refused, [1], Reason.MAX_REDELIVERIES)
+    office.doom(refused, [1], DeadLetterReason.MAX_REDELIVERIES)
     await eventually(lambda: len(refused.outbox.letters) == 2, "the next one wakes it")
     assert len(tries) == 2
 

@@ -15,8 +15,8 @@ from partq.cli.commands import cli
 from partq.core.dead_letters import (
     MAX_WAITING,
     DeadLetter,
+    DeadLetterReason,
     Origin,
-    Reason,
     default_target,
     headers_of,
     producer_of,
@@ -432,7 +432,7 @@ def test_an_outbox_that_is_full_stops_the_partition():
 
 def test_a_trouble_is_over_when_nothing_is_left_to_move():
     """What was to be moved may be done with otherwise: the group was reset, or has acked it."""
-    outbox = Outbox(doomed={4: Reason.MAX_REDELIVERIES})
+    outbox = Outbox(doomed={4: DeadLetterReason.MAX_REDELIVERIES})
     outbox.trouble = OutboxProblem("Redis is away", since=0.0, is_lasting=True)
     assert (outbox.blocked, outbox.is_holding) == ("Redis is away", True)
     outbox.doomed.clear()
@@ -488,8 +488,8 @@ def test_names_and_headers():
     assert len(long) <= 45
     assert long.endswith("g-dlq")
     origin = Origin("orders", "workers", P, Offset(4), 9)
-    first = headers_of({"own": "1"}, origin, DeadLetter(1, 4, Reason.EXPIRED, 0))
-    again = headers_of(first, origin, DeadLetter(1, 4, Reason.MAX_REDELIVERIES, 3))
+    first = headers_of({"own": "1"}, origin, DeadLetter(1, 4, DeadLetterReason.EXPIRED, 0))
+    again = headers_of(first, origin, DeadLetter(1, 4, DeadLetterReason.MAX_REDELIVERIES, 3))
     assert first["partq-dead-letter-reason"] == "expired"
     assert again["partq-dead-letter-redeliveries"] == "3"
     assert without_death(again) == {"own": "1"}

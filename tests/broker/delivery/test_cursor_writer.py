@@ -5,7 +5,7 @@ import asyncio
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.progress import ProgressSignal
 from partq.broker.partition.group_partition import ConsumedPartition
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
 from partq.errors import FencedError, StoreUnavailableError
 
@@ -34,7 +34,7 @@ async def test_an_ack_is_refused_when_its_flush_fails_after_the_partition_was_dr
         incarnation="i",
         epoch=Epoch(1),
         closed_attempt=0,
-        book=Delivery(0),
+        book=GroupCursor(0),
     )
     answers = asyncio.Queue()
     flusher.notice(subscription, answers.put_nowait)

@@ -10,7 +10,7 @@ from partq.broker.delivery import cursor_writer, flows
 from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.delivery.progress import ProgressSignal
 from partq.broker.partition.group_partition import ConsumedPartition
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.horizon import MAX_PIECES
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
 from partq.errors import StoreUnavailableError
@@ -66,9 +66,9 @@ async def test_large_books_wait_for_each_other_and_small_ones_for_none(monkeypat
     keeper = CursorWriter(store, on_lost=lambda *_: None, progress=ProgressSignal())
     running = asyncio.create_task(keeper.run())
     bound = SimpleNamespace(notice=lambda _: None)  # nobody waits for a book that is acked on
-    large = subscription(0, Delivery(0, [(at, at + 1) for at in range(1, 2000, 2)]))
+    large = subscription(0, GroupCursor(0, [(at, at + 1) for at in range(1, 2000, 2)]))
     large.flow = bound
-    small = subscription(1, Delivery(0))
+    small = subscription(1, GroupCursor(0))
     answers = asyncio.Queue()
     async with asyncio.timeout(60):
         keeper.notice(large, answers.put_nowait)
@@ -90,7 +90,7 @@ async def test_a_call_that_stores_nothing_takes_no_turn_of_other_large_books(mon
     keeper = CursorWriter(store, on_lost=lambda *_: None, progress=ProgressSignal())
     running = asyncio.create_task(keeper.run())
     pieces = [(at, at + 1) for at in range(1, 2000, 2)]
-    urgent, paced = (subscription(index, Delivery(0, pieces)) for index in range(2))
+    urgent, paced = (subscription(index, GroupCursor(0, pieces)) for index in range(2))
     paced.flow = SimpleNamespace(notice=lambda _: None)
     answers = asyncio.Queue()
     async with asyncio.timeout(20):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from partq.core.dead_letters import Reason
+from partq.core.dead_letters import DeadLetterReason
 from partq.errors import StoreUnavailableError, UnavailableError
 from tests.broker.conftest import Gate, eventually, partition_id
 
@@ -187,7 +187,7 @@ async def test_no_dead_letter_is_moved_while_a_commit_or_a_reset_is_under_way(ru
     else:
         moving = asyncio.create_task(reset(running, to="earliest"))
     await held.reached.wait()
-    office.doom(subscription(running), [1], Reason.EXPIRED)
+    office.doom(subscription(running), [1], DeadLetterReason.EXPIRED)
     await eventually(lambda: moved or subscription(running).outbox.trouble, "it was tried")
     assert not moved
     held.opened.set()
@@ -241,7 +241,7 @@ async def test_a_letter_is_taken_out_only_once_the_stored_book_has_done_with_it(
         await remove(*args, **kwargs)
 
     partitions.flush, outboxes.remove = held_flush, told_remove
-    office.doom(subscription(running), [0], Reason.EXPIRED)
+    office.doom(subscription(running), [0], DeadLetterReason.EXPIRED)
     await eventually(lambda: office.target.sent, "the letter is sent")
     assert [letter.offset for letter in (await record(running)).outbox] == [0]
     opened.set()
@@ -256,7 +256,7 @@ async def test_what_is_done_with_before_it_is_moved_is_no_dead_letter(running, s
     gate = Gate(running.broker.partitions, "commit")
     committing = asyncio.create_task(handoff.commit(cause="source_unbound"))
     await gate.reached.wait()
-    office.doom(held, [1], Reason.EXPIRED)
+    office.doom(held, [1], DeadLetterReason.EXPIRED)
     await eventually(lambda: held.outbox.trouble, "it was tried")
     held.book.discard([(1, 2)])
     gate.opened.set()
@@ -267,7 +267,7 @@ async def test_what_is_done_with_before_it_is_moved_is_no_dead_letter(running, s
 
 async def test_a_letter_that_a_reset_overtakes_is_done_in_the_book_after_it(running, office):
     held = HeldAnswer(office._outboxes, "add")
-    office.doom(subscription(running), [1], Reason.EXPIRED)
+    office.doom(subscription(running), [1], DeadLetterReason.EXPIRED)
     await held.reached.wait()
     await reset(running, to="earliest")
     held.opened.set()
@@ -281,7 +281,7 @@ async def test_a_letter_that_a_reset_overtakes_is_done_in_the_book_after_it(runn
 async def test_a_letter_that_waits_during_a_reset_below_it_is_no_more_delivered(running, office):
     """It is a dead letter; a broker that claims the partition then takes it for one, too."""
     office.target.is_blocked = True
-    office.doom(subscription(running), [1], Reason.EXPIRED)
+    office.doom(subscription(running), [1], DeadLetterReason.EXPIRED)
     await eventually(lambda: subscription(running).outbox.trouble, "it was tried to send it")
     await reset(running, to="earliest")
     in_memory = subscription(running)
@@ -299,7 +299,7 @@ async def test_a_letter_taken_out_meanwhile_makes_no_reset_fail(running, office)
     """It is written under a later number: the reset takes the next one."""
     office.target.is_blocked = True
     held = subscription(running)
-    office.doom(held, [1], Reason.EXPIRED)
+    office.doom(held, [1], DeadLetterReason.EXPIRED)
     await eventually(lambda: held.outbox.trouble, "it was tried to send it")
     gate = Gate(running.broker.partitions, "reset")
     moving = asyncio.create_task(reset(running, to="latest"))
@@ -325,7 +325,7 @@ async def test_a_reset_finds_out_what_a_move_without_an_answer_has_done(running,
         raise StoreUnavailableError("no answer")
 
     office._outboxes.add = lose_the_answer
-    office.doom(held, [0], Reason.EXPIRED)
+    office.doom(held, [0], DeadLetterReason.EXPIRED)
     await eventually(lambda: held.outbox.trouble, "the answer is lost")
     assert (held.outbox.letters, held.outbox.is_in_doubt) == ([], True)
     await reset(running, to="earliest")
@@ -349,7 +349,7 @@ async def test_a_move_without_an_answer_is_asked_for_again_though_its_message_is
         raise StoreUnavailableError("no answer")
 
     office._outboxes.add = lose_the_answer
-    office.doom(held, [0], Reason.EXPIRED)
+    office.doom(held, [0], DeadLetterReason.EXPIRED)
     await eventually(lambda: office.target.sent, "the letter is found and sent")
     await eventually(lambda: not held.outbox.is_working, "it is taken out")
     assert (await record(running)).outbox == []

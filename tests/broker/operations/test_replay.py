@@ -5,7 +5,7 @@ import json
 import pytest
 
 from partq.broker.operations import replay
-from partq.core.dead_letters import DeadLetter, Origin, Reason, headers_of, producer_of
+from partq.core.dead_letters import DeadLetter, DeadLetterReason, Origin, headers_of, producer_of
 from partq.core.hashing import slot_of
 from partq.core.model import SLOT_COUNT, Offset
 from partq.errors import StoreUnavailableError
@@ -70,7 +70,7 @@ async def bury_broken(running, number, letter):
     """Have a dead letter stored that stands for an undecodable message."""
     value, more = letter
     origin = Origin("orders", "workers", P, Offset(number), 9)
-    headers = headers_of(None, origin, DeadLetter(1, number, Reason.UNDECODABLE, 0))
+    headers = headers_of(None, origin, DeadLetter(1, number, DeadLetterReason.UNDECODABLE, 0))
     headers |= {f"partq-dead-letter-{name}": text for name, text in more.items()}
     data = batch.encode([batch.encode_message(batch.Message(None, value, headers))], [0])
     road = running.broker.dead_letters.target

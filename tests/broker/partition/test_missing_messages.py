@@ -7,7 +7,7 @@ import pytest
 from partq.broker.operations.gauges import render_metrics
 from partq.cli.queues import explain
 from partq.coordinator.picture import read_picture
-from partq.core.group.explain import Waiting, WaitsFor
+from partq.core.group.explain import PartitionWait, WaitsFor
 from partq.embedded.provision import provision
 from partq.wire import audit
 from tests.broker.conftest import UID, Gate, eventually, open_flow, open_producer, partition_id
@@ -17,7 +17,7 @@ from tests.broker.queue_ttl import set_ttl
 __all__ = ["set_ttl"]
 
 P = partition_id(0)
-NOTHING = Waiting(what=WaitsFor.NOTHING)
+NOTHING = PartitionWait(what=WaitsFor.NOTHING)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from partq.broker.routes import flow, publish
 from partq.core.hashing import slot_of
-from partq.core.quota import Grant
+from partq.core.quota import StorageGrant
 from partq.core.time_to_live import MAX_TTL_MS
 from partq.testing.redis_server import RedisServer
 from partq.wire import batch, frames
@@ -132,7 +132,7 @@ async def test_a_partition_that_a_call_of_the_coordinator_names_wrongly(good):
 async def test_a_quota_that_is_used_up(good, peers, monkeypatch):
     """Nothing of the batch is stored, and it may come again when there is room."""
     room = good.running.broker.room
-    monkeypatch.setattr(room, "take", lambda sizes: Grant(100, 0))
+    monkeypatch.setattr(room, "take", lambda sizes: StorageGrant(100, 0))
     bad = await peers.open_producer(good.running, "bad")
     await bad.publish("x", partition=1)
     await bad.offer(1, "x" * 200, partition=1)
@@ -143,7 +143,7 @@ async def test_a_quota_that_is_used_up(good, peers, monkeypatch):
     status, answer = await good.running.call("POST", SEND, token=peers.PRODUCE, json=body)
     assert (status, answer["error"]["code"]) == (429, "quota_exceeded")
     assert answer["error"]["retry_after_ms"] == 1000
-    monkeypatch.setattr(room, "take", lambda sizes: Grant(None))
+    monkeypatch.setattr(room, "take", lambda sizes: StorageGrant(None))
     await bad.offer(1, "x", partition=1)
     await bad.expect(frames.Published)
     await good.flows()

@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partq.coordinator.group.ledger import MAX_PAST, Ledger
-from partq.core.group.disruption_budget import MINUTE_MS, Budget
-from partq.core.group.membership import FlowSeen, LossSeen, Seat, Sight, judge
+from partq.core.group.disruption_budget import MINUTE_MS, DisruptionBudget
+from partq.core.group.membership import (
+    FlowSeen,
+    GroupObservation,
+    LossSeen,
+    PartitionOwnership,
+    assess,
+)
 from partq.core.group.planner import GroupRules, may_be_balanced, plan
 from partq.core.model import BrokerId, Epoch, MemberId, PartitionId
 from partq.core.records import Journal, PastMove
@@ -47,7 +53,7 @@ class Play:
 
     def sight(self):
         seats = {
-            partition: Seat(
+            partition: PartitionOwnership(
                 partition=partition,
                 broker=B0,
                 held_ms=LONG_MS,
@@ -68,7 +74,9 @@ class Play:
             for member in self.bound
         ]
         losses = [LossSeen(member=member, broker=B0, age_ms=LONG_MS) for member in self.lost]
-        return Sight(seats=seats, flows=flows, losses=losses, is_complete=self.is_complete)
+        return GroupObservation(
+            seats=seats, flows=flows, losses=losses, is_complete=self.is_complete
+        )
 
     def look(self, takes_ms):
         for partition, (move, ends_ms) in list(self.running.items()):
@@ -88,7 +96,7 @@ class Play:
                 )
                 self.ledger.note(partition, past, self.now_ms)
         sight = self.sight()
-        table = judge(sight, self.rules.membership)
+        table = assess(sight, self.rules.membership)
         under_way = {p: move.target for p, (move, _) in self.running.items()}
         planned = plan(sight, table, self.rules, under_way, self.ledger.promised)
         is_judged = may_be_balanced(sight, table, self.rules)
@@ -154,7 +162,7 @@ def moved_lately(now_ms, age_ms, attempt):
 
 
 budgets = st.builds(
-    Budget,
+    DisruptionBudget,
     max_paused=st.integers(0, 3),
     max_per_minute=st.integers(0, 4),
     min_interval_ms=st.sampled_from([0, 5_000, 90_000]),
@@ -180,7 +188,7 @@ def test_nothing_is_too_much_and_everything_moves_in_the_end(
     """Members join, and the coordinator is replaced now and then."""
     rules = GroupRules(strategy=how, budget=budget)
     bound = {*held, *newcomers}
-    free = Play(owned(*held), bound, replace(rules, budget=Budget()))
+    free = Play(owned(*held), bound, replace(rules, budget=DisruptionBudget()))
     free.finish()
     play = Play(owned(*held), bound, rules).after(lately)
     takes_ms = data.draw(st.sampled_from([0, 1_200, 20_000]), "a handoff takes")
@@ -235,7 +243,9 @@ def test_what_cannot_wait_goes_at_once_whatever_waits(held, budget, how, data):
     assert max(sizes.values()) - min(sizes.values()) <= 1
 
 
-@pytest.mark.parametrize("budget", [Budget(max_paused=1), Budget(max_per_minute=1)])
+@pytest.mark.parametrize(
+    "budget", [DisruptionBudget(max_paused=1), DisruptionBudget(max_per_minute=1)]
+)
 def test_a_promise_to_who_has_gone_is_none(budget):
     """Of 8 partitions C and D are to get 2 each; one of them leaves before it has any."""
     a, b, c, d = MEMBERS[:4]
@@ -253,7 +263,7 @@ def test_a_promise_to_who_has_gone_is_none(budget):
 def test_a_promise_makes_way_where_what_nobody_has_serves_as_well():
     """C is to get 2 of 8; then B is lost, and all that it had is C's share: A moves nothing."""
     a, b, c = MEMBERS[:3]
-    budget = Budget(min_interval_ms=60_000)
+    budget = DisruptionBudget(min_interval_ms=60_000)
     play = Play(owned(*[a, b] * 4), {a, b, c}, GroupRules(budget=budget)).after([1] * 8)
     play.look(0)
     assert Counter(play.ledger.promised.values()) == {c: 2}
@@ -268,7 +278,7 @@ def test_a_promise_makes_way_where_what_nobody_has_serves_as_well():
 def test_a_promise_ends_with_the_need_for_it():
     """While a broker is silent, what B had goes to C, and 4 and 3 are balance enough."""
     a, b, c = MEMBERS[:3]
-    budget = Budget(min_interval_ms=60_000)
+    budget = DisruptionBudget(min_interval_ms=60_000)
     play = Play(owned(a, a, a, a, b, b, b), {a, b, c}, GroupRules(budget=budget)).after([1] * 7)
     play.look(0)
     assert Counter(play.ledger.promised.values()) == {c: 2}
@@ -288,7 +298,7 @@ def test_a_promise_ends_with_the_need_for_it():
 def test_a_partition_stays_for_its_interval_after_a_forced_move():
     """Whoever lost it to a failure does not get it back at once."""
     a, b = MEMBERS[:2]
-    budget = Budget(min_interval_ms=60_000)
+    budget = DisruptionBudget(min_interval_ms=60_000)
     play = Play(owned(a, a, b, b), {a}, GroupRules(budget=budget), lost={b})
     play.finish()
     lost_at_ms = [at for at, _ in play.done]
@@ -306,7 +316,10 @@ def test_a_partition_stays_for_its_interval_after_a_forced_move():
 @pytest.mark.parametrize("jump_ms", [-3_600_000, -30_000, 30_000, 3_600_000])
 @pytest.mark.parametrize(
     ("budget", "least_ms"),
-    [(Budget(min_interval_ms=60_000), 60_000), (Budget(max_per_minute=2), MINUTE_MS)],
+    [
+        (DisruptionBudget(min_interval_ms=60_000), 60_000),
+        (DisruptionBudget(max_per_minute=2), MINUTE_MS),
+    ],
     ids=["interval", "per minute"],
 )
 def test_what_waits_for_time_waits_as_long_when_the_store_s_clock_jumps(budget, least_ms, jump_ms):
@@ -331,7 +344,7 @@ def test_a_past_that_lies_ahead_counts_no_more():
     """The store's clock was set back while no coordinator ran: it may not come there for years."""
     ahead_ms = 3_600_000
     a, b = MEMBERS[:2]
-    rules = GroupRules(budget=Budget(max_per_minute=1, min_interval_ms=86_400_000))
+    rules = GroupRules(budget=DisruptionBudget(max_per_minute=1, min_interval_ms=86_400_000))
     play = Play(owned(a, a), {a, b}, rules)
     play.journal = {p: (moved_lately(play.now_ms + play.ahead_ms, 0, 1),) for p in play.owned}
     play.ahead_ms -= ahead_ms
@@ -342,7 +355,7 @@ def test_a_past_that_lies_ahead_counts_no_more():
 
 def test_the_instant_that_a_move_waits_for_is_not_written_again_at_each_look():
     a, b = MEMBERS[:2]
-    rules = GroupRules(budget=Budget(min_interval_ms=60_000))
+    rules = GroupRules(budget=DisruptionBudget(min_interval_ms=60_000))
     play = Play(owned(a, a), {a, b}, rules).after([1, 1])
     play.look(0)
     (waiting,) = {each.until_ms for each in play.ledger.waiting.values()}
@@ -358,7 +371,9 @@ def test_the_instant_that_a_move_waits_for_is_not_written_again_at_each_look():
 
 def test_the_first_owner_of_a_partition_starts_no_interval():
     a, b = MEMBERS[:2]
-    play = Play(owned(None, None), {a}, GroupRules(budget=Budget(min_interval_ms=3_600_000)))
+    play = Play(
+        owned(None, None), {a}, GroupRules(budget=DisruptionBudget(min_interval_ms=3_600_000))
+    )
     play.finish()
     play.bound.add(b)
     play.finish()

@@ -3,7 +3,7 @@
 from partq.coordinator.group.refusals import FORGET_S, MAX_KNOWN_REFUSED, Refusals
 from partq.coordinator.ports import Refusal
 from partq.core.model import MemberId
-from partq.core.records import Refused
+from partq.core.records import RefusedJoin
 from tests.coordinator.fake_brokers import GROUP
 from tests.coordinator.timing import Clock
 
@@ -19,7 +19,7 @@ def test_what_passes_by_itself_is_told_late():
     clock = Clock()
     refusals = Refusals(clock)
     refusals.note("m", "10.0.0.7", STARTING)
-    assert review(refusals, STARTING) == {"m": Refused("10.0.0.7", STARTING.text)}
+    assert review(refusals, STARTING) == {"m": RefusedJoin("10.0.0.7", STARTING.text)}
     assert refusals.told() == {}
     for _ in range(7):
         clock.skipped_s += 10
@@ -52,7 +52,7 @@ def test_the_last_that_asked_are_known():
 
 async def test_brokers_read_what_the_last_look_found(system, until):
     """Also of what a coordinator before this one wrote."""
-    system.store.refused = {MemberId("of-the-last"): Refused("10.0.0.1", "gone")}
+    system.store.refused = {MemberId("of-the-last"): RefusedJoin("10.0.0.1", "gone")}
     async with system.running() as coordinator:
         await until(lambda: not system.store.refused)
         await until(lambda: GROUP in coordinator._groups)

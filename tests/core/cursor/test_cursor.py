@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import Cause
 from partq.errors import NotDeliveredError, RewoundError
 from tests.core.cursor.book_model import Message, Model, Wait
@@ -33,7 +33,7 @@ class Books(RuleBasedStateMachine):
         acked = {offset for offset in acked if offset < self.end and offset != 0}
         self.model.ack(acked)
         self.model.messages[0].redeliveries = redelivered
-        self.book = Delivery(
+        self.book = GroupCursor(
             0, [(o, o + 1) for o in sorted(acked)], {0: redelivered} if redelivered else {}
         )
         self.cursor_before = 0

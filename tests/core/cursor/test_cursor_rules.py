@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.horizon import ACK_SPAN
 from partq.core.model import Cause
 from partq.errors import NotDeliveredError, RewoundError
@@ -11,7 +11,7 @@ from tests.core.cursor.book_model import COUNTED
 
 def sent(*, stop, batch_end=None, acked=()):
     """A book whose flow has got the offsets below `stop`."""
-    book = Delivery(0, acked)
+    book = GroupCursor(0, acked)
     assert book.take(0, batch_end or stop, stop) is not None
     return book
 
@@ -61,7 +61,7 @@ def test_a_window_has_one_cause():
 
 
 def test_the_last_event_explains_an_offset():
-    book = Delivery(0)
+    book = GroupCursor(0)
     book.mark(20, Cause.BROKER_CHANGE)
     book.take(0, 30, 10)
     book.rewind(Cause.FORCED_COMMIT)
@@ -121,7 +121,7 @@ def test_two_resets_forget_nothing_of_what_was_sent():
 
 def test_nothing_is_sent_beyond_the_span_above_the_cursor():
     huge = 10 * ACK_SPAN
-    book = Delivery(0)
+    book = GroupCursor(0)
     assert book.take(0, huge, huge).stop == ACK_SPAN
     assert book.take(0, huge, huge) is None
     book.ack(-1, [(1, ACK_SPAN)], 0)
@@ -132,7 +132,7 @@ def test_nothing_is_sent_beyond_the_span_above_the_cursor():
 
 
 def test_no_credit_takes_nothing():
-    book = Delivery(0)
+    book = GroupCursor(0)
     assert book.take(0, 5, 0) is None
     assert (book.position, book.in_flight) == (0, 0)
 

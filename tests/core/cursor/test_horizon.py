@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.horizon import ACK_SPAN, MAX_PIECES
 
 STOP = 50_000
@@ -15,7 +15,7 @@ def leave_holes(book, count):
 
 
 def test_nothing_new_is_sent_while_there_are_too_many_holes():
-    book = Delivery(0)
+    book = GroupCursor(0)
     assert book.take(0, STOP, 10_000).stop == 10_000
     leave_holes(book, MAX_PIECES)
     assert book.take(0, STOP, 10).stop == 10_010, "as many as that are no matter"
@@ -29,7 +29,7 @@ def test_nothing_new_is_sent_while_there_are_too_many_holes():
 
 def test_the_holes_come_again_when_their_flow_is_lost():
     """Also at another broker, and of a book that an older one has stored."""
-    book = Delivery(0, [(at, at + 1) for at in range(1, 20_000, 2)])
+    book = GroupCursor(0, [(at, at + 1) for at in range(1, 20_000, 2)])
     end, windows = 0, 0
     while (window := book.take(0, STOP, 100)) is not None:
         assert window.stop <= 20_000
@@ -43,7 +43,7 @@ def test_the_holes_come_again_when_their_flow_is_lost():
 
 @pytest.mark.parametrize("is_free", [False, True])
 def test_nothing_new_is_sent_while_too_many_messages_failed(is_free):
-    book = Delivery(0)
+    book = GroupCursor(0)
     book.take(0, STOP, 3000)
     failed = [(0, MAX_PIECES + 1)]
     book.nack(failed, 0, now=0, delay_s=lambda _: 60, is_free=is_free)
@@ -59,5 +59,5 @@ def test_nothing_new_is_sent_while_too_many_messages_failed(is_free):
 
 
 def test_a_book_in_few_pieces_gets_as_many_as_its_span_takes():
-    book = Delivery(5, [(9, 10)])
+    book = GroupCursor(5, [(9, 10)])
     assert book.take(0, 10 * ACK_SPAN, 10 * ACK_SPAN).stop == 5 + ACK_SPAN

@@ -2,12 +2,12 @@
 
 import pytest
 
-from partq.core.cursor.cursor import Delivery
-from partq.core.cursor.redelivery_rules import Backoff, Redelivery
+from partq.core.cursor.cursor import GroupCursor
+from partq.core.cursor.redelivery_rules import RedeliveryBackoff, RedeliveryRules
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
 
-DOUBLING = Backoff(1, 60, 2)
+DOUBLING = RedeliveryBackoff(1, 60, 2)
 
 
 def at_once(count):
@@ -16,7 +16,7 @@ def at_once(count):
 
 def delivered(stop, *, begun=None, at=0.0):
     """A book whose flow has got all below `stop`, and has begun all below `begun`."""
-    book = Delivery(0)
+    book = GroupCursor(0)
     book.take(0, stop, stop)
     if begun is not None:
         book.begin([(0, begun)], 0, at)
@@ -29,26 +29,26 @@ def time_out(book, since, *, now=100.0, is_free=False):
 
 @pytest.mark.req("PUL-29")
 def test_nacks_back_off_as_the_table_says():
-    rules = Redelivery(nack_backoff=DOUBLING)
+    rules = RedeliveryRules(nack_backoff=DOUBLING)
     assert [rules.after_nack_s(n) for n in range(1, 9)] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 @pytest.mark.req("PUL-34")
 def test_ack_timeouts_back_off_as_the_table_says():
-    rules = Redelivery(ack_timeout_s=10, ack_backoff=DOUBLING)
+    rules = RedeliveryRules(ack_timeout_s=10, ack_backoff=DOUBLING)
     waits = [rules.ack_timeout_s + rules.after_timeout_s(n) for n in range(1, 9)]
     assert waits == [10 + 1, 10 + 2, 10 + 4, 10 + 8, 10 + 16, 10 + 32, 10 + 60, 10 + 60]
 
 
 def test_a_backoff_does_not_outgrow_what_can_be_counted():
-    assert Backoff(1, 60, 100).delay_s(100_000) == 60
+    assert RedeliveryBackoff(1, 60, 100).delay_s(100_000) == 60
 
 
 @pytest.mark.req("PUL-28", "PUL-31")
 def test_the_defaults():
-    rules = Redelivery()
+    rules = RedeliveryRules()
     assert [rules.after_nack_s(n) for n in (1, 5)] == [60, 60]
-    assert Redelivery(nack_delay_s=2).after_nack_s(1) == 2
+    assert RedeliveryRules(nack_delay_s=2).after_nack_s(1) == 2
     assert rules.ack_timeout_s == 0
     assert rules.after_timeout_s(3) == 0
 

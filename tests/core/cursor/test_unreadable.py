@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.unreadable import MAX_RUNS, NOTHING, Unreadable, explains, in_hand, set_aside
 from partq.wire import batch
 
@@ -17,7 +17,7 @@ def windows(book, first, stop, credit=100):
 
 
 def test_no_window_is_sent_across_it():
-    book = Delivery(10)
+    book = GroupCursor(10)
     assert set_aside(book, FOUND) == [(11, 12), (13, 15)]
     assert windows(book, 10, 16) == [(10, 11, []), (12, 13, []), (15, 16, [])]
     assert (book.position, book.in_flight) == (16, 3)
@@ -29,13 +29,13 @@ def test_no_window_is_sent_across_it():
 
 
 def test_what_is_acknowledged_before_is_left_alone():
-    book = Delivery(12, [(13, 14)])
+    book = GroupCursor(12, [(13, 14)])
     assert set_aside(book, FOUND) == [(14, 15)]
     assert windows(book, 10, 16) == [(12, 13, []), (15, 16, [])]
 
 
 def test_what_comes_again_leaves_it_out_too():
-    book = Delivery(10)
+    book = GroupCursor(10)
     book.take(10, 16, 100)
     assert in_hand(book, FOUND) == [(11, 12), (13, 15)]
     taken = book.nack([(10, 16)], 0, now=5, delay_s=lambda _: 0, is_free=False, counts=False)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from partq.core.group.disruption_budget import Budget
-from partq.core.group.explain import Waiting, WaitsFor, explain
-from partq.core.group.forecast import Change, duration_ms, forecast, paused_at_once, rollout
+from partq.core.group.disruption_budget import DisruptionBudget
+from partq.core.group.explain import PartitionWait, WaitsFor, explain
+from partq.core.group.forecast import MemberChange, duration_ms, forecast, paused_at_once, rollout
 from partq.core.group.membership import MemberFact
 from partq.core.group.planner import GroupRules
 from partq.core.model import MemberId, PartitionId
@@ -49,72 +49,74 @@ def waits(seen, rules=None, *, handoffs=None, held=None, blocked=""):
     ("found", "expected"),
     [
         pytest.param(
-            waits(group([A, B], bound=[A, B])), Waiting(what=WaitsFor.NOTHING), id="nothing"
+            waits(group([A, B], bound=[A, B])), PartitionWait(what=WaitsFor.NOTHING), id="nothing"
         ),
         pytest.param(
             waits(group([A, B], bound=[A, B]), blocked="no such queue"),
-            Waiting(what=WaitsFor.DEAD_LETTERS),
+            PartitionWait(what=WaitsFor.DEAD_LETTERS),
             id="nothing but its dead letters",
         ),
         pytest.param(
             waits(pausing(7), handoffs=handoff("Draining"), blocked="no such queue"),
-            Waiting(what=WaitsFor.DRAIN, target=B, left_ms=2_000),
+            PartitionWait(what=WaitsFor.DRAIN, target=B, left_ms=2_000),
             id="a handoff comes before what stops its deliveries",
         ),
-        pytest.param(waits(unserved()), Waiting(what=WaitsFor.BROKER), id="no broker"),
+        pytest.param(waits(unserved()), PartitionWait(what=WaitsFor.BROKER), id="no broker"),
         pytest.param(
             waits(group([A, B, A, B], bound=[B], joined={C: 100}, lost={A: 1_500})),
-            Waiting(what=WaitsFor.MEMBER, left_ms=3_500),
+            PartitionWait(what=WaitsFor.MEMBER, left_ms=3_500),
             id="a lost member: its own delay, whoever joins meanwhile",
         ),
         pytest.param(
             waits(pausing(7), handoffs=handoff("Draining")),
-            Waiting(what=WaitsFor.DRAIN, target=B, left_ms=2_000),
+            PartitionWait(what=WaitsFor.DRAIN, target=B, left_ms=2_000),
             id="a drain",
         ),
         pytest.param(
             waits(pausing(None), handoffs=handoff("Draining")),
-            Waiting(what=WaitsFor.PAUSE, target=B, left_ms=2_000),
+            PartitionWait(what=WaitsFor.PAUSE, target=B, left_ms=2_000),
             id="a pause that lapsed or has not begun",
         ),
         pytest.param(
             waits(pausing(7), handoffs=handoff("Committing")),
-            Waiting(what=WaitsFor.COMMIT, target=B),
+            PartitionWait(what=WaitsFor.COMMIT, target=B),
             id="a commit",
         ),
         pytest.param(
             waits(group([A, A], bound=[A, C]), held={P0: HELD}, rules=GroupRules()),
-            Waiting(what=WaitsFor.BUDGET, target=C, left_ms=9_000, limit="maxMovesPerMinute"),
+            PartitionWait(what=WaitsFor.BUDGET, target=C, left_ms=9_000, limit="maxMovesPerMinute"),
             id="the budget, as promised",
         ),
         pytest.param(
             waits(group([A, A], bound=[A], leaving=[A]), held={P0: HELD}),
-            Waiting(what=WaitsFor.COORDINATOR),
+            PartitionWait(what=WaitsFor.COORDINATOR),
             id="what cannot wait any more does not wait for the budget",
         ),
         pytest.param(
             waits(group([B, B], bound=[A]), PAUSED),
-            Waiting(what=WaitsFor.MEMBER, left_ms=5_000),
+            PartitionWait(what=WaitsFor.MEMBER, left_ms=5_000),
             id="no sign of a loss yet",
         ),
         pytest.param(
             waits(group([A, B], bound=[B], lost={A: 9_000})),
-            Waiting(what=WaitsFor.COORDINATOR, target=B),
+            PartitionWait(what=WaitsFor.COORDINATOR, target=B),
             id="the delay is over and nobody acts",
         ),
         pytest.param(
             waits(group([None, A], bound=[A], joined={B: 100})),
-            Waiting(what=WaitsFor.JOINS, left_ms=400),
+            PartitionWait(what=WaitsFor.JOINS, left_ms=400),
             id="joins",
         ),
         pytest.param(
-            waits(group([None, None], bound=[])), Waiting(what=WaitsFor.NO_MEMBER), id="no member"
+            waits(group([None, None], bound=[])),
+            PartitionWait(what=WaitsFor.NO_MEMBER),
+            id="no member",
         ),
         pytest.param(
             waits(
                 group([A, B], bound=[A, B], facts={A: MemberFact.IS_BEING_REPLACED}, leaving=[A])
             ),
-            Waiting(what=WaitsFor.REPLACEMENT),
+            PartitionWait(what=WaitsFor.REPLACEMENT),
             id="a replacement that is late",
         ),
     ],
@@ -128,8 +130,8 @@ def test_what_an_annotation_holds_up_is_told():
     seen = group([A] * 4, bound=[A, C])
     last = PartitionId(1, 3)
     told = explain(last, sight=seen, rules=PAUSED, handoffs={}, held={}, now_ms=NOW)
-    assert told == Waiting(what=WaitsFor.REBALANCE_PAUSED, target=C)
-    assert waits(seen, PAUSED) == Waiting(what=WaitsFor.NOTHING)
+    assert told == PartitionWait(what=WaitsFor.REBALANCE_PAUSED, target=C)
+    assert waits(seen, PAUSED) == PartitionWait(what=WaitsFor.NOTHING)
 
 
 def ends(seen, steps):
@@ -138,20 +140,20 @@ def ends(seen, steps):
 
 def test_a_scale_is_forecast():
     seen = group([A, B] * 4, bound=[A, B])
-    (step,) = forecast(seen, GroupRules(), {}, [Change(joins=[C, D])])
+    (step,) = forecast(seen, GroupRules(), {}, [MemberChange(joins=[C, D])])
     assert sorted(ends(seen, [step])) == [A, A, B, B, C, C, D, D]
-    (step,) = forecast(seen, GroupRules(), {}, [Change(leaves=[B])])
+    (step,) = forecast(seen, GroupRules(), {}, [MemberChange(leaves=[B])])
     assert ends(seen, [step]) == [A] * 8
     assert not any(move.may_wait for move in step)
-    assert forecast(seen, PAUSED, {}, [Change(joins=[C])]) == []
+    assert forecast(seen, PAUSED, {}, [MemberChange(joins=[C])]) == []
 
 
 def test_a_forecast_begins_where_the_handoffs_that_run_will_end():
     seen = group([A] * 4, bound=[A, B])
     under_way = {PartitionId(1, 2): B, PartitionId(1, 3): B}
     assert forecast(seen, GroupRules(), under_way, []) == []
-    assert forecast(seen, GroupRules(), under_way, [Change()]) == []
-    assert len(forecast(seen, GroupRules(), {}, [Change()])) == 1
+    assert forecast(seen, GroupRules(), under_way, [MemberChange()]) == []
+    assert len(forecast(seen, GroupRules(), {}, [MemberChange()])) == 1
 
 
 @pytest.mark.parametrize(("heeds_pods", "moves", "paused"), [(True, 8, 4), (False, 10, 3)])
@@ -161,22 +163,24 @@ def test_a_rollout_is_forecast(heeds_pods, moves, paused):
     steps = forecast(seen, GroupRules(), {}, rollout([A, B], heeds_pods=heeds_pods))
     assert sum(map(len, steps)) == moves
     assert sorted(set(ends(seen, steps))) == ["new-1", "new-2"]
-    assert paused_at_once(steps, Budget(max_paused=1)) == paused, "what leaves is not held up"
+    assert paused_at_once(steps, DisruptionBudget(max_paused=1)) == paused, (
+        "what leaves is not held up"
+    )
 
 
 @pytest.mark.parametrize(
     ("budget", "paused", "takes_ms"),
     [
-        (Budget(), 4, 40),
-        (Budget(max_paused=1), 1, 160),
-        (Budget(max_paused=3), 3, 80),
-        (Budget(max_per_minute=2), 2, 60_000),
-        (Budget(max_paused=8, max_per_minute=4), 4, 40),
+        (DisruptionBudget(), 4, 40),
+        (DisruptionBudget(max_paused=1), 1, 160),
+        (DisruptionBudget(max_paused=3), 3, 80),
+        (DisruptionBudget(max_per_minute=2), 2, 60_000),
+        (DisruptionBudget(max_paused=8, max_per_minute=4), 4, 40),
     ],
 )
 def test_the_budget_makes_moves_take_turns(budget, paused, takes_ms):
     seen = group([A, B] * 4, bound=[A, B])
-    steps = forecast(seen, GroupRules(), {}, [Change(joins=[MemberId("c"), MemberId("d")])])
+    steps = forecast(seen, GroupRules(), {}, [MemberChange(joins=[MemberId("c"), MemberId("d")])])
     assert paused_at_once(steps, budget) == paused
     assert duration_ms(steps, budget, [10, 40, 90]) == takes_ms
     assert duration_ms(steps, budget, []) is None
@@ -189,4 +193,4 @@ def test_a_message_that_is_missing_goes_before_dead_letters():
         P0, sight=at_rest, rules=GroupRules(), handoffs={}, held={}, now_ms=NOW,
         blocked="why", missing="why",
     )  # fmt: skip
-    assert told == Waiting(what=WaitsFor.MESSAGES)
+    assert told == PartitionWait(what=WaitsFor.MESSAGES)

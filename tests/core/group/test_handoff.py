@@ -13,10 +13,10 @@ from partq.core.group.handoff import (
     Draining,
     Owned,
     Pause,
-    Paused,
     Refused,
     Seen,
     SourceLost,
+    SourcePaused,
     Targeted,
     TargetLost,
     Tick,
@@ -85,11 +85,11 @@ def seen(member=A, epoch=3, broker_epoch=7, closed=3):
             id="the owner is lost: no pause",
         ),
         pytest.param(
-            DRAINING, Paused(4), 10, Draining(A4, 3_000, NOW + 3_010, is_paused=True),
+            DRAINING, SourcePaused(4), 10, Draining(A4, 3_000, NOW + 3_010, is_paused=True),
             [PAUSE, AWAIT], id="paused: the drain is counted from here",
         ),
-        pytest.param(PAUSED, Paused(4), 900, PAUSED, [], id="renewed: the deadline stays"),
-        pytest.param(DRAINING, Paused(3), 10, DRAINING, [], id="word from an older attempt"),
+        pytest.param(PAUSED, SourcePaused(4), 900, PAUSED, [], id="renewed: the deadline stays"),
+        pytest.param(DRAINING, SourcePaused(3), 10, DRAINING, [], id="word from an older attempt"),
         pytest.param(PAUSED, Drained(4), 5, COMMITTING, [COMMIT], id="drained: commit"),
         pytest.param(PAUSED, Drained(3), 5, PAUSED, [], id="drained in an older attempt"),
         pytest.param(PAUSED, Tick(), 2_999, PAUSED, [], id="time is not over"),
@@ -144,7 +144,7 @@ def test_step(state, event, later_ms, after, effects):
 def test_no_time_to_drain_still_pauses_first():
     state, effects = step(OWNED, Targeted(A4, 0, NOW + 2_000), NOW)
     assert effects == (Pause(A4, 0),)
-    state, _ = step(state, Paused(4), NOW + 1)
+    state, _ = step(state, SourcePaused(4), NOW + 1)
     state, effects = step(state, Tick(), NOW + 1)
     assert effects == (FORCE,)
 
@@ -160,7 +160,7 @@ def test_a_resumed_drain_goes_on_and_never_longer_than_configured():
 
 
 events = st.one_of(
-    st.builds(Paused, st.integers(3, 6)),
+    st.builds(SourcePaused, st.integers(3, 6)),
     st.builds(Drained, st.integers(3, 6)),
     st.builds(Refused, st.integers(3, 6)),
     st.builds(Committed, st.integers(3, 6), st.integers(4, 12).map(Epoch)),
@@ -218,7 +218,7 @@ class Record:
                 return Committed(attempt.number, Epoch(self.epoch))
             case Pause() if fits and (self.pause or 0) <= attempt.number:
                 self.pause = attempt.number
-                return Paused(attempt.number)
+                return SourcePaused(attempt.number)
             case AwaitDrain() if fits and self.pause == attempt.number:
                 return Drained(attempt.number)
             case Commit() if fits and self.pause == attempt.number:

@@ -4,14 +4,14 @@ from hypothesis import strategies as st
 
 from partq.core.group.membership import (
     FlowSeen,
+    GroupObservation,
     LossSeen,
     MemberFact,
     MembershipRules,
-    Seat,
-    SeatState,
-    Sight,
-    Standing,
-    judge,
+    MemberState,
+    OwnershipState,
+    PartitionOwnership,
+    assess,
 )
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
 
@@ -23,7 +23,7 @@ LONG = 60_000
 
 
 def seat(member=A, *, bound=False, held_ms=LONG, broker=B0, partition=P, **more):
-    return Seat(
+    return PartitionOwnership(
         partition=partition,
         broker=broker,
         broker_epoch=BrokerEpoch(7),
@@ -46,115 +46,117 @@ def loss(age_ms, member=A, broker=B0, leaving=False):
 
 
 def sight(*seats, **more):
-    return Sight(seats={each.partition: each for each in seats}, **more)
+    return GroupObservation(seats={each.partition: each for each in seats}, **more)
 
 
 @pytest.mark.req("SOL-26", "SOL-U08")
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        pytest.param(sight(seat(None)), SeatState.VACANT, id="nobody is on record"),
-        pytest.param(sight(seat(bound=True), flows=[flow()]), SeatState.SETTLED, id="bound"),
+        pytest.param(sight(seat(None)), OwnershipState.VACANT, id="nobody is on record"),
+        pytest.param(sight(seat(bound=True), flows=[flow()]), OwnershipState.SETTLED, id="bound"),
         pytest.param(
             sight(seat(bound=True), flows=[flow(leaving=True)]),
-            SeatState.LEAVING,
+            OwnershipState.LEAVING,
             id="the client said Leave: handed over at once",
         ),
         pytest.param(
             sight(seat(bound=True), flows=[flow()], facts={A: MemberFact.IS_TERMINATING}),
-            SeatState.LEAVING,
+            OwnershipState.LEAVING,
             id="the runtime says terminating: handed over at once",
         ),
-        pytest.param(sight(seat(), losses=[loss(4_999)]), SeatState.WAITING, id="delay runs"),
-        pytest.param(sight(seat(), losses=[loss(5_000)]), SeatState.OVERDUE, id="delay is over"),
+        pytest.param(sight(seat(), losses=[loss(4_999)]), OwnershipState.WAITING, id="delay runs"),
+        pytest.param(
+            sight(seat(), losses=[loss(5_000)]), OwnershipState.OVERDUE, id="delay is over"
+        ),
         pytest.param(
             sight(seat(), losses=[loss(0)], facts={A: MemberFact.IS_GONE_FOR_GOOD}),
-            SeatState.OVERDUE,
+            OwnershipState.OVERDUE,
             id="gone for good: no delay",
         ),
         pytest.param(
             sight(seat(), losses=[loss(0, leaving=True)]),
-            SeatState.OVERDUE,
+            OwnershipState.OVERDUE,
             id="left before all was handed over: no delay",
         ),
         pytest.param(
             sight(seat(), flows=[flow(broker=B1, leaving=True)], losses=[loss(0)]),
-            SeatState.OVERDUE,
+            OwnershipState.OVERDUE,
             id="leaving, and its flow here is closed already",
         ),
         pytest.param(
             sight(seat(), flows=[flow(broker=B1)], losses=[loss(0, leaving=True)]),
-            SeatState.WAITING,
+            OwnershipState.WAITING,
             id="left, and a new life is bound elsewhere",
         ),
         pytest.param(
             sight(seat(held_ms=6_999), lost_ms={A: LONG}),
-            SeatState.WAITING,
+            OwnershipState.WAITING,
             id="the delay counts from when this broker had held it for the bind time",
         ),
         pytest.param(
             sight(seat(held_ms=7_000), lost_ms={A: LONG}),
-            SeatState.OVERDUE,
+            OwnershipState.OVERDUE,
             id="bind time and delay are over at a new broker",
         ),
         pytest.param(
-            sight(seat(), lost_ms={A: 4_999}), SeatState.WAITING, id="the stored time counts"
+            sight(seat(), lost_ms={A: 4_999}), OwnershipState.WAITING, id="the stored time counts"
         ),
         pytest.param(
-            sight(seat(), lost_ms={A: 5_000}), SeatState.OVERDUE, id="the stored time is over"
+            sight(seat(), lost_ms={A: 5_000}), OwnershipState.OVERDUE, id="the stored time is over"
         ),
         pytest.param(
             sight(seat(), losses=[loss(1_000)], lost_ms={A: LONG}),
-            SeatState.WAITING,
+            OwnershipState.WAITING,
             id="who lost the flow knows better than the store",
         ),
         pytest.param(
             sight(seat(), flows=[flow(age_ms=0)], lost_ms={A: LONG}),
-            SeatState.WAITING,
+            OwnershipState.WAITING,
             id="it is just binding",
         ),
         pytest.param(
             sight(seat(), flows=[flow(broker=B1)], losses=[loss(5_000)]),
-            SeatState.OVERDUE,
+            OwnershipState.OVERDUE,
             id="bound elsewhere, lost here for the delay: only this partition moves",
         ),
         pytest.param(
             sight(seat(), losses=[loss(2_000), loss(9_000)]),
-            SeatState.WAITING,
+            OwnershipState.WAITING,
             id="of two losses the younger counts",
         ),
-        pytest.param(sight(seat(broker=None)), SeatState.UNSEEN, id="its broker is silent"),
+        pytest.param(sight(seat(broker=None)), OwnershipState.UNSEEN, id="its broker is silent"),
     ],
 )
 def test_what_a_partition_needs(seen, expected):
-    assert judge(seen, RULES).seats[P] is expected
+    assert assess(seen, RULES).seats[P] is expected
 
 
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        pytest.param(sight(seat(bound=True), flows=[flow()]), Standing.BOUND, id="bound"),
-        pytest.param(sight(seat(), losses=[loss(0)]), Standing.WAITING, id="lost"),
-        pytest.param(sight(seat(), losses=[loss(5_000)]), Standing.GONE, id="late"),
+        pytest.param(sight(seat(bound=True), flows=[flow()]), MemberState.BOUND, id="bound"),
+        pytest.param(sight(seat(), losses=[loss(0)]), MemberState.WAITING, id="lost"),
+        pytest.param(sight(seat(), losses=[loss(5_000)]), MemberState.GONE, id="late"),
         pytest.param(
             sight(seat(broker=None), losses=[loss(LONG)], lost_ms={A: LONG}),
-            Standing.WAITING,
+            MemberState.WAITING,
             id="a broker is silent: it may be bound there",
         ),
         pytest.param(
             sight(flows=[flow(leaving=True), flow(broker=B1)]),
-            Standing.LEAVING,
+            MemberState.LEAVING,
             id="one life: it says Leave at one broker after the other",
         ),
         pytest.param(
             sight(flows=[flow(leaving=True), flow(broker=B1, incarnation="j")]),
-            Standing.BOUND,
+            MemberState.BOUND,
             id="the old life leaves, the new one stays",
         ),
     ],
 )
 def test_what_a_member_is(seen, expected):
-    assert judge(seen, RULES).standings[A] is expected
+    assert assess(seen, RULES).standings[A] is expected
 
 
 @pytest.mark.req("SOL-37", "SOL-U03")
@@ -162,9 +164,9 @@ def test_a_member_that_binds_again_in_time_has_lost_nothing():
     lost = sight(seat(), losses=[loss(4_000)], lost_ms={A: 4_000}, listed=[A])
     back = sight(seat(bound=True), flows=[flow(age_ms=10)], lost_ms={A: 4_100}, listed=[A])
 
-    assert judge(lost, RULES).seats[P] is SeatState.WAITING
-    table = judge(back, RULES)
-    assert table.seats[P] is SeatState.SETTLED
+    assert assess(lost, RULES).seats[P] is OwnershipState.WAITING
+    table = assess(back, RULES)
+    assert table.seats[P] is OwnershipState.SETTLED
     assert table.to_clear == {A}
     assert not table.newcomers
 
@@ -183,7 +185,7 @@ def test_a_member_that_binds_again_in_time_has_lost_nothing():
 )
 def test_joins_wait_for_each_other(ages_ms, wait_ms):
     flows = [flow(MemberId(f"m{n}"), age_ms=age_ms) for n, age_ms in enumerate(ages_ms)]
-    table = judge(sight(seat(None), flows=flows), RULES)
+    table = assess(sight(seat(None), flows=flows), RULES)
     assert table.join_wait_ms == wait_ms
     assert table.next_ms == (wait_ms or None)
 
@@ -201,24 +203,24 @@ def test_joins_wait_for_each_other(ages_ms, wait_ms):
 def test_a_replacement_is_no_part_of_the_joins_that_wait(ages_ms, wait_ms):
     flows = [flow(member, age_ms=age_ms) for member, age_ms in ages_ms.items()]
     seen = sight(seat(None), flows=flows, facts={A: MemberFact.IS_REPLACEMENT})
-    assert judge(seen, RULES).join_wait_ms == wait_ms
+    assert assess(seen, RULES).join_wait_ms == wait_ms
 
 
 def test_a_loss_is_written_down_once_it_is_certain():
-    assert judge(sight(seat(held_ms=1_999)), RULES).to_mark == set()
-    assert judge(sight(seat(held_ms=1_999), losses=[loss(0)]), RULES).to_mark == {A}
-    assert judge(sight(seat(held_ms=2_000)), RULES).to_mark == {A}
-    assert judge(sight(seat(), lost_ms={A: 1}), RULES).to_mark == set()
-    assert judge(sight(seat(broker=None)), RULES).to_mark == set()
+    assert assess(sight(seat(held_ms=1_999)), RULES).to_mark == set()
+    assert assess(sight(seat(held_ms=1_999), losses=[loss(0)]), RULES).to_mark == {A}
+    assert assess(sight(seat(held_ms=2_000)), RULES).to_mark == {A}
+    assert assess(sight(seat(), lost_ms={A: 1}), RULES).to_mark == set()
+    assert assess(sight(seat(broker=None)), RULES).to_mark == set()
 
 
 def test_a_failed_list_is_not_an_empty_list():
     listed = sight(listed=[A], is_complete=False)
-    assert judge(listed, RULES).to_mark == set()
+    assert assess(listed, RULES).to_mark == set()
     late = sight(listed=[A], lost_ms={A: LONG}, is_complete=False)
-    assert judge(late, RULES).to_unlist == set()
+    assert assess(late, RULES).to_unlist == set()
     back = sight(seat(bound=True), flows=[flow()], lost_ms={A: LONG}, is_complete=False)
-    assert judge(back, RULES).to_clear == set()
+    assert assess(back, RULES).to_clear == set()
 
 
 @pytest.mark.parametrize(
@@ -231,11 +233,11 @@ def test_a_failed_list_is_not_an_empty_list():
     ],
 )
 def test_who_is_no_longer_listed(seen, is_unlisted):
-    assert (A in judge(seen, RULES).to_unlist) is is_unlisted
+    assert (A in assess(seen, RULES).to_unlist) is is_unlisted
 
 
 def test_a_member_is_avoided_where_it_has_no_flow():
-    table = judge(sight(seat(None), flows=[flow(broker=B1), flow(B)]), RULES)
+    table = assess(sight(seat(None), flows=[flow(broker=B1), flow(B)]), RULES)
     assert table.is_free(A, B1)
     assert not table.is_free(A, B0)
     assert table.is_free(B, B0)
@@ -254,8 +256,8 @@ def test_what_remains_is_never_above_the_configured_length(
         losses=[loss(lost_ms)] if is_known else [],
         lost_ms={A: stored_ms} if is_stored else {},
     )
-    table = judge(seen, RULES)
-    if table.seats[P] is SeatState.WAITING:
+    table = assess(seen, RULES)
+    if table.seats[P] is OwnershipState.WAITING:
         assert table.next_ms is not None
         assert 0 < table.next_ms <= RULES.bind_ms + RULES.delay_ms
         if held_ms >= RULES.bind_ms:
@@ -267,12 +269,12 @@ def test_what_remains_is_never_above_the_configured_length(
 @given(held_ms=ages, lost_ms=ages, passed_ms=ages)
 def test_a_judgement_does_not_depend_on_who_looked_before(held_ms, lost_ms, passed_ms):
     """A coordinator that starts later sees the same deadline: nothing of it is in memory."""
-    early = judge(sight(seat(held_ms=held_ms), losses=[loss(lost_ms)]), RULES)
-    late = judge(
+    early = assess(sight(seat(held_ms=held_ms), losses=[loss(lost_ms)]), RULES)
+    late = assess(
         sight(seat(held_ms=held_ms + passed_ms), losses=[loss(lost_ms + passed_ms)]), RULES
     )
-    if early.seats[P] is SeatState.OVERDUE:
-        assert late.seats[P] is SeatState.OVERDUE
+    if early.seats[P] is OwnershipState.OVERDUE:
+        assert late.seats[P] is OwnershipState.OVERDUE
     else:
         is_over = passed_ms >= early.next_ms
-        assert (late.seats[P] is SeatState.OVERDUE) == is_over
+        assert (late.seats[P] is OwnershipState.OVERDUE) == is_over

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from partq.core.group.membership import (
     FlowSeen,
+    GroupObservation,
     LossSeen,
     MemberFact,
     MembershipRules,
-    Seat,
-    SeatState,
-    Sight,
-    Standing,
-    judge,
+    MemberState,
+    OwnershipState,
+    PartitionOwnership,
+    assess,
 )
 from partq.core.group.moves import Forced, Trigger
 from partq.core.group.planner import GroupRules, GroupType, exclusive, plan
@@ -34,7 +34,7 @@ def group(owned, *, bound, joined=(), leaving=(), lost=None, facts=None, brokers
     seats = {}
     for index, member in enumerate(owned):
         partition = PartitionId(1, index)
-        seats[partition] = Seat(
+        seats[partition] = PartitionOwnership(
             partition=partition,
             broker=brokers[index % len(brokers)],
             broker_epoch=BrokerEpoch(7),
@@ -43,7 +43,7 @@ def group(owned, *, bound, joined=(), leaving=(), lost=None, facts=None, brokers
             epoch=Epoch(3),
             is_bound=member in ages,
         )
-    return Sight(
+    return GroupObservation(
         seats=seats,
         flows=[
             FlowSeen(
@@ -67,7 +67,7 @@ def group(owned, *, bound, joined=(), leaving=(), lost=None, facts=None, brokers
 
 
 def moves_of(sight, rules=RULES, under_way=None):
-    return plan(sight, judge(sight, rules.membership), rules, under_way or {})
+    return plan(sight, assess(sight, rules.membership), rules, under_way or {})
 
 
 def after(sight, moves):
@@ -170,16 +170,16 @@ def test_no_balance_while_a_broker_is_silent_but_what_must_move_moves():
 def test_a_member_that_a_broker_has_lost_is_avoided_there():
     seen = group([A] * 4, bound=[A], brokers=BROKERS)
     flows = [*seen.flows, FlowSeen(member=B, broker=B0, incarnation="i", age_ms=LONG)]
-    seen = Sight(seats=seen.seats, flows=flows)
+    seen = GroupObservation(seats=seen.seats, flows=flows)
     for move in moves_of(seen):
         assert move.target == B
         assert move.seat.broker == B0
 
     # Bound at b-0 and lost for good at b-1: only what is at b-1 moves.
     half = group([A, B] * 2, bound=[A])
-    half = Sight(
+    half = GroupObservation(
         seats={
-            p: Seat(
+            p: PartitionOwnership(
                 partition=p, broker=s.broker, broker_epoch=s.broker_epoch, held_ms=LONG,
                 member=B, epoch=s.epoch, is_bound=s.broker == B0,
             )
@@ -278,26 +278,26 @@ strategies = st.sampled_from(["sticky", "range", "modulo", "failover"])
 @given(sights(), strategies, st.sampled_from(GroupType))
 def test_every_plan_is_sound(seen, strategy, group_type):
     rules = GroupRules(strategy=strategy, type=group_type)
-    table = judge(seen, MembershipRules())
+    table = assess(seen, MembershipRules())
     moves = plan(seen, table, rules, {})
     assert len({move.partition for move in moves}) == len(moves)
     for move in moves:
         state = table.seats[move.partition]
-        assert state not in (SeatState.WAITING, SeatState.UNSEEN)
+        assert state not in (OwnershipState.WAITING, OwnershipState.UNSEEN)
         assert move.target != move.seat.member
         if move.target is not None:
             assert table.is_free(move.target, move.seat.broker)
         # Only a source that is bound is drained, and it always is.
         is_bound = move.seat.member is not None and move.seat.is_bound
         assert (move.forced is None) == is_bound
-        if state is SeatState.SETTLED:
+        if state is OwnershipState.SETTLED:
             assert seen.is_complete
-            assert SeatState.WAITING not in table.seats.values()
-    is_free = any(standing is Standing.BOUND for standing in table.standings.values())
+            assert OwnershipState.WAITING not in table.seats.values()
+    is_free = any(standing is MemberState.BOUND for standing in table.standings.values())
     if is_free and not table.join_wait_ms:
         moving = {move.partition for move in moves}
         for partition, state in table.seats.items():
-            if state in (SeatState.VACANT, SeatState.LEAVING, SeatState.OVERDUE):
+            if state in (OwnershipState.VACANT, OwnershipState.LEAVING, OwnershipState.OVERDUE):
                 assert partition in moving, "nothing waits that a member could serve"
 
 
@@ -314,5 +314,5 @@ def test_what_was_planned_and_done_is_not_planned_again(seen):
     }
     settled = replace(seen, seats=done)
     # While newcomers are waited for, what nobody holds waits too, and is planned after that.
-    if not any(judge(each, RULES.membership).join_wait_ms for each in (seen, settled)):
+    if not any(assess(each, RULES.membership).join_wait_ms for each in (seen, settled)):
         assert moves_of(settled, RULES) == []

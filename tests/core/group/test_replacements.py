@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.core.group.membership import LossSeen, MemberFact, judge
+from partq.core.group.membership import LossSeen, MemberFact, assess
 from partq.core.group.planner import GroupRules, GroupType
 from partq.core.group.replacements import settled_heirs
 from partq.core.model import PartitionId
@@ -157,7 +157,7 @@ def test_who_is_about_to_go_gets_nothing_beside_what_waits_for_it():
 @given(sights(), st.sets(members))
 def test_nothing_goes_to_who_is_avoided_while_another_can_have_it(seen, avoided):
     seen = replace(seen, facts=dict.fromkeys(avoided, AVOIDED))
-    table = judge(seen, GroupRules().membership)
+    table = assess(seen, GroupRules().membership)
     for move in moves_of(seen):
         if move.target in avoided:
             able = {m for m in table.standings if table.is_free(m, move.seat.broker)}

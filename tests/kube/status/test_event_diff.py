@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from partq.coordinator.view import GroupView
-from partq.core.group.membership import Standing
+from partq.core.group.membership import MemberState
 from partq.core.model import MemberId
-from partq.core.records import Rebalance
+from partq.core.records import RebalanceRecord
 from partq.kube.names import ConditionType, Reason
 from partq.kube.status import event_diff
 from partq.kube.status.conditions import Finding, bad, good
@@ -17,14 +17,14 @@ STORE = ConditionType.STORE_REACHABLE
 AWAY = bad(STORE, Reason.STORE_UNREACHABLE, "no answer")
 CALM = GroupView(
     partitions={},
-    members={A: Standing.BOUND},
+    members={A: MemberState.BOUND},
     unseen_count=0,
     moving_count=0,
     is_waiting=False,
     rebalances=(),
 )
-WAITING = replace(CALM, is_waiting=True, members={A: Standing.WAITING})
-DONE = Rebalance("member_joined", 2, 1, 1000, 1250, 40)
+WAITING = replace(CALM, is_waiting=True, members={A: MemberState.WAITING})
+DONE = RebalanceRecord("member_joined", 2, 1, 1000, 1250, 40)
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_conditions(before, after, reasons):
         pytest.param(CALM, CALM, [], id="nothing"),
         pytest.param(
             CALM,
-            replace(CALM, members={A: Standing.BOUND, B: Standing.BOUND}),
+            replace(CALM, members={A: MemberState.BOUND, B: MemberState.BOUND}),
             ["MemberJoined"],
             id="joined",
         ),
         pytest.param(
-            CALM, replace(CALM, members={A: Standing.LEAVING}), [], id="leaving is still there"
+            CALM, replace(CALM, members={A: MemberState.LEAVING}), [], id="leaving is still there"
         ),
         pytest.param(CALM, WAITING, ["RebalanceScheduled"], id="lost"),
         pytest.param(WAITING, CALM, ["RebalanceCancelled"], id="back in time"),
         pytest.param(
             WAITING,
-            replace(CALM, members={A: Standing.GONE}, moving_count=3),
+            replace(CALM, members={A: MemberState.GONE}, moving_count=3),
             ["MemberLeft", "RebalanceStarted"],
             id="too late",
         ),
@@ -79,7 +79,7 @@ def test_conditions(before, after, reasons):
         ),
         pytest.param(
             CALM,
-            replace(CALM, members={A: Standing.BOUND, B: Standing.WAITING}),
+            replace(CALM, members={A: MemberState.BOUND, B: MemberState.WAITING}),
             [],
             id="listed, and not connected yet",
         ),
@@ -116,7 +116,7 @@ def test_group(before, after, reasons):
 
 
 def test_a_note_names_a_bounded_number_of_members():
-    many = replace(CALM, members={MemberId(f"pod-{n:02}"): Standing.BOUND for n in range(12)})
+    many = replace(CALM, members={MemberId(f"pod-{n:02}"): MemberState.BOUND for n in range(12)})
     (note,) = event_diff.of_group(replace(CALM, members={}), many, str)
     assert note.text.endswith("pod-09 and 2 more")
 

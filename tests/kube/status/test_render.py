@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 
 from partq.coordinator.view import GroupView
-from partq.core.group.membership import Standing
+from partq.core.group.membership import MemberState
 from partq.core.model import Epoch, PartitionId
-from partq.core.records import Assigned, Rebalance
+from partq.core.records import AssignmentEntry, RebalanceRecord
 from partq.kube.names import ConditionType, Reason
 from partq.kube.status import render
 from partq.kube.status.conditions import Finding, bad
@@ -302,21 +302,21 @@ def test_ranges(indexes, text):
 def test_what_a_group_shows():
     view = GroupView(
         partitions={
-            PARTITIONS[0]: Assigned("a/x", Epoch(1), "Ready"),
-            PARTITIONS[1]: Assigned("a/y", Epoch(1), "Ready"),
-            PARTITIONS[2]: Assigned("b", Epoch(1), "Unbound"),
-            PARTITIONS[3]: Assigned(None, Epoch(1), "Unassigned"),
+            PARTITIONS[0]: AssignmentEntry("a/x", Epoch(1), "Ready"),
+            PARTITIONS[1]: AssignmentEntry("a/y", Epoch(1), "Ready"),
+            PARTITIONS[2]: AssignmentEntry("b", Epoch(1), "Unbound"),
+            PARTITIONS[3]: AssignmentEntry(None, Epoch(1), "Unassigned"),
         },
         members={
-            "a/x": Standing.BOUND,
-            "a/y": Standing.LEAVING,
-            "b": Standing.WAITING,
-            "c": Standing.BOUND,
+            "a/x": MemberState.BOUND,
+            "a/y": MemberState.LEAVING,
+            "b": MemberState.WAITING,
+            "c": MemberState.BOUND,
         },
         unseen_count=0,
         moving_count=0,
         is_waiting=True,
-        rebalances=[Rebalance("member_lost", 2, 1, 1_000, 1_250, 40)] * 7,
+        rebalances=[RebalanceRecord("member_lost", 2, 1, 1_000, 1_250, 40)] * 7,
     )
     status, _ = render.group_status(group_facts(view=view, lag=9), {}, NOW, lambda m: m[0])
     assert status["members"] == {"active": 2, "standby": 1, "lost": 1, "refused": 0}
@@ -341,7 +341,7 @@ def test_what_a_group_shows():
 def test_status_fits_the_schema():
     status, _ = render.queue_status(queue_facts(tokens_secret="orders-tokens"), {}, NOW)
     PartitionedQueueStatus.model_validate(status)
-    rebalances = [Rebalance("member_joined", 1, 1, 5, 6, 1)]
+    rebalances = [RebalanceRecord("member_joined", 1, 1, 5, 6, 1)]
     facts = group_facts(view=group_view(rebalances=rebalances), lag=7, rebalance_now="1")
     status, _ = render.group_status(facts, {}, NOW, str)
     ConsumerGroupStatus.model_validate(status)
@@ -353,12 +353,14 @@ def test_status_stays_small(pods):
     partitions = [PartitionId(1, index) for index in range(4096)]
     names = [f"{'workers-of-a-long-name-' * 2}5d7f9c{n:05}" for n in range(pods)]
     view = GroupView(
-        partitions={p: Assigned(names[p.index % pods], Epoch(1), "Ready") for p in partitions},
-        members=dict.fromkeys(names, Standing.BOUND),
+        partitions={
+            p: AssignmentEntry(names[p.index % pods], Epoch(1), "Ready") for p in partitions
+        },
+        members=dict.fromkeys(names, MemberState.BOUND),
         unseen_count=0,
         moving_count=0,
         is_waiting=False,
-        rebalances=[Rebalance("member_joined", 4096, 4096, 10**12, 10**12 + 5, 10**6)] * 20,
+        rebalances=[RebalanceRecord("member_joined", 4096, 4096, 10**12, 10**12 + 5, 10**6)] * 20,
     )
     status, _ = render.group_status(group_facts(view=view, lag=10**15), {}, NOW, str)
     assert len(status["assignments"]) == 1000
@@ -369,8 +371,8 @@ def test_more_ranges_than_there_is_room_for_are_cut_between_numbers():
     """Two pods, and strategy `modulo`: every second partition of 4,096."""
     partitions = [PartitionId(1, index) for index in range(4096)]
     view = GroupView(
-        partitions={p: Assigned("ab"[p.index % 2], Epoch(1), "Ready") for p in partitions},
-        members=dict.fromkeys("ab", Standing.BOUND),
+        partitions={p: AssignmentEntry("ab"[p.index % 2], Epoch(1), "Ready") for p in partitions},
+        members=dict.fromkeys("ab", MemberState.BOUND),
         unseen_count=0,
         moving_count=0,
         is_waiting=False,

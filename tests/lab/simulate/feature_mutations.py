@@ -6,7 +6,7 @@ from partq.broker.ownership.lease import LeaseKeeper
 from partq.broker.ownership.owner import OwnedPartitions
 from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.retention.expiry import Expiry
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.lab.simulate.schedule import Event
 from tests.lab.simulate.mutation import Mutation, both, code, lua, text
 
@@ -186,7 +186,7 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "an ordered nack does not step back",
-        text(Delivery, "_take_back", ("if is_free or lowest >= self.position:", "if True:")),
+        text(GroupCursor, "_take_back", ("if is_free or lowest >= self.position:", "if True:")),
         frozenset({"S3", "G1"}),
         frozenset({"nack"}),
         {"nack_order": "Ordered", "pull_share": 0.0},

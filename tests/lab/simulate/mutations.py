@@ -13,10 +13,10 @@ from partq.broker.partition import group_partition as subscription
 from partq.coordinator import coordinator
 from partq.coordinator.group import group
 from partq.coordinator.group.observation import World
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.group import membership, planner
 from partq.core.group.assignors import ASSIGNORS, modulo
-from partq.core.group.membership import SeatState
+from partq.core.group.membership import OwnershipState
 from partq.core.group.planner import GroupType
 from partq.lab.simulate.schedule import Event
 from tests.lab.simulate.mutation import FORGET, Mutation, both, code, lua
@@ -46,7 +46,7 @@ def _ack_without_bound(self, upto, ranges, number):
     return before - self.in_flight + _REAL_ACK(self, upto, ranges, min(number, self.number))
 
 
-_REAL_ACK = Delivery.ack
+_REAL_ACK = GroupCursor.ack
 
 
 def _pause_in_force_for_ever(self, found, attempt):
@@ -96,11 +96,11 @@ def _give_all_to_the_last(partitions, members, previous):
 
 def _take_the_first_one_for_leaving(self, seat, standings, departed):
     state = _REAL_SEAT_STATE(self, seat, standings, departed)
-    is_taken = state is SeatState.SETTLED and seat.partition.index == 0
-    return SeatState.LEAVING if is_taken else state
+    is_taken = state is OwnershipState.SETTLED and seat.partition.index == 0
+    return OwnershipState.LEAVING if is_taken else state
 
 
-_REAL_SEAT_STATE = membership._Judge._seat_state
+_REAL_SEAT_STATE = membership._Assessor._seat_state
 
 
 async def _pull_on(self, **fields):
@@ -325,7 +325,7 @@ MUTATIONS = (
     ),
     Mutation(
         "acks count beyond what was delivered",
-        code(Delivery, "ack", _ack_without_bound),
+        code(GroupCursor, "ack", _ack_without_bound),
         frozenset({"G2", "S2", "G6"}),
         frozenset({"hostile"}),
         {"work_s": 0.4, "pod_count": 1},
@@ -374,7 +374,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a partition of a member that stays is planned as if it left",
-        code(membership._Judge, "_seat_state", _take_the_first_one_for_leaving),
+        code(membership._Assessor, "_seat_state", _take_the_first_one_for_leaving),
         frozenset({"G5"}),
         frozenset({"pod_start"}),
         {"group_type": GroupType.PARTITIONED},

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from partq.core.group.membership import SeatState
+from partq.core.group.membership import OwnershipState
 from partq.core.group.planner import GroupType
 from partq.core.model import PartitionId
 from partq.lab.simulate.oracle import movement
@@ -63,7 +63,7 @@ def test_what_the_coordinator_counted_on_counts(
     monkeypatch.setattr(movement, "plan", lambda *_: [move])
     judge.plan(
         SimpleNamespace(seats=seats, listed=()),
-        SimpleNamespace(seats={P0: SeatState.OVERDUE, P1: SeatState.SETTLED}),
+        SimpleNamespace(seats={P0: OwnershipState.OVERDUE, P1: OwnershipState.SETTLED}),
         SimpleNamespace(type=GroupType.PARTITIONED),
         under_way,
         {},
@@ -77,7 +77,7 @@ def test_an_exclusive_group_goes_to_whoever_has_as_much_where_nobody_looks():
     held = {P0: "pod-3", P1: "pod-6"}
     seats = {p: SimpleNamespace(member=member) for p, member in held.items()}
     sight = SimpleNamespace(seats=seats, listed=())
-    table = SimpleNamespace(seats={P0: SeatState.UNSEEN, P1: SeatState.SETTLED})
+    table = SimpleNamespace(seats={P0: OwnershipState.UNSEEN, P1: OwnershipState.SETTLED})
     move = SimpleNamespace(partition=P1, seat=seats[P1], target="pod-3")
     assert [*superfluous(sight, table, GroupType.EXCLUSIVE, {}, [move])] == []
     move.target = "pod-7"

@@ -8,7 +8,7 @@ work after the other, by a seed.
 from dataclasses import dataclass, field
 from random import Random
 
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import Cause
 from partq.wire.audit import GENESIS, AuditRecord, encode_group, encode_record
 
@@ -169,7 +169,7 @@ class GroupState:
 
     def __init__(self, partition: Partition, name: str) -> None:
         self.partition, self.name = partition, name
-        self.book = Delivery(0)
+        self.book = GroupCursor(0)
         self.member, self.epoch, self.flow, self.is_bound = "", 0, 0, False
 
     def write(self, kind: str, **fields) -> None:
@@ -184,7 +184,7 @@ class GroupState:
 
     def start_again(self, cause: Cause, end: int) -> None:
         self.is_bound = False
-        self.book = Delivery(self.book.cursor, self.book.acked.pairs(), self.book.redeliveries)
+        self.book = GroupCursor(self.book.cursor, self.book.acked.pairs(), self.book.redeliveries)
         self.book.mark(end, cause)
 
     def deliver(self) -> None:

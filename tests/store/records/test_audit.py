@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.dead_letters import Reason
+from partq.core.dead_letters import DeadLetterReason
 from partq.core.model import BrokerId
 from partq.errors import FencedError
 from partq.store.erase import erase_queue
@@ -106,7 +106,7 @@ async def test_what_scripts_change_is_told(
         partition, GROUP, **write(), member="m-0", incarnation="x%", broker_epoch=audited
     )
     outboxes = Outboxes(store, keys)
-    letters = [(1, Reason.EXPIRED, 0)]
+    letters = [(1, DeadLetterReason.EXPIRED, 0)]
     place = {"broker_epoch": audited}
     (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
     assert await outboxes.add(partition, GROUP, **write(), letters=letters, **place) == [letter]
@@ -164,7 +164,7 @@ async def test_a_letter_that_nobody_can_send_is_told_as_lost(
     await append(log, partition, audited)
     outboxes = Outboxes(store, keys)
     place = {"broker_epoch": audited}
-    letters = [(1, Reason.EXPIRED, 0)]
+    letters = [(1, DeadLetterReason.EXPIRED, 0)]
     (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
     for _ in range(2):
         await outboxes.remove(
@@ -222,7 +222,7 @@ async def test_a_record_that_begins_late_says_what_was_done_before(
 ):
     flush = {"cursor": 2, "acked": [(4, 6), (8, 9)], "redeliveries": {}}
     await partitions.flush(partition, GROUP, **write(), broker_epoch=broker_epoch, **flush)
-    letters = [(3, Reason.MAX_REDELIVERIES, 1)]
+    letters = [(3, DeadLetterReason.MAX_REDELIVERIES, 1)]
     await Outboxes(store, keys).add(
         partition, GROUP, **write(), broker_epoch=broker_epoch, letters=letters
     )

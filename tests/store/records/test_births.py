@@ -2,12 +2,12 @@
 
 import pytest
 
-from partq.core.dead_letters import Reason
+from partq.core.dead_letters import DeadLetterReason
 from partq.errors import ConflictError, UnknownGroupError
 from partq.store.records.dead_letters import Outboxes
 from tests.store.record import GROUP, NOTHING, born, commit, write
 
-LETTERS = [(4, Reason.EXPIRED, 0)]
+LETTERS = [(4, DeadLetterReason.EXPIRED, 0)]
 
 
 async def make_again(partitions, partition):

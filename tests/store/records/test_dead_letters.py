@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.dead_letters import Reason, producer_of
+from partq.core.dead_letters import DeadLetterReason, producer_of
 from partq.core.model import BrokerId, MemberId, Offset
 from partq.errors import FencedError, StoreUnavailableError, SupersededError, UnknownGroupError
 from partq.store.records.dead_letters import Outboxes
@@ -18,7 +18,7 @@ def outboxes(store, keys):
 @pytest.fixture
 def add(outboxes, partition, broker_epoch, ten_messages):
     async def add(*offsets):
-        letters = [(offset, Reason.MAX_REDELIVERIES, 3) for offset in offsets]
+        letters = [(offset, DeadLetterReason.MAX_REDELIVERIES, 3) for offset in offsets]
         return await outboxes.add(
             partition, GROUP, **write(), broker_epoch=broker_epoch, letters=letters
         )
@@ -150,7 +150,7 @@ async def test_a_late_first_try_makes_no_message_a_dead_letter_twice(
     outboxes, partitions, store, keys, partition, broker_epoch, ten_messages, mark
 ):
     place = {"broker_epoch": broker_epoch}
-    early, letters = write(), [(4, Reason.EXPIRED, 0)]
+    early, letters = write(), [(4, DeadLetterReason.EXPIRED, 0)]
     (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
     await outboxes.remove(partition, GROUP, **write(), letter=letter.number, **place)
     with pytest.raises(SupersededError):
@@ -164,7 +164,7 @@ async def test_a_late_first_try_to_take_a_letter_out_takes_no_number_back(
 ):
     """It would find nothing to take out, and let other late writes of the book pass."""
     place = {"broker_epoch": broker_epoch}
-    letters = [(4, Reason.EXPIRED, 0)]
+    letters = [(4, DeadLetterReason.EXPIRED, 0)]
     (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
     early, flush_between = write(), write()
     await outboxes.remove(partition, GROUP, **write(), letter=letter.number, **place)
@@ -181,7 +181,7 @@ async def test_what_the_stored_book_has_done_with_is_no_dead_letter(
     book = {"cursor": cursor, "acked": acked, "redeliveries": {}}
     place = {"broker_epoch": broker_epoch}
     await partitions.flush(partition, GROUP, **write(), **place, **book)
-    letters = [(4, Reason.EXPIRED, 0), (8, Reason.EXPIRED, 0)]
+    letters = [(4, DeadLetterReason.EXPIRED, 0), (8, DeadLetterReason.EXPIRED, 0)]
     (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
     assert letter.offset == 8
     assert await mark() == cursor
@@ -194,7 +194,7 @@ async def test_what_lies_beside_that_is_one(
     book = {"cursor": cursor, "acked": acked, "redeliveries": {}}
     place = {"broker_epoch": broker_epoch}
     await partitions.flush(partition, GROUP, **write(), **place, **book)
-    letters = [(4, Reason.EXPIRED, 0)]
+    letters = [(4, DeadLetterReason.EXPIRED, 0)]
     (letter,) = await outboxes.add(partition, GROUP, **write(), letters=letters, **place)
     assert (letter.offset, await mark()) == (4, cursor)
 

@@ -7,11 +7,11 @@ import pytest
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.records import (
-    Assigned,
+    AssignmentEntry,
     HandoffRecord,
     Journal,
     PastMove,
-    Rebalance,
+    RebalanceRecord,
     WaitingMove,
 )
 from partq.errors import FencedError, UnknownGroupError, UnknownQueueError
@@ -168,9 +168,9 @@ async def test_a_late_spec_does_not_replace_that_of_a_group_made_again(store, ke
 async def test_assignments_are_written_in_part(store, keys, group):
     assignments = Assignments(store, keys)
     assert await assignments.read(group) == {}
-    many = {PartitionId(1, n): Assigned("m:0 é", n, "Ready") for n in range(1500)}
+    many = {PartitionId(1, n): AssignmentEntry("m:0 é", n, "Ready") for n in range(1500)}
     await assignments.write(group, many)
-    change = {P1: Assigned(None, 2**53, "Unassigned")}
+    change = {P1: AssignmentEntry(None, 2**53, "Unassigned")}
     await assignments.write(group, change)
     assert await assignments.read(group) == {**many, **change}
     assert await assignments.read("other") == {}
@@ -252,7 +252,7 @@ async def test_attempts_never_repeat_whatever_the_store_forgets(store, keys, gro
 async def test_the_last_rebalances_are_kept(store, keys, group):
     rebalances = Rebalances(store, keys)
     assert await rebalances.read(group) == []
-    all_of_them = [Rebalance("join", n, 0, 1, 2, 3) for n in range(MAX_COUNT + 5)]
+    all_of_them = [RebalanceRecord("join", n, 0, 1, 2, 3) for n in range(MAX_COUNT + 5)]
     await rebalances.write(group, all_of_them)
     assert await rebalances.read(group) == all_of_them[5:]
 
@@ -274,7 +274,7 @@ async def test_the_moves_of_each_partition_are_kept_and_those_that_wait(store, k
         for number in range(MAX_MOVES + 2)
     ]
     held = WaitingMove(target="b", limit="maxMovesPerMinute", since_ms=1, until_ms=None)
-    await rebalances.write(group, [Rebalance("join", 1, 0, 1, 2, 3)])
+    await rebalances.write(group, [RebalanceRecord("join", 1, 0, 1, 2, 3)])
     await rebalances.write_journal(group, {P0: moves}, {P1: held})
     kept = {P0: moves[-MAX_MOVES:]}
     assert await rebalances.read_journal(group) == Journal(past=kept, waiting={P1: held})
@@ -288,16 +288,16 @@ async def test_the_moves_of_each_partition_are_kept_and_those_that_wait(store, k
 
 async def test_nothing_of_a_group_comes_back_that_was_taken_off_the_record(store, keys, group):
     await Members(store, keys).list_member(group, "m", "10.0.0.1")
-    await Assignments(store, keys).write(group, {P0: Assigned("m", 1, "Ready")})
+    await Assignments(store, keys).write(group, {P0: AssignmentEntry("m", 1, "Ready")})
     layouts = Layouts(store, keys)
     await layouts.erase_group(group, born=(await layouts.read_group_config(group)).born)
     late = [
-        Assignments(store, keys).write(group, {P0: Assigned("m", 1, "Ready")}),
+        Assignments(store, keys).write(group, {P0: AssignmentEntry("m", 1, "Ready")}),
         Members(store, keys).list_member(group, "m", "10.0.0.1"),
         Members(store, keys).mark_lost(group, "m"),
         Handoffs(store, keys).draw_attempt(group),
         Handoffs(store, keys).record(group, P0, HandoffRecord("m", None, 5, "Draining", 0)),
-        Rebalances(store, keys).write(group, [Rebalance("join", 1, 0, 1, 2, 3)]),
+        Rebalances(store, keys).write(group, [RebalanceRecord("join", 1, 0, 1, 2, 3)]),
     ]
     for write in late:
         with pytest.raises(UnknownGroupError, match="workers of queue ns/orders"):
@@ -310,7 +310,9 @@ async def test_a_coordinator_that_was_replaced_writes_over_nothing(store, keys, 
 
     def writes(terms, name):
         return [
-            lambda: Assignments(store, keys, terms).write(group, {P0: Assigned(name, 1, "Ready")}),
+            lambda: Assignments(store, keys, terms).write(
+                group, {P0: AssignmentEntry(name, 1, "Ready")}
+            ),
             lambda: Members(store, keys, terms).list_member(group, "m", name),
             lambda: Members(store, keys, terms).mark_lost(group, "m"),
             lambda: Members(store, keys, terms).pair(group, "m", name),
@@ -320,7 +322,9 @@ async def test_a_coordinator_that_was_replaced_writes_over_nothing(store, keys, 
                 group, P0, HandoffRecord(name, None, 5, "Draining", 0)
             ),
             lambda: Handoffs(store, keys, terms).remove(group, P0),
-            lambda: Rebalances(store, keys, terms).write(group, [Rebalance(name, 1, 0, 1, 2, 3)]),
+            lambda: Rebalances(store, keys, terms).write(
+                group, [RebalanceRecord(name, 1, 0, 1, 2, 3)]
+            ),
             lambda: Rebalances(store, keys, terms).write_journal(group, {P0: []}, {}),
         ]
 

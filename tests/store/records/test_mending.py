@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.core.dead_letters import MAX_WAITING, Reason
+from partq.core.dead_letters import MAX_WAITING, DeadLetterReason
 from partq.core.model import BrokerId
 from partq.errors import FencedError
 from partq.store.records.audit import Audits
@@ -134,7 +134,7 @@ async def test_what_is_well_is_left_as_it_is(
     partitions, partition, broker_epoch, store, keys, trimmed
 ):
     outboxes = Outboxes(store, keys)
-    letters = [(9, Reason.EXPIRED, 0)]
+    letters = [(9, DeadLetterReason.EXPIRED, 0)]
     await outboxes.add(partition, GROUP, **write(), broker_epoch=broker_epoch, letters=letters)
     before = await store.read("HGETALL", keys.cursor(partition, GROUP))
     assert (await claim(partitions, partition, broker_epoch)).mended == ()
@@ -150,7 +150,7 @@ async def test_no_broker_may_speak_of_what_is_trimmed(
     if name == "add":
         await spoil(cursor=2)  # else it has done with what is trimmed
         before = await partitions.read_cursor(partition, GROUP)
-    letters = [(3, Reason.EXPIRED, 0)]
+    letters = [(3, DeadLetterReason.EXPIRED, 0)]
     call = {
         "flush": lambda: partitions.flush(partition, GROUP, **write(), **place, **book),
         "commit": lambda: commit(partitions, partition, broker_epoch, **book),
@@ -167,7 +167,7 @@ async def test_the_first_message_in_the_log_may_become_a_dead_letter(
     partition, broker_epoch, store, keys, trimmed, spoil
 ):
     await spoil(cursor=5)
-    letters = [(5, Reason.EXPIRED, 0)]
+    letters = [(5, DeadLetterReason.EXPIRED, 0)]
     (letter,) = await Outboxes(store, keys).add(
         partition, GROUP, **write(), broker_epoch=broker_epoch, letters=letters
     )

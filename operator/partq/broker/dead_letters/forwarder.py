@@ -20,8 +20,8 @@ from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.partition.outbox import OutboxProblem
 from partq.broker.partition.partition import OwnedPartition
-from partq.core.cursor.cursor import Delivery
-from partq.core.dead_letters import DeadLetter, Reason, producer_of
+from partq.core.cursor.cursor import GroupCursor
+from partq.core.dead_letters import DeadLetter, DeadLetterReason, producer_of
 from partq.errors import (
     BatchTooLargeError,
     DataLossError,
@@ -119,11 +119,13 @@ class DeadLetterForwarder:
         subscription.outbox.is_parking = limit is None and not rules.takes_expired
         if limit is not None:
             exceeding = subscription.book.exceeding(limit)
-            self.doom(subscription, exceeding, Reason.MAX_REDELIVERIES)
+            self.doom(subscription, exceeding, DeadLetterReason.MAX_REDELIVERIES)
         elif subscription.outbox.letters:
             self._work_on(subscription)
 
-    def doom(self, subscription: ConsumedPartition, offsets: list[int], reason: Reason) -> None:
+    def doom(
+        self, subscription: ConsumedPartition, offsets: list[int], reason: DeadLetterReason
+    ) -> None:
         """Have messages moved that are not in flight; until they are, nothing is delivered."""
         for offset in offsets:
             subscription.outbox.doomed.setdefault(offset, reason)
@@ -240,7 +242,9 @@ class DeadLetterForwarder:
         self._resume(subscription)
         return True
 
-    async def _send_and_move(self, subscription: ConsumedPartition, letter: DeadLetter) -> Reason:
+    async def _send_and_move(
+        self, subscription: ConsumedPartition, letter: DeadLetter
+    ) -> DeadLetterReason:
         """Send a letter, and move what is doomed meanwhile: the target may take long to answer.
 
         Raises:
@@ -264,7 +268,7 @@ class DeadLetterForwarder:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
-    async def _send(self, subscription: ConsumedPartition, letter: DeadLetter) -> Reason:
+    async def _send(self, subscription: ConsumedPartition, letter: DeadLetter) -> DeadLetterReason:
         """Have a letter stored, and return why it was one.
 
         Raises:
@@ -306,7 +310,7 @@ class DeadLetterForwarder:
         most = min(outbox.room, MOVES_AT_ONCE)
         chosen = sorted(outbox.doomed.items())[:most]
         aside = islice(outbox.aside, max(0, most - len(chosen)))
-        chosen += [(offset, Reason.UNDECODABLE) for offset in aside]
+        chosen += [(offset, DeadLetterReason.UNDECODABLE) for offset in aside]
         if not chosen and not outbox.is_in_doubt:
             self._resume(subscription)
             return
@@ -377,6 +381,6 @@ class DeadLetterForwarder:
             subscription.flow.notice(subscription)
 
 
-def _is_done(book: Delivery, offset: int) -> bool:
+def _is_done(book: GroupCursor, offset: int) -> bool:
     """Whether the group has done with an offset meanwhile."""
     return offset < book.cursor or book.acked.end_of_run(offset) != offset

@@ -10,8 +10,8 @@ from partq.core.dead_letters import (
     OMITTED,
     UNDECODABLE,
     DeadLetter,
+    DeadLetterReason,
     Origin,
-    Reason,
     headers_of,
 )
 from partq.core.model import BrokerEpoch, Offset
@@ -31,7 +31,7 @@ class WrittenLetter:
     slot: int
     data: bytes
     """It alone as a batch."""
-    reason: Reason
+    reason: DeadLetterReason
     without_batch: bytes | None = None
     """The same without the batch that it carries; None: it carries none."""
 
@@ -68,10 +68,10 @@ class LetterWriter:
                 message.headers = headers_of(
                     message.headers, self._origin(subscription, letter, entry.broker_epoch), letter
                 )
-                return WrittenLetter(slot, _alone(message, slot), Reason(letter.reason))
+                return WrittenLetter(slot, _alone(message, slot), DeadLetterReason(letter.reason))
         else:
             entry = None
-        told = letter._replace(reason=Reason.UNDECODABLE)
+        told = letter._replace(reason=DeadLetterReason.UNDECODABLE)
         headers = headers_of(None, self._origin(subscription, told, broken.broker_epoch), told)
         headers[UNDECODABLE] = str(offset - broken.unreadable.first)
         slot = broken.slots[offset - broken.unreadable.first]
@@ -79,12 +79,12 @@ class LetterWriter:
             generation = subscription.partition.generation
             headers[BATCH] = f"{generation}.{broken.broker_epoch}.{broken.carrier}"
             data = _alone(batch.Message(None, b"", headers), slot)
-            return WrittenLetter(slot, data, Reason.UNDECODABLE)
+            return WrittenLetter(slot, data, DeadLetterReason.UNDECODABLE)
         omitted = batch.Message(None, b"", {**headers, OMITTED: str(len(entry.data))})
         without = data = _alone(omitted, slot)
         if len(entry.data) <= MAX_VALUE_BYTES:
             data = _alone(batch.Message(None, entry.data, headers), slot)
-        return WrittenLetter(slot, data, Reason.UNDECODABLE, without)
+        return WrittenLetter(slot, data, DeadLetterReason.UNDECODABLE, without)
 
     async def _read(self, subscription: ConsumedPartition, letter: DeadLetter) -> Entry:
         partition, offset = subscription.partition, Offset(letter.offset)

@@ -10,7 +10,7 @@ from partq.broker.delivery.flow import Flow
 from partq.broker.delivery.progress import ProgressSignal
 from partq.broker.partition.group_partition import Answer, ConsumedPartition, FlowPort
 from partq.broker.partition.partition import OwnedPartition
-from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, Redelivery
+from partq.core.cursor.redelivery_rules import MAX_NACK_DELAY_MS, RedeliveryRules
 from partq.core.cursor.unreadable import NOTHING, Unreadable, explains, in_hand, set_aside
 from partq.core.cursor.windows import TakenBack
 from partq.core.layout import Layout
@@ -37,7 +37,7 @@ class AckHandler:
         layout: Callable[[], Layout | None],
         flusher: CursorWriter,
         clock: Callable[[], float],
-        rules: Callable[[str], Redelivery],
+        rules: Callable[[str], RedeliveryRules],
         check: DecodeCheck,
         park: Callable[[ConsumedPartition, list[tuple[int, int]]], None],
         spawn: Callable[[Coroutine[Any, Any, None], str], None],

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from partq.broker.delivery.progress import ProgressSignal
 from partq.broker.partition.group_partition import Answer, ConsumedPartition
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import Offset
 from partq.errors import FencedError, PartqError, SupersededError, UnknownGroupError
 from partq.store.records.partitions import Partitions
@@ -194,7 +194,7 @@ class CursorWriter:
             self._progress.notice()
 
 
-def _size(book: Delivery) -> int:
+def _size(book: GroupCursor) -> int:
     """Return about how many bytes a book has as it is stored."""
     digits = len(str(book.acked.stop or book.position)) + 1
     return 2 * digits * len(book.acked) + (digits + 2) * len(book.redeliveries)

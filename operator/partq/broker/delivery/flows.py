@@ -12,7 +12,7 @@ from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.partition.partition import OwnedPartition
 from partq.core.cursor.horizon import MAX_PIECES
 from partq.core.model import Cause, Epoch, MemberId, PartitionId
-from partq.core.records import Refused
+from partq.core.records import RefusedJoin
 from partq.errors import (
     BadRequestError,
     BrokerClosingError,
@@ -270,7 +270,7 @@ class FlowRegistry:
                 has_asked = True
             if self._clock() >= deadline:
                 if refused is None or refused.address != address:
-                    refused = Refused(address, f"it is not listed at {address}, {_UNSAID}")
+                    refused = RefusedJoin(address, f"it is not listed at {address}, {_UNSAID}")
                 kind = MemberRefusedError if refused.is_final else NotListedError
                 text = f"member {member} may not join {group} yet: {refused.reason}"
                 raise kind(text, retry_after_s=1.0)

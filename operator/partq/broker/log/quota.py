@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from partq.broker.config import QueueConfig
 from partq.broker.log.holders import Holders
 from partq.core.model import BrokerId, PartitionId
-from partq.core.quota import Allowance, Grant
+from partq.core.quota import Allowance, StorageGrant
 from partq.errors import QuotaExceededError, StoreFullError
 from partq.metrics import BrokerMetrics
 from partq.store.connection import Store
@@ -15,7 +15,7 @@ from partq.store.server import StoreInfo
 
 RETRY_AFTER_S = 1.0
 
-NOTHING, ANYTHING = Grant(0), Grant(None)
+NOTHING, ANYTHING = StorageGrant(0), StorageGrant(None)
 
 
 class StorageQuota:
@@ -82,7 +82,7 @@ class StorageQuota:
         has_quota = config is not None and config.max_spool_bytes is not None
         return has_quota and self._allowance.is_used_up
 
-    def take(self, sizes: Sequence[int]) -> Grant:
+    def take(self, sizes: Sequence[int]) -> StorageGrant:
         """Return how much an append of batches of these sizes may store; to be settled."""
         if self.is_store_full:
             return NOTHING
@@ -91,7 +91,7 @@ class StorageQuota:
             return ANYTHING
         return self._allowance.take(size_bytes=sum(sizes), first_bytes=sizes[0])
 
-    def settle(self, grant: Grant, stored_bytes: int) -> None:
+    def settle(self, grant: StorageGrant, stored_bytes: int) -> None:
         """Take what an append has stored, all of it where nobody knows."""
         self._allowance.settle(grant, stored_bytes)
 

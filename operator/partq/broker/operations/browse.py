@@ -8,7 +8,7 @@ from typing import Any
 
 from partq.broker.broker import Broker
 from partq.broker.operations.message_json import contents
-from partq.core.browse import Page, Row, Why, merge
+from partq.core.browse import Page, PageEnd, PageRow, merge
 from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, UnavailableError
 from partq.store.records.log import Entry
@@ -99,9 +99,9 @@ async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -
             if is_full:
                 break
     if at >= record.next:
-        why = Why.END
+        why = PageEnd.END
     else:
-        why = Why.ENOUGH if len(rows) == body.max_messages else Why.SIZE
+        why = PageEnd.ENOUGH if len(rows) == body.max_messages else PageEnd.SIZE
     return {"rows": rows, "next": at, "why": why, "first": record.trimmed, "end": record.next}
 
 
@@ -225,7 +225,7 @@ async def _start(broker: Broker, partition: PartitionId, body: BrowseBody, recor
 
 def _page(answer: Mapping[str, Any]) -> Page[Any]:
     rows = [
-        Row(
+        PageRow(
             row["message"]["offset"],
             row["message"]["publish_time_ms"],
             row["size"],
@@ -233,4 +233,4 @@ def _page(answer: Mapping[str, Any]) -> Page[Any]:
         )
         for row in answer["rows"]
     ]
-    return Page(rows, answer["next"], Why(answer["why"]))
+    return Page(rows, answer["next"], PageEnd(answer["why"]))

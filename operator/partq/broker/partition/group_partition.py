@@ -12,7 +12,7 @@ from partq.broker.partition.audit_buffer import AuditBuffer
 from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.consumer_ref import ConsumerRef
 from partq.broker.partition.outbox import Outbox
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.cursor.windows import Window
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
 from partq.core.ranges import Ranges
@@ -106,7 +106,7 @@ class ConsumedPartition:
     epoch: Epoch
     closed_attempt: int
     """Attempts up to this one are over, by commit, cancel or lapse."""
-    book: Delivery
+    book: GroupCursor
     born: int = 0
     """When the group began in the partition: a group that is made again is another one."""
     verified: int = -1

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from partq.core.cursor.unreadable import Unreadable
-from partq.core.dead_letters import MAX_WAITING, DeadLetter, Reason
+from partq.core.dead_letters import MAX_WAITING, DeadLetter, DeadLetterReason
 from partq.core.model import BrokerEpoch
 
 
@@ -41,7 +41,7 @@ class Outbox:
 
     letters: list[DeadLetter] = field(default_factory=list)
     """As stored, by rising numbers."""
-    doomed: dict[int, Reason] = field(default_factory=dict)
+    doomed: dict[int, DeadLetterReason] = field(default_factory=dict)
     """Offsets that are to be moved before anything more is delivered."""
     aside: dict[int, None] = field(default_factory=dict)
     """Undecodable offsets, to be moved; when there is no room, the others go on."""

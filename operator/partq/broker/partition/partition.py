@@ -11,7 +11,7 @@ from partq.broker.log.quota import StorageQuota
 from partq.broker.log.tail import Tail
 from partq.broker.partition.audit_writer import AuditWriter
 from partq.broker.partition.group_partition import ConsumedPartition
-from partq.core.cursor.cursor import Delivery
+from partq.core.cursor.cursor import GroupCursor
 from partq.core.model import BrokerEpoch, BrokerId, Cause, PartitionId
 from partq.errors import AppendGapError, PartqError, UnknownGroupError
 from partq.store.records.audit import Audits
@@ -125,7 +125,7 @@ class OwnedPartition:
                     incarnation=record.incarnation,
                     epoch=record.epoch,
                     closed_attempt=record.attempt,
-                    book=Delivery(record.cursor, record.acked, record.redeliveries),
+                    book=GroupCursor(record.cursor, record.acked, record.redeliveries),
                     audit=self.audit,
                     born=record.born,
                     writes=self.writes,

@@ -11,8 +11,8 @@ from partq.broker.delivery.cursor_writer import CursorWriter
 from partq.broker.partition.group_partition import ConsumedPartition
 from partq.broker.partition.partition import OwnedPartition
 from partq.broker.retention.store_clocks import StoreClocks
-from partq.core.cursor.cursor import Delivery
-from partq.core.dead_letters import Reason
+from partq.core.cursor.cursor import GroupCursor
+from partq.core.dead_letters import DeadLetterReason
 from partq.core.model import PartitionId
 from partq.core.time_to_live import is_over
 from partq.errors import PartqError, StoreUnavailableError
@@ -170,7 +170,7 @@ class Expiry:
         if dead_letters_of(self._config(), subscription.group).takes_expired:
             room = subscription.outbox.room - len(subscription.outbox.doomed)
             limit = max(0, min(room, MOVES_AT_ONCE))
-            self._office.doom(subscription, _unsent(book, stop, limit), Reason.EXPIRED)
+            self._office.doom(subscription, _unsent(book, stop, limit), DeadLetterReason.EXPIRED)
             return False
         ranges = book.acked.outside(start, stop)
         expired = sum(high - low for low, high in ranges)
@@ -191,7 +191,7 @@ def _notice(waiting: Iterable[ConsumedPartition]) -> None:
             subscription.flow.notice(subscription)
 
 
-def _unsent(book: Delivery, stop: int, limit: int) -> list[int]:
+def _unsent(book: GroupCursor, stop: int, limit: int) -> list[int]:
     """Return the first offsets below `stop` that wait to be sent in their turn."""
     found: list[int] = []
     at = book.acked.end_of_run(book.position)

@@ -13,9 +13,9 @@ from partq.cli.formatting import spell_ms
 from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connect, connection_options
 from partq.coordinator.picture import Picture, read_picture
-from partq.core.group.explain import Waiting, WaitsFor
+from partq.core.group.explain import PartitionWait, WaitsFor
 from partq.core.group.explain import explain as explain_partition
-from partq.core.group.move_reason import Evidence
+from partq.core.group.move_reason import MoveReason
 from partq.core.model import MemberId, PartitionId
 from partq.core.records import PastMove
 from partq.errors import SettingsError
@@ -31,14 +31,14 @@ coordinator (on Kubernetes: the operator) runs or not; nothing is changed.
 """
 
 _EVIDENCE: Mapping[str, str] = {
-    Evidence.NO_MEMBER: "nobody had it",
-    Evidence.NEWCOMER: "for balance: {target} was new and had nothing",
-    Evidence.UNEVEN: "for balance: the members' shares were uneven",
-    Evidence.SAID_LEAVING: "{source} had said that it ends",
-    Evidence.POD_TERMINATING: "the pod of {source} was terminating",
-    Evidence.POD_REPLACED: "the pod of {source} was being replaced in a rollout",
-    Evidence.POD_GONE: "the pod of {source} was gone for good",
-    Evidence.DELAY_OVER: "{source} had lost its connection and was not back within the delay",
+    MoveReason.NO_MEMBER: "nobody had it",
+    MoveReason.NEWCOMER: "for balance: {target} was new and had nothing",
+    MoveReason.UNEVEN: "for balance: the members' shares were uneven",
+    MoveReason.SAID_LEAVING: "{source} had said that it ends",
+    MoveReason.POD_TERMINATING: "the pod of {source} was terminating",
+    MoveReason.POD_REPLACED: "the pod of {source} was being replaced in a rollout",
+    MoveReason.POD_GONE: "the pod of {source} was gone for good",
+    MoveReason.DELAY_OVER: "{source} had lost its connection and was not back within the delay",
 }
 _FORCED = {
     "unassigned": "",
@@ -108,7 +108,7 @@ def explain(
 
 
 def to_json(
-    partition: PartitionId, group: str, picture: Picture, waiting: Waiting
+    partition: PartitionId, group: str, picture: Picture, waiting: PartitionWait
 ) -> dict[str, Any]:
     """Return everything as `--json` prints it; names are stable, times are of Redis's clock."""
     seat = picture.sight.seats[partition]
@@ -154,7 +154,7 @@ def _find(wanted: PartitionId | int, picture: Picture) -> PartitionId:
     return found
 
 
-def lines(partition: PartitionId, picture: Picture, waiting: Waiting) -> Iterator[str]:
+def lines(partition: PartitionId, picture: Picture, waiting: PartitionWait) -> Iterator[str]:
     """Return everything in words, a line each."""
     seat = picture.sight.seats[partition]
     detail = picture.details.get(partition)
@@ -196,7 +196,7 @@ def _blocked(detail: Mapping[str, Any]) -> str:
     return str(detail.get("blocked") or "")  # a broker of an older version says nothing of it
 
 
-def _sentence(partition: PartitionId, picture: Picture, waiting: Waiting) -> str:
+def _sentence(partition: PartitionId, picture: Picture, waiting: PartitionWait) -> str:
     detail = picture.details.get(partition, {})
     return _WAITS[waiting.what].format(
         member=_name(picture.sight.seats[partition].member),

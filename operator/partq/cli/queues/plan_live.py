@@ -12,8 +12,15 @@ from partq.cli.formatting import spell_ms
 from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connection
 from partq.coordinator.picture import Picture, read_picture
-from partq.core.group.forecast import Change, Step, duration_ms, forecast, paused_at_once, rollout
-from partq.core.group.membership import Standing, Table, judge
+from partq.core.group.forecast import (
+    MemberChange,
+    Step,
+    duration_ms,
+    forecast,
+    paused_at_once,
+    rollout,
+)
+from partq.core.group.membership import GroupAssessment, MemberState, assess
 from partq.core.group.planner import may_be_balanced
 from partq.core.model import MemberId
 from partq.errors import SettingsError, UnavailableError
@@ -94,14 +101,14 @@ def show(result: dict[str, Any]) -> None:
 
 def _bound(picture: Picture) -> list[MemberId]:
     standings = _table(picture).standings
-    return sorted(m for m, standing in standings.items() if standing is Standing.BOUND)
+    return sorted(m for m, standing in standings.items() if standing is MemberState.BOUND)
 
 
-def _table(picture: Picture) -> Table:
-    return judge(picture.sight, picture.rules.membership)
+def _table(picture: Picture) -> GroupAssessment:
+    return assess(picture.sight, picture.rules.membership)
 
 
-def _changes(wish: Wish, members: Sequence[MemberId], picture: Picture) -> list[Change]:
+def _changes(wish: Wish, members: Sequence[MemberId], picture: Picture) -> list[MemberChange]:
     if wish.is_rollout:
         return rollout(members, heeds_pods=picture.heeds_pods)
     if wish.member_count is not None:
@@ -112,21 +119,21 @@ def _changes(wish: Wish, members: Sequence[MemberId], picture: Picture) -> list[
     if there := sorted(set(wish.added) & set(members)):
         raise SettingsError(f"--add: got {there[0]!r}, which is a member already: {known}")
     return [
-        Change(
+        MemberChange(
             joins=[MemberId(name) for name in sorted(set(wish.added))],
             leaves=[MemberId(name) for name in sorted(set(wish.removed))],
         )
     ]
 
 
-def _scaled(count: int, members: Sequence[MemberId], picture: Picture) -> Change:
+def _scaled(count: int, members: Sequence[MemberId], picture: Picture) -> MemberChange:
     """Return the change to a number of members; who has the least leaves first."""
     missing = count - len(members)
     if missing >= 0:
-        return Change(joins=[MemberId(f"new-{number}") for number in range(1, missing + 1)])
+        return MemberChange(joins=[MemberId(f"new-{number}") for number in range(1, missing + 1)])
     held = Counter(seat.member for seat in picture.sight.seats.values())
     by_size = sorted(members, key=lambda member: (held[member], member))
-    return Change(leaves=by_size[:-missing])
+    return MemberChange(leaves=by_size[:-missing])
 
 
 def _result(

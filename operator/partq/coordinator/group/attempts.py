@@ -3,13 +3,21 @@
 from partq.coordinator.group.handoff_runner import Ended
 from partq.core.group import handoff
 from partq.core.group.handoff import Attempt
-from partq.core.group.membership import MembershipRules, Seat, SeatState, Sight, Table
+from partq.core.group.membership import (
+    GroupAssessment,
+    GroupObservation,
+    MembershipRules,
+    OwnershipState,
+    PartitionOwnership,
+)
 from partq.core.group.moves import Forced, Move, Trigger
 from partq.core.model import BrokerId, MemberId
 from partq.core.records import HandoffRecord, PastMove
 
 
-def attempt_at(seat: Seat, broker: BrokerId, target: MemberId | None, number: int) -> Attempt:
+def attempt_at(
+    seat: PartitionOwnership, broker: BrokerId, target: MemberId | None, number: int
+) -> Attempt:
     """Return an attempt to take a partition from whoever has it now."""
     return Attempt(
         number=number,
@@ -21,19 +29,19 @@ def attempt_at(seat: Seat, broker: BrokerId, target: MemberId | None, number: in
     )
 
 
-def as_recorded(seat: Seat) -> handoff.Handoff:
+def as_recorded(seat: PartitionOwnership) -> handoff.Handoff:
     """Return what a partition is before its handoff."""
     if seat.member is None:
         return handoff.Vacant(seat.epoch)
     return handoff.Owned(seat.member, seat.epoch)
 
 
-def lost(source: MemberId, table: Table) -> Forced:
+def lost(source: MemberId, table: GroupAssessment) -> Forced:
     """Return why a source cannot be drained any more."""
     return Forced.SOURCE_UNBOUND if source in table.bound_at else Forced.SOURCE_LOST
 
 
-def idle_ms(sight: Sight, move: Move, rules: MembershipRules) -> int:
+def idle_ms(sight: GroupObservation, move: Move, rules: MembershipRules) -> int:
     """Return how long a partition has been without a consumer when its move starts."""
     if move.forced is None or move.seat.member is None:
         return 0
@@ -45,14 +53,14 @@ def idle_ms(sight: Sight, move: Move, rules: MembershipRules) -> int:
     return min([move.seat.held_ms, *ages]) if ages else min(move.seat.held_ms, rules.delay_ms)
 
 
-def trigger_of(record: HandoffRecord, state: SeatState) -> Trigger:
+def trigger_of(record: HandoffRecord, state: OwnershipState) -> Trigger:
     """Return what a recorded attempt is due to; `state`: of its partition, if it does not say."""
     if record.trigger in set(Trigger):
         return Trigger(record.trigger)
-    return Trigger.MEMBER_LEFT if state is SeatState.LEAVING else Trigger.MEMBER_JOINED
+    return Trigger.MEMBER_LEFT if state is OwnershipState.LEAVING else Trigger.MEMBER_JOINED
 
 
-def is_committed(record: HandoffRecord, seat: Seat) -> bool:
+def is_committed(record: HandoffRecord, seat: PartitionOwnership) -> bool:
     """Whether a recorded attempt is the one that recorded the partition's member."""
     return (seat.closed_attempt, seat.member) == (record.attempt, record.target)
 

@@ -39,14 +39,14 @@ from partq.coordinator.ports import (
 )
 from partq.coordinator.rules import at_once
 from partq.coordinator.view import GroupView, as_assigned
-from partq.core.age_tracker import Elapsed
+from partq.core.age_tracker import AgeTracker
 from partq.core.group import handoff
-from partq.core.group.membership import SeatState, Sight, Table, judge
+from partq.core.group.membership import GroupAssessment, GroupObservation, OwnershipState, assess
 from partq.core.group.move_reason import evidence
 from partq.core.group.moves import Forced, Move
 from partq.core.group.planner import GroupRules, Planner, may_be_balanced, plan
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.records import Assigned, HandoffRecord, Journal
+from partq.core.records import AssignmentEntry, HandoffRecord, Journal
 from partq.errors import FencedError
 
 PAUSE_ANSWER_MS = 2_000
@@ -83,7 +83,7 @@ class GroupWorker:
         self._on_rebalance = on_rebalance
         self._store_ahead_ms = 0
         """Redis's time minus this process's clock, at the last look."""
-        self._lost = Elapsed[MemberId]()
+        self._lost = AgeTracker[MemberId]()
         self._outcomes: dict[PartitionId, Outcome] = {}
         self._backoffs = Backoffs()
         self._history = History()
@@ -170,7 +170,7 @@ class GroupWorker:
             ),
         )
         self._follow_records(sight)
-        table = judge(sight, rules.membership)
+        table = assess(sight, rules.membership)
         self._resume(sight, table, rules)
         self._follow_members(sight, table)
         under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
@@ -183,7 +183,7 @@ class GroupWorker:
         over = [
             partition
             for partition in records.keys() - under_way.keys() - again
-            if table.seats.get(partition) is not SeatState.UNSEEN
+            if table.seats.get(partition) is not OwnershipState.UNSEEN
         ]
         waits_ms = [table.next_ms, self._ledger.next_ms(self._now_ms())]
         self.next_ms = min((wait for wait in waits_ms if wait is not None), default=None)
@@ -207,7 +207,7 @@ class GroupWorker:
             members=table.standings,
             unseen_count=sum(seat.broker is None for seat in sight.seats.values()),
             moving_count=len(running),
-            is_waiting=SeatState.WAITING in table.seats.values(),
+            is_waiting=OwnershipState.WAITING in table.seats.values(),
             rebalances=self._history.last,
             waiting_count=len(self._ledger.waiting),
             blocked=blocked(world, group),
@@ -225,7 +225,11 @@ class GroupWorker:
     # ---- handoffs -------------------------------------------------------------------------------
 
     def _admit(
-        self, planned: list[Move], sight: Sight, table: Table, rules: GroupRules
+        self,
+        planned: list[Move],
+        sight: GroupObservation,
+        table: GroupAssessment,
+        rules: GroupRules,
     ) -> list[Move]:
         """Return the moves of a plan that may start now."""
         running = self._runner.running
@@ -242,7 +246,7 @@ class GroupWorker:
             store_ms=self._store_ms(),
         )
 
-    def _follow_records(self, sight: Sight) -> None:
+    def _follow_records(self, sight: GroupObservation) -> None:
         """Let the brokers' records end handoffs whose answer was lost."""
         for partition in list(self._runner.running):
             seat = sight.seats.get(partition)
@@ -256,7 +260,7 @@ class GroupWorker:
             if seat is None or (seat.broker is not None and seat.epoch > outcome.epoch):
                 del self._outcomes[partition]
 
-    def _resume(self, sight: Sight, table: Table, rules: GroupRules) -> None:
+    def _resume(self, sight: GroupObservation, table: GroupAssessment, rules: GroupRules) -> None:
         """Go on with what a coordinator before this one began, where its pause still holds."""
         for partition, record in list(self._inherited.items()):
             seat = sight.seats.get(partition)
@@ -288,7 +292,7 @@ class GroupWorker:
             )
             self._runner.start(partition, state, attempt, trigger, evidence=record.evidence)
 
-    def _follow_members(self, sight: Sight, table: Table) -> None:
+    def _follow_members(self, sight: GroupObservation, table: GroupAssessment) -> None:
         """Tell drains that their source is lost, or that their target cannot take over."""
         for partition, running in list(self._runner.running.items()):
             seat = sight.seats.get(partition)
@@ -302,7 +306,7 @@ class GroupWorker:
                 self._runner.apply(partition, handoff.TargetLost())
 
     async def _start(
-        self, moves: list[Move], sight: Sight, table: Table, rules: GroupRules
+        self, moves: list[Move], sight: GroupObservation, table: GroupAssessment, rules: GroupRules
     ) -> None:
         if not moves:
             return
@@ -373,8 +377,8 @@ class GroupWorker:
 
     async def _write_assignment(
         self,
-        assigned: Mapping[PartitionId, Assigned],
-        assignment: Mapping[PartitionId, Assigned],
+        assigned: Mapping[PartitionId, AssignmentEntry],
+        assignment: Mapping[PartitionId, AssignmentEntry],
     ) -> None:
         """Copy what is stored at the brokers, where it differs."""
         changed = {p: each for p, each in assigned.items() if assignment.get(p) != each}
@@ -404,6 +408,6 @@ async def _gather(calls: Iterable[Awaitable[T]]) -> list[T]:
     return list(await asyncio.gather(*calls))
 
 
-def _is_quiet(table: Table) -> bool:
-    calm = {SeatState.SETTLED, SeatState.VACANT}
+def _is_quiet(table: GroupAssessment) -> bool:
+    calm = {OwnershipState.SETTLED, OwnershipState.VACANT}
     return calm.issuperset(table.seats.values())

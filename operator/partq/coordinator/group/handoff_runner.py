@@ -274,7 +274,7 @@ class HandoffRunner:
                 self.apply(partition, handoff.Committed(number, answer.epoch))
         elif not isinstance(effect, Cancel):
             if isinstance(effect, Pause):
-                self.apply(partition, handoff.Paused(number))
+                self.apply(partition, handoff.SourcePaused(number))
             if answer.is_drained:
                 self.apply(partition, handoff.Drained(number))
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from partq.core.group.moves import Trigger
-from partq.core.records import Rebalance
+from partq.core.records import RebalanceRecord
 
 MAX_COUNT = 20
 """How many rebalances are kept per group."""
@@ -24,7 +24,7 @@ class _Active:
 class History:
     """Gathers handoffs to rebalances: one per trigger at a time, over when nothing of it runs."""
 
-    def __init__(self, last: Sequence[Rebalance] = ()) -> None:
+    def __init__(self, last: Sequence[RebalanceRecord] = ()) -> None:
         self._active: dict[Trigger, _Active] = {}
         self.last = list(last)[-MAX_COUNT:]
         """The rebalances that are over, the newest last."""
@@ -52,7 +52,7 @@ class History:
         active.longest_pause_ms = max(active.longest_pause_ms, pause_ms)
         active.ended_at_ms = max(active.started_at_ms, now_ms)
 
-    def settle(self, running: Collection[Trigger]) -> list[Rebalance]:
+    def settle(self, running: Collection[Trigger]) -> list[RebalanceRecord]:
         """Close the rebalances of which nothing runs, and return them.
 
         Called after each plan. One plan without anything new is waited for: a handoff that was
@@ -68,7 +68,7 @@ class History:
             del self._active[trigger]
             if active.moved or active.assigned:
                 closed.append(
-                    Rebalance(
+                    RebalanceRecord(
                         trigger=trigger.value,
                         moved=active.moved,
                         assigned=active.assigned,

@@ -9,7 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from partq.core.group.disruption_budget import MINUTE_MS, Budget, Held, Spent, admit
+from partq.core.group.disruption_budget import (
+    MINUTE_MS,
+    BudgetUse,
+    DisruptionBudget,
+    HeldMove,
+    admit,
+)
 from partq.core.group.moves import Move, Trigger
 from partq.core.model import MemberId, PartitionId
 from partq.core.records import Journal, PastMove, WaitingMove
@@ -73,7 +79,7 @@ class Ledger:
     def admit(
         self,
         moves: Sequence[Move],
-        budget: Budget,
+        budget: DisruptionBudget,
         *,
         paused: Collection[PartitionId],
         is_judged: bool,
@@ -92,7 +98,7 @@ class Ledger:
             store_ms: the store's.
         """
         self._left_at_ms = [at for at in self._left_at_ms if now_ms - at < MINUTE_MS]
-        spent = Spent(
+        spent = BudgetUse(
             paused_count=len(paused),
             moved_at_ms=self._left_at_ms,
             last_at_ms=self._last_at_ms,
@@ -156,7 +162,7 @@ class Ledger:
         if waiting is not None:
             self._written_waiting = dict(waiting)
 
-    def _waiting(self, held: Held, target: MemberId, store_ms: int, now_ms: int) -> WaitingMove:
+    def _waiting(self, held: HeldMove, target: MemberId, store_ms: int, now_ms: int) -> WaitingMove:
         until_ms = None if held.until_ms is None else held.until_ms - now_ms + store_ms
         new = WaitingMove(target=target, limit=held.limit, since_ms=store_ms, until_ms=until_ms)
         before = self.waiting.get(held.move.partition)

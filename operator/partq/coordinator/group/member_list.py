@@ -8,7 +8,7 @@ from functools import partial
 from partq.coordinator.group.observation import World
 from partq.coordinator.group.refusals import Refusals
 from partq.coordinator.ports import Members, MembersRead, Runtime
-from partq.core.group.membership import Sight, Table
+from partq.core.group.membership import GroupAssessment, GroupObservation
 from partq.core.group.moves import Move
 from partq.core.group.replacements import settled_heirs
 from partq.core.model import MemberId
@@ -35,7 +35,9 @@ class Roster:
         """Return who has asked to bind for long enough and may not, with the reasons."""
         return self._refusals.told()
 
-    async def write(self, sight: Sight, table: Table, read: MembersRead, world: World) -> None:
+    async def write(
+        self, sight: GroupObservation, table: GroupAssessment, read: MembersRead, world: World
+    ) -> None:
         """Write down what a look has found.
 
         Raises:

@@ -5,9 +5,15 @@ from dataclasses import dataclass, replace
 
 from partq.coordinator.ports import BrokerState, MembersRead, PartitionReport
 from partq.coordinator.view import Parked
-from partq.core.group.membership import FlowSeen, LossSeen, MemberFact, Seat, Sight
+from partq.core.group.membership import (
+    FlowSeen,
+    GroupObservation,
+    LossSeen,
+    MemberFact,
+    PartitionOwnership,
+)
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
-from partq.core.records import Assigned
+from partq.core.records import AssignmentEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +107,10 @@ def look(
     *,
     members: MembersRead,
     lost_ms: Mapping[MemberId, int],
-    assignment: Mapping[PartitionId, Assigned],
+    assignment: Mapping[PartitionId, AssignmentEntry],
     outcomes: Mapping[PartitionId, Outcome],
     facts: Mapping[MemberId, MemberFact],
-) -> Sight:
+) -> GroupObservation:
     """Return what is known of a group.
 
     Args:
@@ -136,7 +142,7 @@ def look(
     ]
     bound = {(flow.member, flow.broker) for flow in flows}
     found = owners(world)
-    return Sight(
+    return GroupObservation(
         seats={
             partition: _seat(partition, group, found, assignment, outcomes, bound)
             for partition in world.partitions
@@ -155,18 +161,18 @@ def _seat(
     partition: PartitionId,
     group: str,
     found: Mapping[PartitionId, tuple[BrokerId, PartitionReport]],
-    assignment: Mapping[PartitionId, Assigned],
+    assignment: Mapping[PartitionId, AssignmentEntry],
     outcomes: Mapping[PartitionId, Outcome],
     bound: Collection[tuple[MemberId, BrokerId]],
-) -> Seat:
+) -> PartitionOwnership:
     broker, report = found.get(partition, (None, None))
     record = report.groups.get(group) if report is not None else None
     outcome = outcomes.get(partition)
     if broker is None or report is None or record is None:
         assigned = assignment.get(partition)
         last = outcome.member if outcome else assigned.member if assigned else None
-        return Seat(partition=partition, member=last)
-    seat = Seat(
+        return PartitionOwnership(partition=partition, member=last)
+    seat = PartitionOwnership(
         partition=partition,
         broker=broker,
         broker_epoch=report.broker_epoch,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from partq.coordinator.ports import Refusal
 from partq.core.model import MemberId
-from partq.core.records import Refused
+from partq.core.records import RefusedJoin
 
 FORGET_S = 15.0
 """How long after its last request a refused member is forgotten; clients ask every few seconds."""
@@ -42,7 +42,7 @@ class Refusals:
         self,
         listed: Collection[MemberId],
         judge: Callable[[MemberId, str], Refusal | None],
-    ) -> dict[MemberId, Refused]:
+    ) -> dict[MemberId, RefusedJoin]:
         """Forget who is listed, may come in now or asks no more; return the others.
 
         `judge`: what is said of a member that asks from an address.
@@ -55,7 +55,7 @@ class Refusals:
             elif refusal != asked.refusal:
                 self._asked[member] = _Asked(asked.address, refusal, now, asked.at)
         return {
-            member: Refused(asked.address, asked.refusal.text, asked.refusal.is_final)
+            member: RefusedJoin(asked.address, asked.refusal.text, asked.refusal.is_final)
             for member, asked in self._asked.items()
         }
 

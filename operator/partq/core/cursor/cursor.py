@@ -8,8 +8,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from partq.core.cursor.horizon import horizon, is_scattered
-from partq.core.cursor.processing_times import Begun, within
-from partq.core.cursor.redelivery_queue import Wait, Waiting
+from partq.core.cursor.processing_times import ProcessingTimes, within
+from partq.core.cursor.redelivery_queue import QueuedOffset, RedeliveryQueue
 from partq.core.cursor.windows import TakenBack, Window
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
@@ -19,7 +19,7 @@ _COUNTED = frozenset({Cause.FLOW_LOST, Cause.FORCED_COMMIT})
 """Causes of a rewind that may be the fault of the message in hand."""
 
 
-class Delivery:
+class GroupCursor:
     """The book of one group in one partition, for as long as one broker owns it."""
 
     __slots__ = (
@@ -52,11 +52,11 @@ class Delivery:
         """All below may be in the application's hands: `position` before it went back."""
         self.in_flight = 0
         """Messages below `position` that are neither acknowledged nor given back."""
-        self.waiting = Waiting()
+        self.waiting = RedeliveryQueue()
         """What was given back one by one and is sent again; it outlives a token."""
         self.unreadable = Ranges()
         """Undecodable offsets, as far as noticed: no window is sent across one."""
-        self._begun = Begun()
+        self._begun = ProcessingTimes()
         self.number = 0
         """Delivery number of the current token."""
         self._releases: list[tuple[int, int]] = []
@@ -120,18 +120,18 @@ class Delivery:
         self.position = self._delivered = self.cursor
         self._mark_all(self.waiting.go_back(self.position))
         self.waiting.start_token()
-        self._begun = Begun()
+        self._begun = ProcessingTimes()
         self.in_flight = 0
         self.number = 0
         self._releases.clear()
 
-    def moved_to(self, cursor: int) -> "Delivery":
+    def moved_to(self, cursor: int) -> "GroupCursor":
         """Return the book of a group that begins again at `cursor`, back or forward.
 
         Every ack is forgotten, and every message that waits. What may have been processed before,
         and lies ahead now, goes out for the cause `RESET`.
         """
-        book = Delivery(cursor)
+        book = GroupCursor(cursor)
         book.mark(
             max(self.position, self._delivered, *(stop for _, stop, _ in self._causes)),
             Cause.RESET,
@@ -331,7 +331,9 @@ class Delivery:
                 self.in_flight -= 1
                 self._begun.forget(offset)
             after = self.number + (offset < self.position and not is_free)
-            self.waiting.add(offset, Wait(now + delay_s(count), cause, holds=not is_free), after)
+            self.waiting.add(
+                offset, QueuedOffset(now + delay_s(count), cause, holds=not is_free), after
+            )
         lowest = min(offsets, default=self.position)
         if is_free or lowest >= self.position:
             return TakenBack(len(offsets), before - self.in_flight, None, offsets)

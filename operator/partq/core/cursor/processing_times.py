@@ -8,7 +8,7 @@ from collections import deque
 from math import inf
 
 
-class Begun:
+class ProcessingTimes:
     """What was begun under one token, the oldest first."""
 
     __slots__ = ("_again", "_end", "_stretches")

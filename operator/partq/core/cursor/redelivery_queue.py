@@ -13,7 +13,7 @@ from partq.core.model import Cause
 from partq.core.ranges import Ranges
 
 
-class Wait(NamedTuple):
+class QueuedOffset(NamedTuple):
     """How one offset waits."""
 
     due: float
@@ -22,16 +22,16 @@ class Wait(NamedTuple):
     """Nothing behind it is sent before it."""
 
 
-_HIDDEN = Wait(inf, Cause.NACK, holds=False)
+_HIDDEN = QueuedOffset(inf, Cause.NACK, holds=False)
 
 
-class Waiting:
+class RedeliveryQueue:
     """The offsets of one book that wait; no acknowledged one is among them."""
 
     __slots__ = ("_again", "_causes", "_dues", "_numbers", "_offsets", "_sent", "_waits")
 
     def __init__(self) -> None:
-        self._waits: dict[int, Wait] = {}
+        self._waits: dict[int, QueuedOffset] = {}
         self._offsets: list[int] = []
         """The keys of `_waits`, sorted."""
         self._dues: list[tuple[float, int]] = []
@@ -70,7 +70,7 @@ class Waiting:
         """The lowest offset that is to be sent out of its turn."""
         return self._again[0] if self._again else None
 
-    def add(self, offset: int, wait: Wait, number: int) -> None:
+    def add(self, offset: int, wait: QueuedOffset, number: int) -> None:
         """Have an offset wait; it is sent again under the delivery number `number`, or later."""
         self._numbers[offset] = number
         self._sent.pop(offset, None)

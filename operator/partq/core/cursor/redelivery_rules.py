@@ -7,7 +7,7 @@ MAX_NACK_DELAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class RedeliveryBackoff:
     """Waiting times that grow with each redelivery of a message; times in seconds."""
 
     min_s: float
@@ -23,19 +23,19 @@ class Backoff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Redelivery:
+class RedeliveryRules:
     """The rules; the defaults are those of the resource."""
 
     is_free: bool = False
     """A nacked message is redelivered alone; else with all behind it, which waits for it."""
     nack_delay_s: float = 60.0
-    nack_backoff: Backoff | None = None
+    nack_backoff: RedeliveryBackoff | None = None
     """In the place of `nack_delay_s`."""
     ack_timeout_s: float = 0.0
     """How long the application may have a message in hand; 0: for ever."""
     ack_tick_s: float = 1.0
     """How often that is looked at."""
-    ack_backoff: Backoff | None = None
+    ack_backoff: RedeliveryBackoff | None = None
     """What a message waits for that was in hand for too long; None: it is redelivered at once."""
 
     def after_nack_s(self, attempt: int) -> float:

@@ -17,7 +17,7 @@ MINUTE_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class DisruptionBudget:
     """How much a group may be disturbed for balance alone; 0: no limit."""
 
     max_paused: int = 0
@@ -28,7 +28,7 @@ class Budget:
     """How long a partition stays with a member after it has left another."""
 
 
-class Limit(StrEnum):
+class BudgetLimit(StrEnum):
     """What holds a move up, by the field that says so."""
 
     PAUSED = "maxPausedPartitions"
@@ -37,7 +37,7 @@ class Limit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class BudgetUse:
     """What counts against a budget now."""
 
     paused_count: int
@@ -49,11 +49,11 @@ class Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMove:
     """A move that waits."""
 
     move: Move
-    limit: Limit
+    limit: BudgetLimit
     until_ms: int | None
     """When it can go at the earliest, if nothing else moves; None: when another one is over."""
 
@@ -63,10 +63,12 @@ class Admission:
     """What a budget makes of a plan."""
 
     started: list[Move]
-    held: list[Held]
+    held: list[HeldMove]
 
 
-def admit(moves: Sequence[Move], budget: Budget, spent: Spent, now_ms: int) -> Admission:
+def admit(
+    moves: Sequence[Move], budget: DisruptionBudget, spent: BudgetUse, now_ms: int
+) -> Admission:
     """Split a plan into the moves to start now and those that wait.
 
     Every move that can wait is judged by the state that those before it leave: never more than the
@@ -88,20 +90,25 @@ def admit(moves: Sequence[Move], budget: Budget, spent: Spent, now_ms: int) -> A
 
 
 def _holds(
-    move: Move, budget: Budget, spent: Spent, paused: int, recent: Sequence[int], now_ms: int
-) -> Held | None:
+    move: Move,
+    budget: DisruptionBudget,
+    spent: BudgetUse,
+    paused: int,
+    recent: Sequence[int],
+    now_ms: int,
+) -> HeldMove | None:
     last_ms = spent.last_at_ms.get(move.partition)
     if last_ms is not None and now_ms - last_ms < budget.min_interval_ms:
-        return Held(move, Limit.INTERVAL, last_ms + budget.min_interval_ms)
+        return HeldMove(move, BudgetLimit.INTERVAL, last_ms + budget.min_interval_ms)
     if budget.max_per_minute:
         # What is under way will be a move of this minute, too.
         excess = len(recent) + paused - budget.max_per_minute
         if excess >= 0:
             is_timed = excess < len(recent)
             until_ms = recent[excess] + MINUTE_MS if is_timed else None
-            return Held(move, Limit.PER_MINUTE, until_ms)
+            return HeldMove(move, BudgetLimit.PER_MINUTE, until_ms)
     if budget.max_paused and paused >= budget.max_paused:
-        return Held(move, Limit.PAUSED, None)
+        return HeldMove(move, BudgetLimit.PAUSED, None)
     return None
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from partq.core.group.membership import Seat, SeatState, Sight, judge
+from partq.core.group.membership import GroupObservation, OwnershipState, PartitionOwnership, assess
 from partq.core.group.moves import Move
 from partq.core.group.planner import GroupRules, plan
 from partq.core.model import MemberId, PartitionId
@@ -45,7 +45,7 @@ class WaitsFor(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class PartitionWait:
     """What a partition waits for, with what is known of it."""
 
     what: WaitsFor
@@ -60,14 +60,14 @@ class Waiting:
 def explain(
     partition: PartitionId,
     *,
-    sight: Sight,
+    sight: GroupObservation,
     rules: GroupRules,
     handoffs: Mapping[PartitionId, HandoffRecord],
     held: Mapping[PartitionId, WaitingMove],
     now_ms: int,
     blocked: str = "",
     missing: str = "",
-) -> Waiting:
+) -> PartitionWait:
     """Return what a partition waits for.
 
     Args:
@@ -82,13 +82,13 @@ def explain(
     """
     seat = sight.seats[partition]
     if seat.broker is None:
-        return Waiting(what=WaitsFor.BROKER)
+        return PartitionWait(what=WaitsFor.BROKER)
     if partition in handoffs:
         return _handoff(seat, handoffs[partition], now_ms)
-    table = judge(sight, rules.membership)
+    table = assess(sight, rules.membership)
     state = table.seats[partition]
-    if state is SeatState.WAITING:
-        return Waiting(what=WaitsFor.MEMBER, left_ms=_delay_left_ms(seat, sight, rules))
+    if state is OwnershipState.WAITING:
+        return PartitionWait(what=WaitsFor.MEMBER, left_ms=_delay_left_ms(seat, sight, rules))
     targets = {each: record.target for each, record in handoffs.items()}
     promised = {each: move.target for each, move in held.items()}
 
@@ -100,36 +100,40 @@ def explain(
     if move is not None and move.may_wait and partition in held:
         wait = held[partition]
         left_ms = None if wait.until_ms is None else max(0, wait.until_ms - now_ms)
-        return Waiting(what=WaitsFor.BUDGET, target=wait.target, left_ms=left_ms, limit=wait.limit)
+        return PartitionWait(
+            what=WaitsFor.BUDGET, target=wait.target, left_ms=left_ms, limit=wait.limit
+        )
     if move is not None:
-        return Waiting(what=WaitsFor.COORDINATOR, target=move.target)
-    if state is SeatState.VACANT and table.join_wait_ms:
-        return Waiting(what=WaitsFor.JOINS, left_ms=table.join_wait_ms)
-    if state is SeatState.VACANT:
-        return Waiting(what=WaitsFor.NO_MEMBER)
-    if state in (SeatState.LEAVING, SeatState.OVERDUE):
-        return Waiting(what=WaitsFor.REPLACEMENT)
+        return PartitionWait(what=WaitsFor.COORDINATOR, target=move.target)
+    if state is OwnershipState.VACANT and table.join_wait_ms:
+        return PartitionWait(what=WaitsFor.JOINS, left_ms=table.join_wait_ms)
+    if state is OwnershipState.VACANT:
+        return PartitionWait(what=WaitsFor.NO_MEMBER)
+    if state in (OwnershipState.LEAVING, OwnershipState.OVERDUE):
+        return PartitionWait(what=WaitsFor.REPLACEMENT)
     if rules.is_paused and (move := planned(replace(rules, is_paused=False))) is not None:
-        return Waiting(what=WaitsFor.REBALANCE_PAUSED, target=move.target)
+        return PartitionWait(what=WaitsFor.REBALANCE_PAUSED, target=move.target)
     if missing:
-        return Waiting(what=WaitsFor.MESSAGES)
-    return Waiting(what=WaitsFor.DEAD_LETTERS if blocked else WaitsFor.NOTHING)
+        return PartitionWait(what=WaitsFor.MESSAGES)
+    return PartitionWait(what=WaitsFor.DEAD_LETTERS if blocked else WaitsFor.NOTHING)
 
 
-def _handoff(seat: Seat, record: HandoffRecord, now_ms: int) -> Waiting:
+def _handoff(seat: PartitionOwnership, record: HandoffRecord, now_ms: int) -> PartitionWait:
     left_ms = record.deadline_ms - now_ms
     if record.phase == "Committing":
-        return Waiting(what=WaitsFor.COMMIT, target=record.target)
+        return PartitionWait(what=WaitsFor.COMMIT, target=record.target)
     if seat.pause_attempt != record.attempt:
-        return Waiting(what=WaitsFor.PAUSE, target=record.target, left_ms=left_ms)
-    return Waiting(what=WaitsFor.DRAIN, target=record.target, left_ms=left_ms)
+        return PartitionWait(what=WaitsFor.PAUSE, target=record.target, left_ms=left_ms)
+    return PartitionWait(what=WaitsFor.DRAIN, target=record.target, left_ms=left_ms)
 
 
-def _delay_left_ms(seat: Seat, sight: Sight, rules: GroupRules) -> int | None:
+def _delay_left_ms(
+    seat: PartitionOwnership, sight: GroupObservation, rules: GroupRules
+) -> int | None:
     """Return what is left of the delay: the judgement of a group that has this seat alone."""
     alone = replace(
         sight,
         seats={seat.partition: seat},
         flows=[flow for flow in sight.flows if flow.member == seat.member],
     )
-    return judge(alone, rules.membership).next_ms
+    return assess(alone, rules.membership).next_ms

@@ -9,8 +9,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from partq.core.group.disruption_budget import MINUTE_MS, Budget
-from partq.core.group.membership import FlowSeen, MemberFact, Seat, Sight, judge
+from partq.core.group.disruption_budget import MINUTE_MS, DisruptionBudget
+from partq.core.group.membership import (
+    FlowSeen,
+    GroupObservation,
+    MemberFact,
+    PartitionOwnership,
+    assess,
+)
 from partq.core.group.moves import Move
 from partq.core.group.planner import GroupRules, plan
 from partq.core.model import MemberId, PartitionId
@@ -21,7 +27,7 @@ LONG_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class MemberChange:
     """Members that come and go."""
 
     joins: Sequence[MemberId] = ()
@@ -36,10 +42,10 @@ Step = Sequence[Move]
 
 
 def forecast(
-    sight: Sight,
+    sight: GroupObservation,
     rules: GroupRules,
     under_way: Mapping[PartitionId, MemberId | None],
-    changes: Sequence[Change],
+    changes: Sequence[MemberChange],
 ) -> list[Step]:
     """Return what each plan would move, while one change follows on the other.
 
@@ -54,7 +60,7 @@ def forecast(
     for change in changes:
         now = _changed(now, change)
         for _ in range(MAX_ROUNDS):
-            moves = plan(now, judge(now, rules.membership), rules, {})
+            moves = plan(now, assess(now, rules.membership), rules, {})
             if not moves:
                 break
             steps.append(moves)
@@ -63,7 +69,7 @@ def forecast(
     return steps
 
 
-def rollout(members: Sequence[MemberId], *, heeds_pods: bool) -> list[Change]:
+def rollout(members: Sequence[MemberId], *, heeds_pods: bool) -> list[MemberChange]:
     """Return the changes of a rollout that replaces the members one by one.
 
     `heeds_pods`: whether newcomers are known to replace; else they join, and then one leaves.
@@ -73,18 +79,20 @@ def rollout(members: Sequence[MemberId], *, heeds_pods: bool) -> list[Change]:
         new = MemberId(f"new-{number}")
         if heeds_pods:
             facts = {new: MemberFact.IS_REPLACEMENT, member: MemberFact.IS_BEING_REPLACED}
-            changes.append(Change(joins=[new], leaves=[member], facts=facts))
+            changes.append(MemberChange(joins=[new], leaves=[member], facts=facts))
         else:
-            changes += [Change(joins=[new]), Change(leaves=[member])]
+            changes += [MemberChange(joins=[new]), MemberChange(leaves=[member])]
     return changes
 
 
-def paused_at_once(steps: Sequence[Step], budget: Budget) -> int:
+def paused_at_once(steps: Sequence[Step], budget: DisruptionBudget) -> int:
     """Return how many partitions are handed over at the same time, at most."""
     return max((_paused(step, budget) for step in steps), default=0)
 
 
-def duration_ms(steps: Sequence[Step], budget: Budget, pauses_ms: Sequence[int]) -> int | None:
+def duration_ms(
+    steps: Sequence[Step], budget: DisruptionBudget, pauses_ms: Sequence[int]
+) -> int | None:
     """Return how long the moves take, by the pauses of earlier ones; None: there were none.
 
     Handoffs run side by side, so one takes as long as many; the budget makes them take turns.
@@ -98,23 +106,25 @@ def duration_ms(steps: Sequence[Step], budget: Budget, pauses_ms: Sequence[int])
     return max(round(turns * median(pauses_ms)), minutes * MINUTE_MS)
 
 
-def _paused(step: Step, budget: Budget) -> int:
+def _paused(step: Step, budget: DisruptionBudget) -> int:
     must = sum(not move.may_wait and move.seat.member is not None for move in step)
     waiting = sum(move.may_wait for move in step)
     limits = [limit for limit in (budget.max_paused, budget.max_per_minute) if limit]
     return max(must, min([must + waiting, *limits]))
 
 
-def _turns(step: Step, budget: Budget) -> int:
+def _turns(step: Step, budget: DisruptionBudget) -> int:
     waiting = sum(move.may_wait for move in step)
     return max(1, math.ceil(waiting / budget.max_paused)) if budget.max_paused else 1
 
 
-def _settled(sight: Sight, targets: Mapping[PartitionId, MemberId | None]) -> Sight:
+def _settled(
+    sight: GroupObservation, targets: Mapping[PartitionId, MemberId | None]
+) -> GroupObservation:
     """Return the sight after handoffs to these targets."""
     bound = {(flow.member, flow.broker) for flow in sight.flows}
 
-    def seat_of(seat: Seat) -> Seat:
+    def seat_of(seat: PartitionOwnership) -> PartitionOwnership:
         if seat.partition not in targets:
             return seat
         member = targets[seat.partition]
@@ -124,7 +134,7 @@ def _settled(sight: Sight, targets: Mapping[PartitionId, MemberId | None]) -> Si
     return replace(sight, seats={p: seat_of(seat) for p, seat in sight.seats.items()})
 
 
-def _changed(sight: Sight, change: Change) -> Sight:
+def _changed(sight: GroupObservation, change: MemberChange) -> GroupObservation:
     brokers = sorted({seat.broker for seat in sight.seats.values() if seat.broker is not None})
     stay = [
         replace(flow, is_leaving=flow.is_leaving or flow.member in change.leaves)
@@ -138,7 +148,7 @@ def _changed(sight: Sight, change: Change) -> Sight:
     return replace(sight, flows=[*stay, *come], facts={**sight.facts, **(change.facts or {})})
 
 
-def _without(sight: Sight, members: Collection[MemberId]) -> Sight:
+def _without(sight: GroupObservation, members: Collection[MemberId]) -> GroupObservation:
     """Return the sight when members have gone; what they still hold waits for nobody."""
     gone = set(members)
     return replace(

@@ -84,7 +84,7 @@ class Targeted:
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class SourcePaused:
     """The broker pauses the partition under this attempt."""
 
     attempt: int
@@ -139,7 +139,9 @@ class Seen:
     closed_attempt: int
 
 
-Event = Targeted | Paused | Drained | SourceLost | TargetLost | Tick | Committed | Refused | Seen
+Event = (
+    Targeted | SourcePaused | Drained | SourceLost | TargetLost | Tick | Committed | Refused | Seen
+)
 
 
 # ---- effects ------------------------------------------------------------------------------------
@@ -228,7 +230,9 @@ def _transition(state: Handoff, event: Event, now_ms: int) -> Handoff:
         case ((Vacant() | Owned()), Targeted(attempt, forced=forced)):
             return Committing(attempt, forced or Forced.UNASSIGNED)
 
-        case Draining(attempt, drain_ms, drain_by_ms), Paused(number) if number == attempt.number:
+        case Draining(attempt, drain_ms, drain_by_ms), SourcePaused(number) if (
+            number == attempt.number
+        ):
             # The broker counts the drain from its first pause, which was before this answer.
             nearer_ms = drain_by_ms if state.is_paused else min(drain_by_ms, now_ms + drain_ms)
             return replace(state, is_paused=True, drain_by_ms=nearer_ms)

@@ -45,7 +45,7 @@ LEAVING_FACTS: Final = frozenset(
 """What is known of those that will not come back under their id."""
 
 
-class Standing(Enum):
+class MemberState(Enum):
     """What a member is to its group."""
 
     BOUND = auto()
@@ -58,7 +58,7 @@ class Standing(Enum):
     """Has no flow, and will not come back or is late."""
 
 
-class SeatState(Enum):
+class OwnershipState(Enum):
     """What a partition needs of the planner."""
 
     VACANT = auto()
@@ -110,7 +110,7 @@ class LossSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class PartitionOwnership:
     """One partition of the group, as the broker that owns it reports it."""
 
     partition: PartitionId
@@ -129,10 +129,10 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class GroupObservation:
     """All that is known of one group at one time."""
 
-    seats: Mapping[PartitionId, Seat]
+    seats: Mapping[PartitionId, PartitionOwnership]
     flows: Collection[FlowSeen] = ()
     losses: Collection[LossSeen] = ()
     listed: Collection[MemberId] = ()
@@ -147,11 +147,11 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class GroupAssessment:
     """The judgement: what each member and each partition is, and what to write down."""
 
-    standings: Mapping[MemberId, Standing]
-    seats: Mapping[PartitionId, SeatState]
+    standings: Mapping[MemberId, MemberState]
+    seats: Mapping[PartitionId, OwnershipState]
     bound_at: Mapping[MemberId, frozenset[BrokerId]]
     """The brokers where a member has a flow."""
     departed: frozenset[MemberId]
@@ -174,18 +174,18 @@ class Table:
 
         A member that has lost its flow at a broker is avoided there until it binds again.
         """
-        return self.standings.get(member) is Standing.BOUND and broker in self.bound_at[member]
+        return self.standings.get(member) is MemberState.BOUND and broker in self.bound_at[member]
 
 
-def judge(sight: Sight, rules: MembershipRules) -> Table:
+def assess(sight: GroupObservation, rules: MembershipRules) -> GroupAssessment:
     """Judge every member and partition of a group."""
-    return _Judge(sight, rules).table()
+    return _Assessor(sight, rules).table()
 
 
-class _Judge:
+class _Assessor:
     """One judgement; indexes the sight once."""
 
-    def __init__(self, sight: Sight, rules: MembershipRules) -> None:
+    def __init__(self, sight: GroupObservation, rules: MembershipRules) -> None:
         self._sight = sight
         self._rules = rules
         self._flows = _by_member(sight.flows)
@@ -195,12 +195,12 @@ class _Judge:
             member: frozenset(flow.broker for flow in flows)
             for member, flows in self._flows.items()
         }
-        self._held: dict[MemberId, list[Seat]] = defaultdict(list)
+        self._held: dict[MemberId, list[PartitionOwnership]] = defaultdict(list)
         for seat in sight.seats.values():
             if seat.member is not None:
                 self._held[seat.member].append(seat)
 
-    def table(self) -> Table:
+    def table(self) -> GroupAssessment:
         sight, rules = self._sight, self._rules
         members = {*self._flows, *self._held, *sight.lost_ms}
         departed = frozenset(member for member in members if self._has_departed(member))
@@ -212,7 +212,7 @@ class _Judge:
         newcomers = frozenset(
             member
             for member, standing in standings.items()
-            if standing is Standing.BOUND and not self._held.get(member)
+            if standing is MemberState.BOUND and not self._held.get(member)
         )
         # A replacement stands by, maybe for long: what others wait for, it neither begins nor ends.
         joining = newcomers.difference(
@@ -223,11 +223,11 @@ class _Judge:
         waits = [
             self._remaining_ms(sight.seats[partition])
             for partition, state in seats.items()
-            if state is SeatState.WAITING
+            if state is OwnershipState.WAITING
         ]
         if join_wait_ms:
             waits.append(join_wait_ms)
-        return Table(
+        return GroupAssessment(
             standings=standings,
             seats=seats,
             bound_at=self._bound_at,
@@ -250,41 +250,44 @@ class _Judge:
         last_loss = self._last_loss.get(member)
         return last_loss is not None and last_loss.is_leaving
 
-    def _standing(self, member: MemberId, departed: Collection[MemberId]) -> Standing:
+    def _standing(self, member: MemberId, departed: Collection[MemberId]) -> MemberState:
         if flows := self._flows.get(member):
             fact = self._sight.facts.get(member)
             if fact in LEAVING_FACTS:
-                return Standing.LEAVING
+                return MemberState.LEAVING
             # A life that leaves says so at one broker after the other; a new life is no leaver.
             leaving = {flow.incarnation for flow in flows if flow.is_leaving}
             is_leaving = all(flow.incarnation in leaving for flow in flows)
-            return Standing.LEAVING if is_leaving else Standing.BOUND
+            return MemberState.LEAVING if is_leaving else MemberState.BOUND
         if member in departed:
-            return Standing.GONE
+            return MemberState.GONE
         seats = self._held.get(member, ())
         if any(seat.broker is None or not self._is_overdue(seat) for seat in seats):
-            return Standing.WAITING
+            return MemberState.WAITING
         is_late = self._sight.lost_ms.get(member, 0) >= self._rules.delay_ms
-        return Standing.GONE if seats or is_late else Standing.WAITING
+        return MemberState.GONE if seats or is_late else MemberState.WAITING
 
     def _seat_state(
-        self, seat: Seat, standings: Mapping[MemberId, Standing], departed: Collection[MemberId]
-    ) -> SeatState:
+        self,
+        seat: PartitionOwnership,
+        standings: Mapping[MemberId, MemberState],
+        departed: Collection[MemberId],
+    ) -> OwnershipState:
         if seat.broker is None:
-            return SeatState.UNSEEN
+            return OwnershipState.UNSEEN
         if seat.member is None:
-            return SeatState.VACANT
-        is_leaving = standings[seat.member] is Standing.LEAVING
+            return OwnershipState.VACANT
+        is_leaving = standings[seat.member] is MemberState.LEAVING
         if seat.is_bound:
-            return SeatState.LEAVING if is_leaving else SeatState.SETTLED
+            return OwnershipState.LEAVING if is_leaving else OwnershipState.SETTLED
         if seat.member in departed or is_leaving or self._is_overdue(seat):
-            return SeatState.OVERDUE
-        return SeatState.WAITING
+            return OwnershipState.OVERDUE
+        return OwnershipState.WAITING
 
-    def _is_overdue(self, seat: Seat) -> bool:
+    def _is_overdue(self, seat: PartitionOwnership) -> bool:
         return self._remaining_ms(seat) <= 0
 
-    def _remaining_ms(self, seat: Seat) -> int:
+    def _remaining_ms(self, seat: PartitionOwnership) -> int:
         """Return how long the seat of an unbound member still waits; at most bind time + delay.
 
         The delay starts when the broker that owns the partition *now* has held it for the bind
@@ -297,16 +300,16 @@ class _Judge:
         lost_ms = min(seat.held_ms - self._rules.bind_ms, self._lost_for_ms(seat))
         return self._rules.delay_ms - max(0, lost_ms)
 
-    def _binding_ms(self, seat: Seat) -> int:
+    def _binding_ms(self, seat: PartitionOwnership) -> int:
         """Return for how long the member may still be busy binding at the seat's broker."""
         ages = [flow.age_ms for flow in self._flows_at(seat)]
         return max(0, self._rules.bind_ms - min([seat.held_ms, *ages]))
 
-    def _flows_at(self, seat: Seat) -> list[FlowSeen]:
+    def _flows_at(self, seat: PartitionOwnership) -> list[FlowSeen]:
         flows = self._flows.get(seat.member, ()) if seat.member is not None else ()
         return [flow for flow in flows if flow.broker == seat.broker]
 
-    def _lost_for_ms(self, seat: Seat) -> int:
+    def _lost_for_ms(self, seat: PartitionOwnership) -> int:
         if seat.member is None or seat.broker is None:
             return 0
         loss = self._losses.get((seat.member, seat.broker))
@@ -314,7 +317,7 @@ class _Judge:
             return loss.age_ms
         return self._sight.lost_ms.get(seat.member, 0)
 
-    def _is_absent(self, seat: Seat) -> bool:
+    def _is_absent(self, seat: PartitionOwnership) -> bool:
         """Whether the seat's member should have bound at the seat's broker and has not."""
         if seat.broker is None or seat.is_bound:
             return False

@@ -2,11 +2,16 @@
 
 from enum import StrEnum
 
-from partq.core.group.membership import MemberFact, SeatState, Sight, Table
+from partq.core.group.membership import (
+    GroupAssessment,
+    GroupObservation,
+    MemberFact,
+    OwnershipState,
+)
 from partq.core.group.moves import Move
 
 
-class Evidence(StrEnum):
+class MoveReason(StrEnum):
     """What was seen of the source of a move, or of the group."""
 
     NO_MEMBER = "no_member"
@@ -27,21 +32,21 @@ class Evidence(StrEnum):
 
 
 _BY_FACT = {
-    MemberFact.IS_TERMINATING: Evidence.POD_TERMINATING,
-    MemberFact.IS_BEING_REPLACED: Evidence.POD_REPLACED,
-    MemberFact.IS_GONE_FOR_GOOD: Evidence.POD_GONE,
+    MemberFact.IS_TERMINATING: MoveReason.POD_TERMINATING,
+    MemberFact.IS_BEING_REPLACED: MoveReason.POD_REPLACED,
+    MemberFact.IS_GONE_FOR_GOOD: MoveReason.POD_GONE,
 }
 
 
-def evidence(move: Move, sight: Sight, table: Table) -> Evidence:
+def evidence(move: Move, sight: GroupObservation, table: GroupAssessment) -> MoveReason:
     """Return what a move of this plan was decided by."""
     source = move.seat.member
     if source is None:
-        return Evidence.NO_MEMBER
-    if table.seats[move.partition] is SeatState.SETTLED:
-        return Evidence.NEWCOMER if move.target in table.newcomers else Evidence.UNEVEN
+        return MoveReason.NO_MEMBER
+    if table.seats[move.partition] is OwnershipState.SETTLED:
+        return MoveReason.NEWCOMER if move.target in table.newcomers else MoveReason.UNEVEN
     if (fact := sight.facts.get(source)) in _BY_FACT:
         return _BY_FACT[fact]
     said = any(flow.is_leaving for flow in sight.flows if flow.member == source)
     said = said or any(loss.is_leaving for loss in sight.losses if loss.member == source)
-    return Evidence.SAID_LEAVING if said else Evidence.DELAY_OVER
+    return MoveReason.SAID_LEAVING if said else MoveReason.DELAY_OVER

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from partq.core.group.membership import Seat
+from partq.core.group.membership import PartitionOwnership
 from partq.core.model import MemberId, PartitionId
 
 
@@ -30,7 +30,7 @@ class Forced(StrEnum):
 class Move:
     """One partition is to pass from one member, or none, to another, or none."""
 
-    seat: Seat
+    seat: PartitionOwnership
     target: MemberId | None
     trigger: Trigger
     forced: Forced | None

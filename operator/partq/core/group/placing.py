@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from partq.core.group.membership import Seat
+from partq.core.group.membership import PartitionOwnership
 from partq.core.model import BrokerId, MemberId, PartitionId
 
 IsFree = Callable[[MemberId, BrokerId | None], bool]
@@ -11,7 +11,7 @@ IsFree = Callable[[MemberId, BrokerId | None], bool]
 
 
 def spread(
-    seats: Sequence[Seat],
+    seats: Sequence[PartitionOwnership],
     loads: Mapping[MemberId, int],
     avoided: Collection[MemberId],
     is_free: IsFree,
@@ -39,7 +39,7 @@ def spread(
 
 
 def gather(
-    seats: Sequence[Seat],
+    seats: Sequence[PartitionOwnership],
     loads: Mapping[MemberId, int],
     avoided: Collection[MemberId],
     is_free: IsFree,

@@ -13,14 +13,14 @@ from types import MappingProxyType
 from typing import Protocol
 
 from partq.core.group.assignors import ASSIGNORS, Assignor, Owner, moved
-from partq.core.group.disruption_budget import Budget
+from partq.core.group.disruption_budget import DisruptionBudget
 from partq.core.group.membership import (
+    GroupAssessment,
+    GroupObservation,
     MemberFact,
     MembershipRules,
-    SeatState,
-    Sight,
-    Standing,
-    Table,
+    MemberState,
+    OwnershipState,
 )
 from partq.core.group.moves import Forced, Move, Trigger
 from partq.core.group.placing import gather, spread
@@ -53,7 +53,7 @@ class GroupRules:
     membership: MembershipRules = field(default_factory=MembershipRules)
     is_paused: bool = False
     """Nothing moves for balance alone; partitions without a member still get one."""
-    budget: Budget = field(default_factory=Budget)
+    budget: DisruptionBudget = field(default_factory=DisruptionBudget)
     """How much may move for balance at a time."""
 
 
@@ -62,8 +62,8 @@ class Planner(Protocol):
 
     def __call__(
         self,
-        sight: Sight,
-        table: Table,
+        sight: GroupObservation,
+        table: GroupAssessment,
         rules: GroupRules,
         under_way: Mapping[PartitionId, MemberId | None],
         promised: Mapping[PartitionId, MemberId],
@@ -72,8 +72,8 @@ class Planner(Protocol):
 
 
 def plan(
-    sight: Sight,
-    table: Table,
+    sight: GroupObservation,
+    table: GroupAssessment,
     rules: GroupRules,
     under_way: Mapping[PartitionId, MemberId | None],
     promised: Mapping[PartitionId, MemberId] = NOTHING_PROMISED,
@@ -91,7 +91,7 @@ def plan(
     return _Planner(sight, table, rules, under_way, promised).plan()
 
 
-def may_be_balanced(sight: Sight, table: Table, rules: GroupRules) -> bool:
+def may_be_balanced(sight: GroupObservation, table: GroupAssessment, rules: GroupRules) -> bool:
     """Whether partitions may move that nobody has lost.
 
     Not while members are unknown, may come back, or join: what moved now would move again.
@@ -100,7 +100,7 @@ def may_be_balanced(sight: Sight, table: Table, rules: GroupRules) -> bool:
         not rules.is_paused
         and sight.is_complete
         and not table.join_wait_ms
-        and SeatState.WAITING not in table.seats.values()
+        and OwnershipState.WAITING not in table.seats.values()
     )
 
 
@@ -122,8 +122,8 @@ class _Planner:
 
     def __init__(
         self,
-        sight: Sight,
-        table: Table,
+        sight: GroupObservation,
+        table: GroupAssessment,
         rules: GroupRules,
         under_way: Mapping[PartitionId, MemberId | None],
         promised: Mapping[PartitionId, MemberId],
@@ -144,16 +144,16 @@ class _Planner:
                 self._sort_in(partition, state)
         self._avoided = self._find_avoided()
 
-    def _sort_in(self, partition: PartitionId, state: SeatState) -> None:
+    def _sort_in(self, partition: PartitionId, state: OwnershipState) -> None:
         member = self._sight.seats[partition].member
         match state:
-            case SeatState.SETTLED if member is not None:
+            case OwnershipState.SETTLED if member is not None:
                 self._settled[partition] = member
-            case SeatState.UNSEEN | SeatState.WAITING if member is not None:
+            case OwnershipState.UNSEEN | OwnershipState.WAITING if member is not None:
                 self._fixed[partition] = member
-            case SeatState.LEAVING | SeatState.OVERDUE:
+            case OwnershipState.LEAVING | OwnershipState.OVERDUE:
                 self._homeless.append(partition)
-            case SeatState.VACANT if not self._table.join_wait_ms:
+            case OwnershipState.VACANT if not self._table.join_wait_ms:
                 self._homeless.append(partition)
 
     def plan(self) -> list[Move]:
@@ -226,7 +226,7 @@ class _Planner:
 
         Replacements stand by while others work; who is to be avoided gets nothing while others can.
         """
-        free = {m for m, s in self._table.standings.items() if s is Standing.BOUND}
+        free = {m for m, s in self._table.standings.items() if s is MemberState.BOUND}
         working = free.difference(self._idle_replacements()) or free
         return working.difference(self._avoided) or working
 
@@ -310,12 +310,12 @@ class _Planner:
         member = seat.member
         if member is None:
             return Move(seat, target, Trigger.MEMBER_JOINED, Forced.UNASSIGNED)
-        if state is SeatState.SETTLED:
+        if state is OwnershipState.SETTLED:
             return Move(seat, target, self._balance_trigger(), None, may_wait=True)
-        if state is SeatState.LEAVING:
+        if state is OwnershipState.LEAVING:
             return Move(seat, target, Trigger.MEMBER_LEFT, None)
         has_left = (
-            member in self._table.departed or self._table.standings[member] is Standing.LEAVING
+            member in self._table.departed or self._table.standings[member] is MemberState.LEAVING
         )
         return Move(
             seat,
@@ -327,6 +327,6 @@ class _Planner:
     def _balance_trigger(self) -> Trigger:
         """Name what put a settled map out of balance: a join, or what moves beside it."""
         states = set(self._table.seats.values())
-        if self._table.newcomers or not states & {SeatState.LEAVING, SeatState.OVERDUE}:
+        if self._table.newcomers or not states & {OwnershipState.LEAVING, OwnershipState.OVERDUE}:
             return Trigger.MEMBER_JOINED
-        return Trigger.MEMBER_LEFT if SeatState.LEAVING in states else Trigger.MEMBER_LOST
+        return Trigger.MEMBER_LEFT if OwnershipState.LEAVING in states else Trigger.MEMBER_LOST

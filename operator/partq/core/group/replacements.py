@@ -7,12 +7,18 @@ gives the rest of a set to the same heir.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from partq.core.group.membership import LEAVING_FACTS, MemberFact, Sight, Standing, Table
+from partq.core.group.membership import (
+    LEAVING_FACTS,
+    GroupAssessment,
+    GroupObservation,
+    MemberFact,
+    MemberState,
+)
 from partq.core.model import MemberId, PartitionId
 
 
 @dataclass(frozen=True, slots=True)
-class Inheritance:
+class Replacements:
     """What becomes of the sets of members that go; partitions in neither are spread."""
 
     passed_on: Mapping[PartitionId, MemberId]
@@ -22,8 +28,11 @@ class Inheritance:
 
 
 def inherit(
-    sight: Sight, table: Table, homeless: Collection[PartitionId], idle: Collection[MemberId]
-) -> Inheritance:
+    sight: GroupObservation,
+    table: GroupAssessment,
+    homeless: Collection[PartitionId],
+    idle: Collection[MemberId],
+) -> Replacements:
     """Give each set to its recorded heir, else to one that stands by.
 
     Args:
@@ -48,11 +57,11 @@ def inherit(
                 passed_on[partition] = heir
             elif _may_wait(sight, table, member):
                 kept[partition] = member
-    return Inheritance(passed_on, kept)
+    return Replacements(passed_on, kept)
 
 
 def idle_replacements(
-    sight: Sight, table: Table, holding: Collection[MemberId]
+    sight: GroupObservation, table: GroupAssessment, holding: Collection[MemberId]
 ) -> frozenset[MemberId]:
     """Return the members that are there to take over, hold nothing and are nobody's heir yet.
 
@@ -63,21 +72,21 @@ def idle_replacements(
     return frozenset(
         member
         for member, standing in table.standings.items()
-        if standing is Standing.BOUND
+        if standing is MemberState.BOUND
         and sight.facts.get(member) is MemberFact.IS_REPLACEMENT
         and member not in holding
         and member not in promised
     )
 
 
-def settled_heirs(sight: Sight) -> frozenset[MemberId]:
+def settled_heirs(sight: GroupObservation) -> frozenset[MemberId]:
     """Return the members with a recorded heir that hold nothing any more: it can go."""
     holders = {seat.member for seat in sight.seats.values()}
     return frozenset(sight.heirs.keys() - holders)
 
 
 def _sets_left(
-    sight: Sight, table: Table, homeless: Collection[PartitionId]
+    sight: GroupObservation, table: GroupAssessment, homeless: Collection[PartitionId]
 ) -> dict[MemberId, list[PartitionId]]:
     """Return what members that go, or are waited for no more, leave behind."""
     left: dict[MemberId, list[PartitionId]] = {}
@@ -85,23 +94,25 @@ def _sets_left(
         member = sight.seats[partition].member
         if member is None:
             continue
-        is_gone = table.standings[member] is Standing.GONE
+        is_gone = table.standings[member] is MemberState.GONE
         if is_gone or sight.facts.get(member) in LEAVING_FACTS:
             left.setdefault(member, []).append(partition)
     return left
 
 
-def _heir_on_record(sight: Sight, table: Table, member: MemberId) -> MemberId | None:
+def _heir_on_record(
+    sight: GroupObservation, table: GroupAssessment, member: MemberId
+) -> MemberId | None:
     """Return who has begun to take over from a member, if it can go on with it."""
     heir = sight.heirs.get(member)
-    if heir is None or table.standings.get(heir) is not Standing.BOUND:
+    if heir is None or table.standings.get(heir) is not MemberState.BOUND:
         return None
     return None if sight.facts.get(heir) is MemberFact.IS_AVOIDED else heir
 
 
-def _may_wait(sight: Sight, table: Table, member: MemberId) -> bool:
+def _may_wait(sight: GroupObservation, table: GroupAssessment, member: MemberId) -> bool:
     """Whether a member that goes is connected, and can go on for a while."""
     return (
         sight.facts.get(member) is MemberFact.IS_BEING_REPLACED
-        and table.standings[member] is Standing.LEAVING
+        and table.standings[member] is MemberState.LEAVING
     )

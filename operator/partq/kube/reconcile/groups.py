@@ -7,7 +7,7 @@ from typing import Any
 
 from partq.coordinator.provision import provision
 from partq.coordinator.view import QueueView
-from partq.core.group.membership import Standing
+from partq.core.group.membership import MemberState
 from partq.core.model import PartitionId
 from partq.errors import UnknownQueueError
 from partq.kube import names
@@ -177,7 +177,7 @@ class Groups:
     def _lost_pods(self, view: QueueView | None, runtime: KubernetesRuntime) -> Iterator[Pod]:
         for group in view.groups.values() if view is not None else ():
             for member, standing in group.members.items():
-                if standing in (Standing.WAITING, Standing.GONE):
+                if standing in (MemberState.WAITING, MemberState.GONE):
                     pod = runtime.pod_of(member)
                     if pod is not None and self._cluster.pod(pod.uid) is pod:
                         yield pod

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from partq.coordinator.provision import PartitionsFixedError
 from partq.coordinator.view import QueueView
-from partq.core.records import Rebalance
+from partq.core.records import RebalanceRecord
 from partq.errors import PartqError, StoreUnavailableError
 from partq.kube import names
 from partq.kube.api import pod_path, queues_path
@@ -290,7 +290,7 @@ class QueueWorker:
             else:
                 self._context.cluster.put_pod(parse.pod(found))
 
-    async def _count(self, group: str, rebalance: Rebalance) -> None:
+    async def _count(self, group: str, rebalance: RebalanceRecord) -> None:
         self._context.metrics.rebalanced(
             (*self.key, group),
             rebalance.trigger,

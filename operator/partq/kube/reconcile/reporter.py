@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from partq.coordinator.view import GroupView
-from partq.core.group.membership import Standing
+from partq.core.group.membership import MemberState
 from partq.core.model import MemberId
 from partq.kube.api import group_path, queue_path
 from partq.kube.events import Subject
@@ -79,7 +79,7 @@ class Reporter:
     def unselected(self, group: str, view: GroupView | None) -> list[str]:
         """Say which connected pods of a group its selector does not mean any more."""
         standings = view.members.items() if view is not None else ()
-        bound = [member for member, standing in standings if standing is Standing.BOUND]
+        bound = [member for member, standing in standings if standing is MemberState.BOUND]
         return self._runtime.unselected(group, bound)
 
     def tell(self, body: Body, kind: str, note: Note) -> None:

@@ -5,16 +5,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from partq.coordinator.view import GroupView
-from partq.core.group.membership import Standing
+from partq.core.group.membership import MemberState
 from partq.core.model import MemberId
-from partq.core.records import Rebalance
+from partq.core.records import RebalanceRecord
 from partq.kube.names import ConditionType, EventReason
 from partq.kube.status.conditions import Finding
 
 MAX_NAMED = 10
 """How many members one note names."""
-_CONNECTED = (Standing.BOUND, Standing.LEAVING)
-_LOST = Standing.WAITING
+_CONNECTED = (MemberState.BOUND, MemberState.LEAVING)
+_LOST = MemberState.WAITING
 _QUIET = frozenset(
     {
         ConditionType.READY,
@@ -113,12 +113,12 @@ def _reason(finding: Finding | None) -> object:
     return finding.reason if finding is not None else None
 
 
-def _new(before: GroupView, after: GroupView) -> list[Rebalance]:
+def _new(before: GroupView, after: GroupView) -> list[RebalanceRecord]:
     known = set(before.rebalances)
     return [each for each in after.rebalances if each not in known]
 
 
-def _completed(rebalance: Rebalance) -> Note:
+def _completed(rebalance: RebalanceRecord) -> Note:
     """Say what is the same for rebalances that are alike: only those become one Event.
 
     How long each took is in the group's status.

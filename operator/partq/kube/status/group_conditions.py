@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from partq.coordinator.view import GroupView
-from partq.core.group.membership import Standing
+from partq.core.group.membership import MemberState
 from partq.kube.names import ConditionType, Reason
 from partq.kube.status.conditions import Finding, bad, good
 
@@ -30,7 +30,7 @@ def assigned_of(view: GroupView | None) -> Finding:
         return Finding(type_, None, Reason.PENDING)
     states = Counter(each.state for each in view.partitions.values())
     without = states["Unassigned"] + states["Unbound"]
-    if not any(standing is not Standing.GONE for standing in view.members.values()):
+    if not any(standing is not MemberState.GONE for standing in view.members.values()):
         return bad(type_, Reason.NO_MEMBER, "no member is connected")
     if view.moving_count:
         text = f"{view.moving_count} partitions are being handed over"

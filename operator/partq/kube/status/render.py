@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from partq.coordinator.view import GroupView, QueueView
-from partq.core.group.membership import Standing
+from partq.core.group.membership import MemberState
 from partq.core.model import MemberId
-from partq.core.records import Rebalance
+from partq.core.records import RebalanceRecord
 from partq.kube.names import ConditionType, QueueKey, Reason, client_url
 from partq.kube.status import conditions
 from partq.kube.status.conditions import Finding, bad, good, summarize
@@ -355,7 +355,7 @@ def _members(view: GroupView, held: Mapping[MemberId, Sequence[int]]) -> dict[st
     connected = {
         member
         for member, standing in view.members.items()
-        if standing in (Standing.BOUND, Standing.LEAVING)
+        if standing in (MemberState.BOUND, MemberState.LEAVING)
     }
     return {
         "active": len(connected & held.keys()),
@@ -384,7 +384,7 @@ def _fitting(text: str) -> str:
     return text[: text.rindex(",", 0, MAX_MESSAGE_CHARS - 2) + 1] + "..."
 
 
-def _rebalance(rebalance: Rebalance) -> dict[str, Any]:
+def _rebalance(rebalance: RebalanceRecord) -> dict[str, Any]:
     started = datetime.fromtimestamp(rebalance.started_at_ms / 1000, UTC)
     return {
         "id": rebalance.started_at_ms,

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Lister:
-    """Lists into a Cluster, each namespace by itself: trouble with one is not the others'."""
+    """Lists into the cache, each namespace by itself: trouble with one is not the others'."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 
 from partq.core.model import Epoch, PartitionId
-from partq.core.records import Assigned
+from partq.core.records import AssignmentEntry
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.groups import GroupHash, Terms
@@ -21,16 +21,16 @@ class Assignments:
         self._keys = keys
         self._hash = GroupHash(store, keys, keys.assignment, terms)
 
-    async def read(self, group: str) -> dict[PartitionId, Assigned]:
+    async def read(self, group: str) -> dict[PartitionId, AssignmentEntry]:
         """Return what was written for each partition; empty: nothing yet."""
         flat = await self._store.read("HGETALL", self._keys.assignment(group))
         found = {}
         for field, value in zip(flat[::2], flat[1::2], strict=True):
             member, epoch, state = json.loads(value)
-            found[PartitionId.parse(field.decode())] = Assigned(member, Epoch(epoch), state)
+            found[PartitionId.parse(field.decode())] = AssignmentEntry(member, Epoch(epoch), state)
         return found
 
-    async def write(self, group: str, mapping: Mapping[PartitionId, Assigned]) -> None:
+    async def write(self, group: str, mapping: Mapping[PartitionId, AssignmentEntry]) -> None:
         """Write the partitions of `mapping`; others stay as they are.
 
         A thousand partitions are written in one step; more are not one step.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from partq.core.dead_letters import DeadLetter, Reason
+from partq.core.dead_letters import DeadLetter, DeadLetterReason
 from partq.core.model import BrokerEpoch, PartitionId
 from partq.errors import InternalError
 from partq.store.connection import Store
@@ -40,7 +40,7 @@ class Outboxes:
         broker_epoch: BrokerEpoch,
         number: int,
         born: int,
-        letters: Iterable[tuple[int, Reason, int]],
+        letters: Iterable[tuple[int, DeadLetterReason, int]],
     ) -> list[DeadLetter]:
         """Put messages (offset, reason, failed deliveries) into the outbox, and return all in it.
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from partq.core.model import MemberId
-from partq.core.records import Refused
+from partq.core.records import RefusedJoin
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.groups import GroupHash, Terms
@@ -28,7 +28,7 @@ class MembersRead:
     members: dict[MemberId, Listed]
     heirs: dict[MemberId, MemberId]
     """Who takes over the whole set of a member that goes."""
-    refused: dict[MemberId, Refused]
+    refused: dict[MemberId, RefusedJoin]
     now_ms: int
 
 
@@ -51,7 +51,7 @@ class Members:
         await self._write(group, args)
 
     async def write_refusals(
-        self, group: str, refused: Mapping[MemberId, Refused], over: Collection[MemberId]
+        self, group: str, refused: Mapping[MemberId, RefusedJoin], over: Collection[MemberId]
     ) -> None:
         """Note who may not bind, with address and reason; and of whom that is `over`."""
         args: list[str | int] = [len(refused)]
@@ -97,7 +97,7 @@ class Members:
             elif kind == "heir":
                 heirs[MemberId(name)] = MemberId(value)
             elif kind == "refused":
-                refused[MemberId(name)] = Refused(*json.loads(value))
+                refused[MemberId(name)] = RefusedJoin(*json.loads(value))
         return MembersRead(members, heirs, refused, int(seconds) * 1000 + int(micros) // 1000)
 
     async def _write(self, group: str, arguments: Sequence[str | int]) -> None:

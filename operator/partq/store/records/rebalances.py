@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from partq.core.model import PartitionId
-from partq.core.records import Journal, PastMove, Rebalance, WaitingMove
+from partq.core.records import Journal, PastMove, RebalanceRecord, WaitingMove
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.groups import GroupHash, Terms
@@ -28,12 +28,12 @@ class Rebalances:
         self._keys = keys
         self._hash = GroupHash(store, keys, keys.rebalances, terms)
 
-    async def read(self, group: str) -> list[Rebalance]:
+    async def read(self, group: str) -> list[RebalanceRecord]:
         """Return the last rebalances, the newest last."""
         text = await self._store.read("HGET", self._keys.rebalances(group), _LAST)
-        return [Rebalance(**each) for each in json.loads(text)] if text else []
+        return [RebalanceRecord(**each) for each in json.loads(text)] if text else []
 
-    async def write(self, group: str, rebalances: Sequence[Rebalance]) -> None:
+    async def write(self, group: str, rebalances: Sequence[RebalanceRecord]) -> None:
         """Write the rebalances, the newest last, in the place of all that are there.
 
         Raises:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from partq.core.dead_letters import HEADER_PREFIX, DeadLetter, Reason
+from partq.core.dead_letters import HEADER_PREFIX, DeadLetter, DeadLetterReason
 from partq.core.model import PartitionId
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.oracle.facts import SeatFacts, seat_name
@@ -63,7 +63,7 @@ class Letters:
                 continue
             offset = letter.offset
             where = f"{seat.name}: {offset} becomes a dead letter"
-            is_over = letter.reason == Reason.EXPIRED
+            is_over = letter.reason == DeadLetterReason.EXPIRED
             self._judge(letter.number > seat.top_number, f"{where} under an older number")
             self._judge(offset not in seat.letters, f"{where} a second time")
             self._judge(not seat.is_stored_done(offset), f"{where}, and is done with")

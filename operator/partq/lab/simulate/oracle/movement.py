@@ -8,14 +8,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from partq.core.group.membership import Seat, SeatState, Sight, Table
+from partq.core.group.membership import (
+    GroupAssessment,
+    GroupObservation,
+    OwnershipState,
+    PartitionOwnership,
+)
 from partq.core.group.moves import Move
 from partq.core.group.planner import GroupRules, GroupType, plan
 from partq.core.model import MemberId, PartitionId
 from partq.lab.simulate.oracle.facts import SECOND
 from partq.lab.simulate.oracle.records import Records
 
-_UNTOUCHABLE: Final = frozenset({SeatState.WAITING, SeatState.UNSEEN})
+_UNTOUCHABLE: Final = frozenset({OwnershipState.WAITING, OwnershipState.UNSEEN})
 
 
 class Movement:
@@ -50,8 +55,8 @@ class Movement:
 
     def plan(
         self,
-        sight: Sight,
-        table: Table,
+        sight: GroupObservation,
+        table: GroupAssessment,
         rules: GroupRules,
         under_way: Mapping[PartitionId, MemberId | None],
         promised: Mapping[PartitionId, MemberId],
@@ -67,7 +72,7 @@ class Movement:
             }
         return moves
 
-    def _is_over(self, seen: Seat) -> bool:
+    def _is_over(self, seen: PartitionOwnership) -> bool:
         """Say whether what a coordinator has seen is of an earlier life of the group."""
         return seen.epoch <= self._records.seats[str(seen.partition)].old_epoch
 
@@ -99,8 +104,8 @@ class Movement:
 
 
 def superfluous(
-    sight: Sight,
-    table: Table,
+    sight: GroupObservation,
+    table: GroupAssessment,
     group_type: GroupType,
     under_way: Mapping[PartitionId, MemberId | None],
     moves: Sequence[Move],
@@ -111,13 +116,13 @@ def superfluous(
     only if without that move the sizes would differ by more than one; so nobody gives and gets.
     """
     before = {p: under_way.get(p, seat.member) for p, seat in sight.seats.items()}
-    settled = [move for move in moves if table.seats[move.partition] is SeatState.SETTLED]
+    settled = [move for move in moves if table.seats[move.partition] is OwnershipState.SETTLED]
     for move in moves:
         if table.seats[move.partition] in _UNTOUCHABLE or move.partition in under_way:
             yield f"{move.partition} moves while nobody knows that it must"
     if group_type is GroupType.EXCLUSIVE:
         # With what they hold at brokers that nobody sees, and what is under way to them.
-        stays = {SeatState.SETTLED, *_UNTOUCHABLE}
+        stays = {OwnershipState.SETTLED, *_UNTOUCHABLE}
         held = Counter(before[p] for p, s in table.seats.items() if s in stays or p in under_way)
         for move in settled:
             if held[move.target] < held[move.seat.member]:
