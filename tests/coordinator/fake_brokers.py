@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from partq.coordinator.ports import (
     Answer,
-    BrokerState,
+    BrokerReport,
     FlowReport,
     GroupReport,
     PartitionReport,
@@ -68,7 +68,7 @@ class FakeBrokers:
 
     async def state(self, url):
         await self._reach(url, "state")
-        return BrokerState(
+        return BrokerReport(
             broker=BrokerId(url),
             incarnation="i",
             partitions={

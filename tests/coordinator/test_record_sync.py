@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from partq.coordinator.record_sync import Upkeep
+from partq.coordinator.record_sync import RecordSync
 from partq.errors import ConflictError
 from tests.coordinator.provisioned import PARTITIONS, CutShortError, births_of
 from tests.store.record import born, write
@@ -40,7 +40,7 @@ async def having(partitions, group):
 
 async def test_a_group_that_is_being_made_keeps_its_cursors(layouts, partitions, make):
     """A coordinator that knows only the groups of before looks after each step."""
-    upkeep = Upkeep(partitions, layouts)
+    upkeep = RecordSync(partitions, layouts)
     await make("first")
 
     async def look():
@@ -52,7 +52,7 @@ async def test_a_group_that_is_being_made_keeps_its_cursors(layouts, partitions,
 
 
 async def test_a_group_that_is_gone_loses_its_cursors(layouts, partitions, make):
-    upkeep = Upkeep(partitions, layouts)
+    upkeep = RecordSync(partitions, layouts)
     await make("first", "second")
     await upkeep.sync(
         PARTITIONS, {"first": "Earliest", "second": "Earliest"}, await generation(layouts)
@@ -66,7 +66,7 @@ async def test_a_group_that_is_gone_loses_its_cursors(layouts, partitions, make)
 async def test_a_group_that_has_its_spec_still_is_looked_at_again(layouts, partitions, make):
     """The queue does not name it any more; who removes it dies after the next step."""
     await make("first", "second", second="u1")
-    upkeep = Upkeep(partitions, layouts)
+    upkeep = RecordSync(partitions, layouts)
 
     async def look():
         await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
@@ -93,7 +93,7 @@ async def test_a_group_whose_making_was_cut_short_can_be_given_up(layouts, parti
         await make("first", "second", cursors=SeenBy(partitions, die))
     assert await having(partitions, "second") != []
     await make("first", repairs=True)
-    upkeep = Upkeep(partitions, layouts)
+    upkeep = RecordSync(partitions, layouts)
     await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     assert await having(partitions, "second") == []
     assert await layouts.read_group_config("second") is None
@@ -130,7 +130,7 @@ async def test_a_group_made_again_begins_anew(partitions, make):
 
 async def test_a_group_that_was_made_again_unseen_is_looked_at_again(layouts, partitions, make):
     """The names are as they were; of what was removed late, a cursor is missing."""
-    upkeep = Upkeep(partitions, layouts)
+    upkeep = RecordSync(partitions, layouts)
     await make("first", "second")
     starts = {"first": "Earliest", "second": "Earliest"}
     await upkeep.sync(PARTITIONS, starts, await generation(layouts))
@@ -160,7 +160,7 @@ async def test_a_removal_that_was_decided_before_a_group_was_made_again_takes_no
                 await make("first", "second")
             await partitions.remove_group(partition, group, born=born)
 
-    upkeep = Upkeep(MadeAgainMeanwhile(), layouts)
+    upkeep = RecordSync(MadeAgainMeanwhile(), layouts)
     await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     assert made == ["second"]
     assert await having(partitions, "second") == list(PARTITIONS)
@@ -199,10 +199,10 @@ async def test_a_late_addition_does_not_bring_a_removed_group_back(layouts, part
         born=(await births_of(partitions, "second"))[PARTITIONS[0], "second"],
     )
     starts = {"first": "Earliest", "second": "Earliest"}
-    await Upkeep(keeping, layouts).sync(PARTITIONS, starts, await generation(layouts))
+    await RecordSync(keeping, layouts).sync(PARTITIONS, starts, await generation(layouts))
     assert len(keeping.calls) == 1
     await make("first")
-    upkeep = Upkeep(partitions, layouts)
+    upkeep = RecordSync(partitions, layouts)
     await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     assert await having(partitions, "second") == []
     refused = await making.again() + await keeping.again()
@@ -215,10 +215,10 @@ async def test_a_coordinator_that_stood_still_adds_no_removed_group(layouts, par
     await make("first", "second")
     before, starts = await generation(layouts), {"first": "Earliest", "second": "Earliest"}
     await make("first")
-    await Upkeep(partitions, layouts).sync(
+    await RecordSync(partitions, layouts).sync(
         PARTITIONS, {"first": "Earliest"}, await generation(layouts)
     )
-    await Upkeep(partitions, layouts).sync(PARTITIONS, starts, before)
+    await RecordSync(partitions, layouts).sync(PARTITIONS, starts, before)
     assert await having(partitions, "second") == []
 
 
@@ -235,7 +235,7 @@ async def test_groups_are_made_while_a_coordinator_fences(layouts, partitions, m
             await self._partitions.add_group(partition, group, **call)
 
     async def look():
-        await Upkeep(partitions, layouts).sync(
+        await RecordSync(partitions, layouts).sync(
             PARTITIONS, {"first": "Earliest"}, await generation(layouts)
         )
 
@@ -249,7 +249,7 @@ async def test_a_group_that_was_never_named_is_given_up_under_a_new_generation(
 ):
     """A coordinator that runs on looks again, and fences what may come late."""
     await make("first")
-    upkeep = Upkeep(partitions, layouts)
+    upkeep = RecordSync(partitions, layouts)
     await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     making = Recorded(partitions)
     with pytest.raises(CutShortError):

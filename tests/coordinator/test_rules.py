@@ -1,6 +1,6 @@
 import pytest
 
-from partq.coordinator.group.history import History
+from partq.coordinator.group.history import RebalanceHistory
 from partq.coordinator.loopback import LoopbackRuntime
 from partq.coordinator.rules import broker_rules, group_rules, group_start
 from partq.core.group.disruption_budget import DisruptionBudget
@@ -80,7 +80,7 @@ def test_loopback_is_admitted(address, is_admitted):
 
 
 def test_a_rebalance_is_over_when_nothing_of_it_ran_for_a_whole_look():
-    history = History()
+    history = RebalanceHistory()
     history.begin(Trigger.MEMBER_JOINED, 1_000)
     history.begin(Trigger.MEMBER_LOST, 1_100)
     assert history.settle({Trigger.MEMBER_JOINED}) == []
@@ -96,7 +96,7 @@ def test_a_rebalance_is_over_when_nothing_of_it_ran_for_a_whole_look():
 
 
 def test_only_the_last_rebalances_are_kept():
-    history = History()
+    history = RebalanceHistory()
     for number in range(25):
         history.commit(Trigger.MEMBER_LEFT, number, had_source=True, pause_ms=0)
         history.settle(set())

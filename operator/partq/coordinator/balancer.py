@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from partq.coordinator.group.observation import World
-from partq.coordinator.ports import AddressBook, BrokerAdmin, BrokerIndex, Lease
+from partq.coordinator.group.observation import QueueObservation
+from partq.coordinator.ports import AddressBook, BrokerAdmin, LeaseIndex, LeaseRecord
 from partq.core.brokers import (
     BrokerMove,
     BrokerRules,
@@ -23,7 +23,7 @@ from partq.errors import PartqError
 _log = logging.getLogger(__name__)
 
 
-def leased_address(broker: BrokerId, lease: Lease) -> str:
+def leased_address(broker: BrokerId, lease: LeaseRecord) -> str:
     """Return where a broker says itself that it is: for a store that nobody else writes."""
     return lease.url
 
@@ -48,7 +48,7 @@ class Balancer:
         self._moved_at_ms: int | None = None
         self._work: asyncio.Task[None] | None = None
 
-    def observe(self, index: BrokerIndex) -> dict[BrokerId, str]:
+    def observe(self, index: LeaseIndex) -> dict[BrokerId, str]:
         """Take note of the leases, and return the living brokers with their URLs."""
         leases = {
             broker: LeaseSeen(lease.incarnation, lease.counter, round(lease.ttl_s * 1000))
@@ -67,7 +67,9 @@ class Balancer:
         """Return a living broker's URL."""
         return self._urls.get(broker)
 
-    def step(self, world: World, index: BrokerIndex, rules: BrokerRules, *, is_quiet: bool) -> None:
+    def step(
+        self, world: QueueObservation, index: LeaseIndex, rules: BrokerRules, *, is_quiet: bool
+    ) -> None:
         """Start what is to be done, unless something is under way.
 
         `is_quiet`: no group has a handoff under way or misses a member.

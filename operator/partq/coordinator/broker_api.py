@@ -9,7 +9,7 @@ import aiohttp
 
 from partq.coordinator.ports import (
     Answer,
-    BrokerState,
+    BrokerReport,
     FlowReport,
     GroupReport,
     PartitionReport,
@@ -52,7 +52,7 @@ class HttpBrokerAdmin:
         self._path = f"/admin/v1/queues/{queue}"
         self._headers = {"Authorization": f"Bearer {token}"}
 
-    async def state(self, url: str) -> BrokerState:
+    async def state(self, url: str) -> BrokerReport:
         """Return what a broker owns and who is bound there.
 
         Raises:
@@ -214,13 +214,13 @@ def _answer(result: Mapping[str, Any]) -> Answer:
     )
 
 
-def read_state(body: Mapping[str, Any]) -> BrokerState:
+def read_state(body: Mapping[str, Any]) -> BrokerReport:
     """Read what a broker says of itself.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError, OverflowError: it is something else.
     """
-    return BrokerState(
+    return BrokerReport(
         broker=BrokerId(str(body["broker"])),
         incarnation=str(body["incarnation"]),
         partitions={

@@ -10,17 +10,17 @@ from typing import Any
 
 from partq.coordinator.balancer import Balancer, leased_address
 from partq.coordinator.group.group import GroupWorker
-from partq.coordinator.group.observation import World, owners
+from partq.coordinator.group.observation import QueueObservation, owners
 from partq.coordinator.ports import (
     AddressBook,
     BrokerAdmin,
+    EventRecord,
     RebalanceListener,
     Runtime,
-    StoreEvent,
     StorePorts,
     ViewListener,
 )
-from partq.coordinator.record_sync import Upkeep
+from partq.coordinator.record_sync import RecordSync
 from partq.coordinator.rules import Start, broker_rules, group_rules, group_start
 from partq.coordinator.states import StateReader
 from partq.coordinator.view import QueueView
@@ -100,7 +100,7 @@ class Coordinator:
             brokers, clock=clock, on_change=self._wake.set, address_of=address_of
         )
         self._states = StateReader(brokers)
-        self._upkeep = Upkeep(store.partitions, store.layouts)
+        self._upkeep = RecordSync(store.partitions, store.layouts)
         self._has_seen_all = False
         self._heard_at: dict[BrokerId, float] = {}
         """When each living broker answered last, or was first seen."""
@@ -161,7 +161,7 @@ class Coordinator:
         states = await self._states.read(living)
         seen_at = self._clock()
         is_complete = bool(living) and states.keys() == living.keys()
-        world = World(partitions=partitions, states=states, is_complete=is_complete)
+        world = QueueObservation(partitions=partitions, states=states, is_complete=is_complete)
         await self._keep_groups(
             {name: str(loaded.groups.get(name, {}).get("uid", "")) for name in rules}
         )
@@ -189,7 +189,7 @@ class Coordinator:
             known.worker.rebalance_now()
         return known is not None
 
-    def _show(self, world: World, living: Mapping[BrokerId, str]) -> None:
+    def _show(self, world: QueueObservation, living: Mapping[BrokerId, str]) -> None:
         if self._on_view is None or self._is_waiting_for_answers(world, living):
             return
         views = {name: group.worker.view for name, group in self._groups.items()}
@@ -203,7 +203,9 @@ class Coordinator:
             )
         )
 
-    def _is_waiting_for_answers(self, world: World, living: Collection[BrokerId]) -> bool:
+    def _is_waiting_for_answers(
+        self, world: QueueObservation, living: Collection[BrokerId]
+    ) -> bool:
         """Whether a living broker has not answered and may only be late.
 
         Until its lease is over, or it has been silent for too long, what was shown last stays.
@@ -272,7 +274,7 @@ class Coordinator:
                 task = asyncio.create_task(worker.run(), name=f"handoffs {name}")
                 self._groups[name] = _Group(uid, worker, task)
 
-    async def _step_groups(self, world: World, rules: Mapping[str, GroupRules]) -> None:
+    async def _step_groups(self, world: QueueObservation, rules: Mapping[str, GroupRules]) -> None:
         """Step all groups; the trouble of one is not the others'."""
         names = list(self._groups)
         results = await asyncio.gather(
@@ -304,11 +306,11 @@ class Coordinator:
             if mine:
                 self._wake.set()
 
-    def _is_mine(self, event: StoreEvent) -> bool:
+    def _is_mine(self, event: EventRecord) -> bool:
         fields = event.fields
         return (fields.get("namespace"), fields.get("queue")) == (self._namespace, self._queue)
 
-    async def _admit(self, event: StoreEvent) -> None:
+    async def _admit(self, event: EventRecord) -> None:
         group = self._groups.get(event.fields.get("group", ""))
         member = event.fields.get("member", "")
         if group is None or not member:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from partq.coordinator.chunks import in_chunks
-from partq.coordinator.ports import PartitionRecord, Partitions
+from partq.coordinator.ports import PartitionRecord, PartitionStore
 from partq.core.model import PartitionId
 
 Records = Mapping[PartitionId, PartitionRecord]
@@ -11,13 +11,13 @@ Births = Mapping[tuple[PartitionId, str], int]
 """When a group began in a partition, in Redis's time; 0 or none: an earlier version made it."""
 
 
-async def read_births(partitions: Partitions, records: Records, groups: set[str]) -> Births:
+async def read_births(partitions: PartitionStore, records: Records, groups: set[str]) -> Births:
     """Return when those of `groups` began that the records name."""
     return await partitions.births(_places(records, groups))
 
 
 async def remove_cursors(
-    partitions: Partitions, records: Records, groups: set[str], births: Births
+    partitions: PartitionStore, records: Records, groups: set[str], births: Births
 ) -> None:
     """Remove those of `groups` that the records name; one that was made again since stays."""
     await in_chunks(

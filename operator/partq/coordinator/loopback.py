@@ -3,7 +3,7 @@
 import ipaddress
 from collections.abc import Collection, Mapping
 
-from partq.coordinator.ports import Refusal
+from partq.coordinator.ports import BindRefusal
 from partq.core.group.membership import MemberFact
 from partq.core.model import MemberId
 
@@ -24,7 +24,7 @@ class LoopbackRuntime:
     def time_left_ms(self, group: str, member: MemberId) -> None:
         """Return nothing: nobody ends a process from outside and says until when."""
 
-    def refusal(self, group: str, member: MemberId, address: str) -> Refusal | None:
+    def refusal(self, group: str, member: MemberId, address: str) -> BindRefusal | None:
         """Refuse whoever does not call from this machine."""
         try:
             is_local = ipaddress.ip_address(address).is_loopback
@@ -33,4 +33,4 @@ class LoopbackRuntime:
         if is_local:
             return None
         text = f"member {member} asks from {address}; only this machine's processes may"
-        return Refusal(text, is_final=True)
+        return BindRefusal(text, is_final=True)

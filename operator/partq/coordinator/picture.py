@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from partq.coordinator.broker_api import UNREADABLE, read_state
-from partq.coordinator.group.observation import World, look, lost_since
+from partq.coordinator.group.observation import QueueObservation, look, lost_since
 from partq.coordinator.rules import group_rules
 from partq.core.age_tracker import AgeTracker
 from partq.core.group.membership import GroupObservation
@@ -33,7 +33,7 @@ class _Members:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class GroupSnapshot:
     """One group at one time."""
 
     now_ms: int
@@ -63,7 +63,7 @@ class Picture:
         }
 
 
-def read_picture(group: str, body: Mapping[str, Any]) -> Picture:
+def read_picture(group: str, body: Mapping[str, Any]) -> GroupSnapshot:
     """Read what a broker answers.
 
     Raises:
@@ -78,14 +78,14 @@ def read_picture(group: str, body: Mapping[str, Any]) -> Picture:
         ) from error
 
 
-def _picture(group: str, body: Mapping[str, Any]) -> Picture:
+def _picture(group: str, body: Mapping[str, Any]) -> GroupSnapshot:
     brokers = body["brokers"]
     states = {
         BrokerId(name): read_state(answer["state"])
         for name, answer in brokers.items()
         if "state" in answer
     }
-    world = World(
+    world = QueueObservation(
         partitions=tuple(map(PartitionId.parse, body["partitions"])),
         states=states,
         is_complete=len(states) == len(brokers),
@@ -108,7 +108,7 @@ def _picture(group: str, body: Mapping[str, Any]) -> Picture:
         outcomes={},
         facts={},
     )
-    return Picture(
+    return GroupSnapshot(
         now_ms=now_ms,
         rules=group_rules(body["queue_spec"], body["group_spec"]),
         sight=sight,

@@ -24,7 +24,7 @@ from partq.core.records import (
 # All of these raise StoreUnavailableError when there is no answer.
 
 
-class StoredLayout(Protocol):
+class LayoutRecord(Protocol):
     """A queue's generations, and whether it is being deleted."""
 
     @property
@@ -33,7 +33,7 @@ class StoredLayout(Protocol):
     def tombstone(self) -> bool: ...
 
 
-class StoredConfig(Protocol):
+class ConfigRecord(Protocol):
     """The effective spec of a queue or a group, as the operator wrote it."""
 
     @property
@@ -44,12 +44,12 @@ class StoredConfig(Protocol):
     def groups(self) -> Sequence[str]: ...
 
 
-class Layouts(Protocol):
+class LayoutStore(Protocol):
     """What Redis holds for the queue as a whole."""
 
-    async def read(self) -> StoredLayout: ...
-    async def read_config(self) -> StoredConfig | None: ...
-    async def read_group_config(self, group: str) -> StoredConfig | None: ...
+    async def read(self) -> LayoutRecord: ...
+    async def read_config(self) -> ConfigRecord | None: ...
+    async def read_group_config(self, group: str) -> ConfigRecord | None: ...
 
 
 class PartitionRecord(Protocol):
@@ -61,7 +61,7 @@ class PartitionRecord(Protocol):
     def groups_fence(self) -> int: ...
 
 
-class Partitions(Protocol):
+class PartitionStore(Protocol):
     """The partitions' records; all calls may be repeated."""
 
     async def create(self, partition: PartitionId) -> None: ...
@@ -83,7 +83,7 @@ class Partitions(Protocol):
     async def remove_group(self, partition: PartitionId, group: str, *, born: int) -> None: ...
 
 
-class Lease(Protocol):
+class LeaseRecord(Protocol):
     """What a broker says of itself."""
 
     @property
@@ -96,22 +96,22 @@ class Lease(Protocol):
     def url(self) -> str: ...
 
 
-class BrokerIndex(Protocol):
+class LeaseIndex(Protocol):
     """All leases, and the broker that claimed each partition last."""
 
     @property
-    def leases(self) -> Mapping[BrokerId, Lease]: ...
+    def leases(self) -> Mapping[BrokerId, LeaseRecord]: ...
     @property
     def owners(self) -> Mapping[PartitionId, BrokerId]: ...
 
 
-class Leases(Protocol):
+class LeaseStore(Protocol):
     """The leases of the queue's brokers."""
 
-    async def read(self) -> BrokerIndex: ...
+    async def read(self) -> LeaseIndex: ...
 
 
-class Listed(Protocol):
+class MemberRecord(Protocol):
     """A member that may bind."""
 
     @property
@@ -120,11 +120,11 @@ class Listed(Protocol):
     def lost_at_ms(self) -> int | None: ...
 
 
-class MembersRead(Protocol):
+class MemberSnapshot(Protocol):
     """The members of a group, and Redis's time of the reading."""
 
     @property
-    def members(self) -> Mapping[MemberId, Listed]: ...
+    def members(self) -> Mapping[MemberId, MemberRecord]: ...
     @property
     def refused(self) -> Mapping[MemberId, RefusedJoin]: ...
     @property
@@ -133,7 +133,7 @@ class MembersRead(Protocol):
     def now_ms(self) -> int: ...
 
 
-class Members(Protocol):
+class MemberStore(Protocol):
     """Who may bind, since when somebody is lost, and who takes over from whom."""
 
     async def list_member(self, group: str, member: MemberId, address: str) -> None: ...
@@ -145,10 +145,10 @@ class Members(Protocol):
     async def clear_lost(self, group: str, member: MemberId) -> None: ...
     async def pair(self, group: str, member: MemberId, heir: MemberId) -> None: ...
     async def unpair(self, group: str, member: MemberId) -> None: ...
-    async def read(self, group: str) -> MembersRead: ...
+    async def read(self, group: str) -> MemberSnapshot: ...
 
 
-class Assignments(Protocol):
+class AssignmentStore(Protocol):
     """The index of who holds what."""
 
     async def read(self, group: str) -> Mapping[PartitionId, AssignmentEntry]: ...
@@ -162,7 +162,7 @@ class Terms(Protocol):
         """End every older term. What is written under one of them raises FencedError."""
 
 
-class Handoffs(Protocol):
+class HandoffStore(Protocol):
     """The handoffs under way."""
 
     async def draw_attempt(self, group: str) -> int: ...
@@ -171,7 +171,7 @@ class Handoffs(Protocol):
     async def remove(self, group: str, partition: PartitionId) -> None: ...
 
 
-class Rebalances(Protocol):
+class RebalanceStore(Protocol):
     """The last rebalances of a group, the newest last; and its moves, one by one."""
 
     async def read(self, group: str) -> Sequence[RebalanceRecord]: ...
@@ -185,7 +185,7 @@ class Rebalances(Protocol):
     ) -> None: ...
 
 
-class StoreEvent(Protocol):
+class EventRecord(Protocol):
     """A hint that something happened."""
 
     @property
@@ -194,25 +194,25 @@ class StoreEvent(Protocol):
     def fields(self) -> Mapping[str, str]: ...
 
 
-class Events(Protocol):
+class EventStore(Protocol):
     """The stream of hints, of all queues."""
 
-    async def wait(self, last_id: str, timeout_s: float) -> tuple[str, Sequence[StoreEvent]]: ...
+    async def wait(self, last_id: str, timeout_s: float) -> tuple[str, Sequence[EventRecord]]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorePorts:
     """One queue's store."""
 
-    layouts: Layouts
-    partitions: Partitions
-    leases: Leases
-    members: Members
-    assignments: Assignments
-    handoffs: Handoffs
-    rebalances: Rebalances
+    layouts: LayoutStore
+    partitions: PartitionStore
+    leases: LeaseStore
+    members: MemberStore
+    assignments: AssignmentStore
+    handoffs: HandoffStore
+    rebalances: RebalanceStore
     terms: Terms
-    events: Events
+    events: EventStore
 
 
 # ---- the brokers --------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class FlowReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerState:
+class BrokerReport:
     """All that a broker says of itself at one time."""
 
     broker: BrokerId
@@ -292,7 +292,7 @@ class BrokerAdmin(Protocol):
     UnavailableError when there is no answer: it may or may not have been carried out.
     """
 
-    async def state(self, url: str) -> BrokerState:
+    async def state(self, url: str) -> BrokerReport:
         """Return what a broker owns and who is bound there."""
 
     async def pause(
@@ -326,7 +326,7 @@ class BrokerAdmin(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class BindRefusal:
     """Why a member may not be listed."""
 
     text: str
@@ -351,7 +351,7 @@ class Runtime(Protocol):
     def time_left_ms(self, group: str, member: MemberId) -> int | None:
         """Return how long a member that ends may still hand over; None: nothing ends it."""
 
-    def refusal(self, group: str, member: MemberId, address: str) -> Refusal | None:
+    def refusal(self, group: str, member: MemberId, address: str) -> BindRefusal | None:
         """Return why a member that asks from `address` may not be listed; None: it may."""
 
 
@@ -364,7 +364,7 @@ class RebalanceListener(Protocol):
 class AddressBook(Protocol):
     """Knows where brokers are called, whatever the store says of it."""
 
-    def __call__(self, broker: BrokerId, lease: Lease) -> str:
+    def __call__(self, broker: BrokerId, lease: LeaseRecord) -> str:
         """Return the URL of a broker; of one that is not known, a URL where nobody answers."""
 
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from partq.coordinator.chunks import in_chunks
 from partq.coordinator.cursors import read_births, remove_cursors
-from partq.coordinator.ports import Partitions, StoredConfig, StoredLayout
+from partq.coordinator.ports import ConfigRecord, LayoutRecord, PartitionStore
 from partq.coordinator.rules import Start, group_start
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, SettingsError, UnknownQueueError
@@ -15,7 +15,7 @@ MAX_ADD_TRIES = 5
 """How often cursors are added, when coordinators fence the partitions meanwhile."""
 
 
-class VersionedConfig(StoredConfig, Protocol):
+class VersionedConfig(ConfigRecord, Protocol):
     """An effective spec with its generation."""
 
     @property
@@ -27,13 +27,13 @@ class VersionedConfig(StoredConfig, Protocol):
         """Tells it from one of the same name that was erased."""
 
 
-class Layouts(Protocol):
+class LayoutProvisioner(Protocol):
     """What Redis holds for the queue as a whole, with what writes it."""
 
     async def register(self, uid: str) -> str:
         """Register a life of the queue's name, and return the current one."""
 
-    async def create_queue(self, generations: Mapping[int, int]) -> StoredLayout:
+    async def create_queue(self, generations: Mapping[int, int]) -> LayoutRecord:
         """Make the layout, and return the stored one."""
 
     async def read_config(self) -> VersionedConfig | None:
@@ -69,8 +69,8 @@ class PartitionsFixedError(SettingsError):
 
 
 async def provision(
-    layouts: Layouts,
-    partitions: Partitions,
+    layouts: LayoutProvisioner,
+    partitions: PartitionStore,
     *,
     name: str,
     uid: str,
@@ -157,7 +157,7 @@ async def provision(
     return left_out
 
 
-async def remove_group(layouts: Layouts, group: str, *, is_dry_run: bool) -> None:
+async def remove_group(layouts: LayoutProvisioner, group: str, *, is_dry_run: bool) -> None:
     """Take one group off the records of a queue, as `provision` does; its cursors go later.
 
     The coordinator drops them. May be repeated at any time: it does what an earlier call has left.
@@ -187,7 +187,9 @@ async def remove_group(layouts: Layouts, group: str, *, is_dry_run: bool) -> Non
     await _write_queue(layouts, {**known.spec, "groups": others}, known)
 
 
-async def _read_specs(layouts: Layouts, groups: Iterable[str]) -> dict[str, VersionedConfig | None]:
+async def _read_specs(
+    layouts: LayoutProvisioner, groups: Iterable[str]
+) -> dict[str, VersionedConfig | None]:
     """Return the stored spec of each group; None: it has none."""
     names = tuple(groups)
     specs = await asyncio.gather(*map(layouts.read_group_config, names))
@@ -213,7 +215,7 @@ def _find_replaced(
 
 
 async def _write_specs(
-    layouts: Layouts,
+    layouts: LayoutProvisioner,
     groups: Mapping[str, Mapping[str, Any]],
     stored: Mapping[str, VersionedConfig | None],
 ) -> None:
@@ -232,7 +234,9 @@ async def _write_specs(
 
 
 async def _erase_groups(
-    layouts: Layouts, specs: Mapping[str, VersionedConfig | None], known: VersionedConfig | None
+    layouts: LayoutProvisioner,
+    specs: Mapping[str, VersionedConfig | None],
+    known: VersionedConfig | None,
 ) -> None:
     """Erase groups whose specs were read after the queue's config, which still names them.
 
@@ -250,8 +254,8 @@ async def _erase_groups(
 
 
 async def _add_groups(
-    layouts: Layouts,
-    partitions: Partitions,
+    layouts: LayoutProvisioner,
+    partitions: PartitionStore,
     ids: Sequence[PartitionId],
     starts: Mapping[str, Start],
     known: VersionedConfig | None,
@@ -280,7 +284,7 @@ async def _add_groups(
 
 
 async def _write_queue(
-    layouts: Layouts, spec: Mapping[str, Any], known: VersionedConfig | None
+    layouts: LayoutProvisioner, spec: Mapping[str, Any], known: VersionedConfig | None
 ) -> None:
     """Write the queue's config over the one that is known.
 
@@ -314,7 +318,7 @@ def _is_another(stored: VersionedConfig | None, spec: Mapping[str, Any]) -> bool
 
 
 async def _without(
-    layouts: Layouts, known: VersionedConfig, groups: Collection[str]
+    layouts: LayoutProvisioner, known: VersionedConfig, groups: Collection[str]
 ) -> VersionedConfig:
     """Take groups out of the queue's config, and return it as it is then.
 

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 
 from partq.coordinator.chunks import in_chunks
 from partq.coordinator.cursors import read_births, remove_cursors
-from partq.coordinator.ports import Layouts, Partitions
+from partq.coordinator.ports import LayoutStore, PartitionStore
 from partq.coordinator.rules import Start
 from partq.core.model import PartitionId
 
 
-class Upkeep:
+class RecordSync:
     """Brings the partitions' records in line when layout or groups have changed."""
 
-    def __init__(self, partitions: Partitions, layouts: Layouts) -> None:
+    def __init__(self, partitions: PartitionStore, layouts: LayoutStore) -> None:
         self._partitions = partitions
         self._layouts = layouts
         self._done: tuple[Sequence[PartitionId], Mapping[str, str], int] | None = None

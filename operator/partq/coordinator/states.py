@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from partq.coordinator.ports import BrokerAdmin, BrokerState
+from partq.coordinator.ports import BrokerAdmin, BrokerReport
 from partq.core.model import BrokerId
 from partq.errors import PartqError
 
@@ -19,10 +19,10 @@ class StateReader:
 
     def __init__(self, brokers: BrokerAdmin) -> None:
         self._brokers = brokers
-        self._calls: dict[tuple[BrokerId, str], asyncio.Task[BrokerState]] = {}
+        self._calls: dict[tuple[BrokerId, str], asyncio.Task[BrokerReport]] = {}
         self._failing: set[BrokerId] = set()
 
-    async def read(self, urls: Mapping[BrokerId, str]) -> dict[BrokerId, BrokerState]:
+    async def read(self, urls: Mapping[BrokerId, str]) -> dict[BrokerId, BrokerReport]:
         """Return the states of the brokers that have answered."""
         wanted = set(urls.items())
         for key, call in list(self._calls.items()):
@@ -51,7 +51,7 @@ class StateReader:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
 
-    def _result(self, broker: BrokerId, call: asyncio.Task[BrokerState]) -> BrokerState | None:
+    def _result(self, broker: BrokerId, call: asyncio.Task[BrokerReport]) -> BrokerReport | None:
         try:
             state = call.result()
         except PartqError as error:

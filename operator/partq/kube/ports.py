@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from partq.coordinator.ports import StorePorts
-from partq.coordinator.provision import Layouts
+from partq.coordinator.provision import LayoutProvisioner
 from partq.core.model import PartitionId
 from partq.kube.names import QueueKey
 from partq.kube.status.render import Durability
@@ -18,7 +18,7 @@ class QueueStore(Protocol):
         """What the coordinator needs."""
 
     @property
-    def layouts(self) -> Layouts:
+    def layouts(self) -> LayoutProvisioner:
         """What Redis holds for the queue as a whole."""
 
     async def durability(self) -> Durability:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 
-from partq.coordinator.ports import Refusal
+from partq.coordinator.ports import BindRefusal
 from partq.core.group.membership import MemberFact
 from partq.core.model import MemberId
 from partq.kube.watch import admission, parse
@@ -61,7 +61,7 @@ class KubernetesRuntime:
         left_s = pod.grace_s - self._cluster.ages(pod).ending_s - COMMIT_MARGIN_S
         return max(0, round(left_s * 1000))
 
-    def refusal(self, group: str, member: MemberId, address: str) -> Refusal | None:
+    def refusal(self, group: str, member: MemberId, address: str) -> BindRefusal | None:
         """Return why a member may not bind: it asks from its own pod, Ready and selected, or not.
 
         Only who is not listed yet asks: a listed member comes back while its pod is not Ready.

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from partq.coordinator.record_sync import Upkeep
+from partq.coordinator.record_sync import RecordSync
 from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
 from tests.broker.conftest import YAML
@@ -42,7 +42,7 @@ def coordinate(running):
     async def coordinate():
         broker = running.broker
         config = await broker.layouts.read_config()
-        upkeep = Upkeep(broker.partitions, broker.layouts)
+        upkeep = RecordSync(broker.partitions, broker.layouts)
         starts = dict.fromkeys(config.groups, "Earliest")
         partitions = broker.config.layout.partitions()
         await upkeep.sync(partitions, starts, config.resource_generation)

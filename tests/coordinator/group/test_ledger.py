@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partq.coordinator.group.ledger import MAX_PAST, Ledger
+from partq.coordinator.group.ledger import MAX_PAST, MoveLog
 from partq.core.group.disruption_budget import MINUTE_MS, DisruptionBudget
 from partq.core.group.membership import (
     FlowSeen,
@@ -37,7 +37,7 @@ class Play:
     is_complete: bool = True
     lost: set = field(default_factory=set)
     leaving: set = field(default_factory=set)
-    ledger: Ledger = field(default_factory=lambda: Ledger(Journal(), 0, 0))
+    ledger: MoveLog = field(default_factory=lambda: MoveLog(Journal(), 0, 0))
     now_ms: int = 10_000_000
     """The coordinator's own clock."""
     ahead_ms: int = 1_800_000_000_000
@@ -132,7 +132,7 @@ class Play:
     def restart(self):
         """Another coordinator takes over; what runs is resumed from its own records."""
         journal = Journal(past=self.journal, waiting=self.ledger.waiting)
-        self.ledger = Ledger(journal, self.now_ms + self.ahead_ms, self.now_ms)
+        self.ledger = MoveLog(journal, self.now_ms + self.ahead_ms, self.now_ms)
 
     def finish(self, takes_ms=0, *, restarts=False):
         for _ in range(4_000):
@@ -381,7 +381,7 @@ def test_the_first_owner_of_a_partition_starts_no_interval():
 
 
 def test_moves_are_kept_and_kept_few():
-    ledger = Ledger(Journal(), 0, 0)
+    ledger = MoveLog(Journal(), 0, 0)
     partition = PartitionId(1, 0)
     moves = [moved_lately(0, 0, number) for number in range(MAX_PAST + 3)]
     for move in [*moves, moves[-1]]:

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from partq.coordinator.group.observation import World, blocked, lost_since
+from partq.coordinator.group.observation import QueueObservation, blocked, lost_since
 from partq.core.model import MemberId, PartitionId
 
 P, Q = PartitionId(1, 0), PartitionId(1, 1)
@@ -27,6 +27,6 @@ def test_only_the_owner_says_what_waits_for_dead_letters():
         "b-1": SimpleNamespace(partitions={P: claims(6, g="of long ago", h="of long ago")}),
         "b-2": SimpleNamespace(partitions={Q: claims(1)}),
     }
-    world = World(partitions=(P, Q), states=states, is_complete=True)
+    world = QueueObservation(partitions=(P, Q), states=states, is_complete=True)
     assert blocked(world, "g") == {P: "no such queue"}
     assert blocked(world, "h") == {}

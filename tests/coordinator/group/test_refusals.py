@@ -1,14 +1,14 @@
 """Who asks to be let in and may not: told, written down for the brokers, and forgotten."""
 
 from partq.coordinator.group.refusals import FORGET_S, MAX_KNOWN_REFUSED, Refusals
-from partq.coordinator.ports import Refusal
+from partq.coordinator.ports import BindRefusal
 from partq.core.model import MemberId
 from partq.core.records import RefusedJoin
 from tests.coordinator.fake_brokers import GROUP
 from tests.coordinator.timing import Clock
 
-WRONG = Refusal("pod a of shop (app=x) does not match app=y")
-STARTING = Refusal("pod a of shop is not Ready", told_after_s=60)
+WRONG = BindRefusal("pod a of shop (app=x) does not match app=y")
+STARTING = BindRefusal("pod a of shop is not Ready", told_after_s=60)
 
 
 def review(refusals, refusal=WRONG, listed=()):

@@ -12,7 +12,7 @@ from partq.broker.ownership import lease
 from partq.broker.partition import group_partition as subscription
 from partq.coordinator import coordinator
 from partq.coordinator.group import group
-from partq.coordinator.group.observation import World
+from partq.coordinator.group.observation import QueueObservation
 from partq.core.cursor.cursor import GroupCursor
 from partq.core.group import membership, planner
 from partq.core.group.assignors import ASSIGNORS, modulo
@@ -139,7 +139,7 @@ MEMORY_EPOCH = ("math.max(tonumber(epoch) + 1, now_ms)", "tonumber(epoch) + 1")
 
 
 def _world_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = World
+    real = QueueObservation
 
     def world(*, partitions, states, is_complete):
         return real(partitions=partitions, states=states, is_complete=True)

@@ -12,7 +12,7 @@ import click
 from partq.cli.formatting import spell_ms
 from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connect, connection_options
-from partq.coordinator.picture import Picture, read_picture
+from partq.coordinator.picture import GroupSnapshot, read_picture
 from partq.core.group.explain import PartitionWait, WaitsFor
 from partq.core.group.explain import explain as explain_partition
 from partq.core.group.move_reason import MoveReason
@@ -108,7 +108,7 @@ def explain(
 
 
 def to_json(
-    partition: PartitionId, group: str, picture: Picture, waiting: PartitionWait
+    partition: PartitionId, group: str, picture: GroupSnapshot, waiting: PartitionWait
 ) -> dict[str, Any]:
     """Return everything as `--json` prints it; names are stable, times are of Redis's clock."""
     seat = picture.sight.seats[partition]
@@ -138,7 +138,7 @@ def _parse(text: str) -> PartitionId | int:
         ) from None
 
 
-def _find(wanted: PartitionId | int, picture: Picture) -> PartitionId:
+def _find(wanted: PartitionId | int, picture: GroupSnapshot) -> PartitionId:
     """Return the partition that is meant; a number alone is one of the newest generation.
 
     Raises:
@@ -154,7 +154,7 @@ def _find(wanted: PartitionId | int, picture: Picture) -> PartitionId:
     return found
 
 
-def lines(partition: PartitionId, picture: Picture, waiting: PartitionWait) -> Iterator[str]:
+def lines(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait) -> Iterator[str]:
     """Return everything in words, a line each."""
     seat = picture.sight.seats[partition]
     detail = picture.details.get(partition)
@@ -196,7 +196,7 @@ def _blocked(detail: Mapping[str, Any]) -> str:
     return str(detail.get("blocked") or "")  # a broker of an older version says nothing of it
 
 
-def _sentence(partition: PartitionId, picture: Picture, waiting: PartitionWait) -> str:
+def _sentence(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait) -> str:
     detail = picture.details.get(partition, {})
     return _WAITS[waiting.what].format(
         member=_name(picture.sight.seats[partition].member),

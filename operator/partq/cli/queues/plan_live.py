@@ -11,7 +11,7 @@ import click
 from partq.cli.formatting import spell_ms
 from partq.cli.queues.broker_session import ask_for_group
 from partq.cli.queues.connection import Connection
-from partq.coordinator.picture import Picture, read_picture
+from partq.coordinator.picture import GroupSnapshot, read_picture
 from partq.core.group.forecast import (
     MemberChange,
     Step,
@@ -99,16 +99,16 @@ def show(result: dict[str, Any]) -> None:
         )
 
 
-def _bound(picture: Picture) -> list[MemberId]:
+def _bound(picture: GroupSnapshot) -> list[MemberId]:
     standings = _table(picture).standings
     return sorted(m for m, standing in standings.items() if standing is MemberState.BOUND)
 
 
-def _table(picture: Picture) -> GroupAssessment:
+def _table(picture: GroupSnapshot) -> GroupAssessment:
     return assess(picture.sight, picture.rules.membership)
 
 
-def _changes(wish: Wish, members: Sequence[MemberId], picture: Picture) -> list[MemberChange]:
+def _changes(wish: Wish, members: Sequence[MemberId], picture: GroupSnapshot) -> list[MemberChange]:
     if wish.is_rollout:
         return rollout(members, heeds_pods=picture.heeds_pods)
     if wish.member_count is not None:
@@ -126,7 +126,7 @@ def _changes(wish: Wish, members: Sequence[MemberId], picture: Picture) -> list[
     ]
 
 
-def _scaled(count: int, members: Sequence[MemberId], picture: Picture) -> MemberChange:
+def _scaled(count: int, members: Sequence[MemberId], picture: GroupSnapshot) -> MemberChange:
     """Return the change to a number of members; who has the least leaves first."""
     missing = count - len(members)
     if missing >= 0:
@@ -137,7 +137,7 @@ def _scaled(count: int, members: Sequence[MemberId], picture: Picture) -> Member
 
 
 def _result(
-    group: str, picture: Picture, members: Sequence[MemberId], steps: Sequence[Step]
+    group: str, picture: GroupSnapshot, members: Sequence[MemberId], steps: Sequence[Step]
 ) -> dict[str, Any]:
     rules = picture.rules
     moves = [move for step in steps for move in step]

@@ -9,7 +9,7 @@ FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 5.0
 
 
-class _Pause(NamedTuple):
+class _RetryWait(NamedTuple):
     length_s: float
     until: float
 
@@ -18,7 +18,7 @@ class Backoffs:
     """The partitions of one group whose last attempt failed; instants on the caller's clock."""
 
     def __init__(self) -> None:
-        self._pauses: dict[PartitionId, _Pause] = {}
+        self._pauses: dict[PartitionId, _RetryWait] = {}
 
     def may_try(self, partition: PartitionId, now: float) -> bool:
         """Whether a partition may be tried (again)."""
@@ -29,7 +29,7 @@ class Backoffs:
         """Note that an attempt failed."""
         last = self._pauses.get(partition)
         length_s = FIRST_BACKOFF_S if last is None else min(2 * last.length_s, MAX_BACKOFF_S)
-        self._pauses[partition] = _Pause(length_s, now + length_s)
+        self._pauses[partition] = _RetryWait(length_s, now + length_s)
 
     def succeeded(self, partition: PartitionId) -> None:
         """Forget what failed before."""

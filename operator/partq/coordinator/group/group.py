@@ -17,12 +17,12 @@ from partq.coordinator.group.attempts import (
 )
 from partq.coordinator.group.backoff import Backoffs
 from partq.coordinator.group.handoff_runner import Ended, HandoffRunner
-from partq.coordinator.group.history import History
-from partq.coordinator.group.ledger import Ledger
-from partq.coordinator.group.member_list import Roster
+from partq.coordinator.group.history import RebalanceHistory
+from partq.coordinator.group.ledger import MoveLog
+from partq.coordinator.group.member_list import MemberList
 from partq.coordinator.group.observation import (
-    Outcome,
-    World,
+    CommitOutcome,
+    QueueObservation,
     blocked,
     bound,
     leaving,
@@ -76,7 +76,7 @@ class GroupWorker:
         self._plan = planner
         self._store = store
         self._runtime = runtime
-        self.roster = Roster(group, store.members, runtime, clock)
+        self.roster = MemberList(group, store.members, runtime, clock)
         """The stored members of the group."""
         self._clock = clock
         self._on_change = on_change
@@ -84,10 +84,10 @@ class GroupWorker:
         self._store_ahead_ms = 0
         """Redis's time minus this process's clock, at the last look."""
         self._lost = AgeTracker[MemberId]()
-        self._outcomes: dict[PartitionId, Outcome] = {}
+        self._outcomes: dict[PartitionId, CommitOutcome] = {}
         self._backoffs = Backoffs()
-        self._history = History()
-        self._ledger = Ledger(Journal(), 0, 0)
+        self._history = RebalanceHistory()
+        self._ledger = MoveLog(Journal(), 0, 0)
         self._is_loaded = False
         self._inherited: dict[PartitionId, HandoffRecord] = {}
         """What a coordinator before this one began, until its partition's broker is seen."""
@@ -120,7 +120,7 @@ class GroupWorker:
         """Carry the handoffs out, until cancelled."""
         await self._runner.run()
 
-    async def step(self, world: World, rules: GroupRules) -> None:
+    async def step(self, world: QueueObservation, rules: GroupRules) -> None:
         """Look at the group once, and start what is to be done.
 
         Raises:
@@ -134,7 +134,7 @@ class GroupWorker:
             self._is_loaded = False
             raise
 
-    async def _step(self, world: World, rules: GroupRules) -> None:
+    async def _step(self, world: QueueObservation, rules: GroupRules) -> None:
         group, store = self._group, self._store
         if not self._is_loaded:
             # Before anything is read: what is read then, no coordinator before this one changes.
@@ -145,8 +145,8 @@ class GroupWorker:
         now_ms = self._now_ms()
         self._store_ahead_ms = members.now_ms - now_ms
         if not self._is_loaded:
-            self._history = History(await store.rebalances.read(group))
-            self._ledger = Ledger(
+            self._history = RebalanceHistory(await store.rebalances.read(group))
+            self._ledger = MoveLog(
                 await store.rebalances.read_journal(group), self._store_ms(), self._now_ms()
             )
             running = self._runner.running
@@ -360,7 +360,7 @@ class GroupWorker:
             self._backoffs.failed(ended.partition, self._clock())
         else:
             self._backoffs.succeeded(ended.partition)
-            self._outcomes[ended.partition] = Outcome(
+            self._outcomes[ended.partition] = CommitOutcome(
                 ended.attempt.target, ended.epoch, ended.attempt.broker_epoch
             )
             self._history.commit(

@@ -21,7 +21,7 @@ class _Active:
     is_quiet: bool = False
 
 
-class History:
+class RebalanceHistory:
     """Gathers handoffs to rebalances: one per trigger at a time, over when nothing of it runs."""
 
     def __init__(self, last: Sequence[RebalanceRecord] = ()) -> None:

@@ -26,7 +26,7 @@ CLOCK_JITTER_MS = 1_000
 """How far the two clocks may run apart with nothing said by it; what is more is a jump."""
 
 
-class Ledger:
+class MoveLog:
     """Judges plans by the budget, and remembers what becomes of them."""
 
     def __init__(self, journal: Journal, store_ms: int, now_ms: int) -> None:

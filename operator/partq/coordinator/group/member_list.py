@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from partq.coordinator.group.observation import World
+from partq.coordinator.group.observation import QueueObservation
 from partq.coordinator.group.refusals import Refusals
-from partq.coordinator.ports import Members, MembersRead, Runtime
+from partq.coordinator.ports import MemberSnapshot, MemberStore, Runtime
 from partq.core.group.membership import GroupAssessment, GroupObservation
 from partq.core.group.moves import Move
 from partq.core.group.replacements import settled_heirs
@@ -19,11 +19,11 @@ MAX_LISTED = 10_000
 _log = logging.getLogger(__name__)
 
 
-class Roster:
+class MemberList:
     """Keeps the list of one group's members."""
 
     def __init__(
-        self, group: str, members: Members, runtime: Runtime, clock: Callable[[], float]
+        self, group: str, members: MemberStore, runtime: Runtime, clock: Callable[[], float]
     ) -> None:
         self._group = group
         self._members = members
@@ -36,7 +36,11 @@ class Roster:
         return self._refusals.told()
 
     async def write(
-        self, sight: GroupObservation, table: GroupAssessment, read: MembersRead, world: World
+        self,
+        sight: GroupObservation,
+        table: GroupAssessment,
+        read: MemberSnapshot,
+        world: QueueObservation,
     ) -> None:
         """Write down what a look has found.
 
@@ -67,7 +71,7 @@ class Roster:
             self._write_refusals(read),
         )
 
-    async def _write_refusals(self, read: MembersRead) -> None:
+    async def _write_refusals(self, read: MemberSnapshot) -> None:
         """Let the brokers tell refused members why; also of those that are refused no more."""
         judge = partial(self._runtime.refusal, self._group)
         refused = self._refusals.review(read.members.keys(), judge)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from partq.coordinator.ports import BrokerState, MembersRead, PartitionReport
+from partq.coordinator.ports import BrokerReport, MemberSnapshot, PartitionReport
 from partq.coordinator.view import Parked
 from partq.core.group.membership import (
     FlowSeen,
@@ -17,18 +17,18 @@ from partq.core.records import AssignmentEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class QueueObservation:
     """What all groups of a queue share at one time."""
 
     partitions: tuple[PartitionId, ...]
-    states: Mapping[BrokerId, BrokerState]
+    states: Mapping[BrokerId, BrokerReport]
     """Of the living brokers that have answered."""
     is_complete: bool
     """Every living broker has answered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommitOutcome:
     """What a commit has stored; a state that is older than it is put right by it."""
 
     member: MemberId | None
@@ -37,7 +37,7 @@ class Outcome:
     """A later broker has read the record itself."""
 
 
-def owners(world: World) -> dict[PartitionId, tuple[BrokerId, PartitionReport]]:
+def owners(world: QueueObservation) -> dict[PartitionId, tuple[BrokerId, PartitionReport]]:
     """Return the owner of each partition; of two that claim it, the one of the later epoch."""
     found: dict[PartitionId, tuple[BrokerId, PartitionReport]] = {}
     for broker, state in sorted(world.states.items()):
@@ -48,13 +48,13 @@ def owners(world: World) -> dict[PartitionId, tuple[BrokerId, PartitionReport]]:
     return found
 
 
-def bound(world: World, group: str) -> set[MemberId]:
+def bound(world: QueueObservation, group: str) -> set[MemberId]:
     """Return the members of a group that have a flow."""
     flows = (flow for state in world.states.values() for flow in state.flows)
     return {flow.member for flow in flows if flow.group == group}
 
 
-def leaving(world: World, group: str) -> set[MemberId]:
+def leaving(world: QueueObservation, group: str) -> set[MemberId]:
     """Return the members of a group that have said that they leave, in the life that they are in.
 
     A life says so at one broker after the other.
@@ -65,7 +65,7 @@ def leaving(world: World, group: str) -> set[MemberId]:
     return {member for member, _ in said} - stay
 
 
-def blocked(world: World, group: str) -> dict[PartitionId, str]:
+def blocked(world: QueueObservation, group: str) -> dict[PartitionId, str]:
     """Return why partitions of a group wait for its dead letters; only those that do."""
     return {
         partition: report.groups[group].blocked
@@ -74,7 +74,7 @@ def blocked(world: World, group: str) -> dict[PartitionId, str]:
     }
 
 
-def missing(world: World, group: str) -> dict[PartitionId, str]:
+def missing(world: QueueObservation, group: str) -> dict[PartitionId, str]:
     """Return what partitions of a group miss in their logs; only those that do."""
     return {
         partition: report.groups[group].missing
@@ -83,7 +83,7 @@ def missing(world: World, group: str) -> dict[PartitionId, str]:
     }
 
 
-def parked(world: World, group: str) -> dict[PartitionId, Parked]:
+def parked(world: QueueObservation, group: str) -> dict[PartitionId, Parked]:
     """Return what does not decode and waits for its dead-letter queue; only where it does."""
     return {
         partition: Parked(found.dead_letters, found.parked)
@@ -92,7 +92,7 @@ def parked(world: World, group: str) -> dict[PartitionId, Parked]:
     }
 
 
-def lost_since(members: MembersRead) -> dict[MemberId, int]:
+def lost_since(members: MemberSnapshot) -> dict[MemberId, int]:
     """Return since when members are lost, in the store's time; only those that are."""
     return {
         member: listed.lost_at_ms
@@ -102,13 +102,13 @@ def lost_since(members: MembersRead) -> dict[MemberId, int]:
 
 
 def look(
-    world: World,
+    world: QueueObservation,
     group: str,
     *,
-    members: MembersRead,
+    members: MemberSnapshot,
     lost_ms: Mapping[MemberId, int],
     assignment: Mapping[PartitionId, AssignmentEntry],
-    outcomes: Mapping[PartitionId, Outcome],
+    outcomes: Mapping[PartitionId, CommitOutcome],
     facts: Mapping[MemberId, MemberFact],
 ) -> GroupObservation:
     """Return what is known of a group.
@@ -162,7 +162,7 @@ def _seat(
     group: str,
     found: Mapping[PartitionId, tuple[BrokerId, PartitionReport]],
     assignment: Mapping[PartitionId, AssignmentEntry],
-    outcomes: Mapping[PartitionId, Outcome],
+    outcomes: Mapping[PartitionId, CommitOutcome],
     bound: Collection[tuple[MemberId, BrokerId]],
 ) -> PartitionOwnership:
     broker, report = found.get(partition, (None, None))

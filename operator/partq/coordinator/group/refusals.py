@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from partq.coordinator.ports import Refusal
+from partq.coordinator.ports import BindRefusal
 from partq.core.model import MemberId
 from partq.core.records import RefusedJoin
 
@@ -16,7 +16,7 @@ MAX_KNOWN_REFUSED = 100
 @dataclass(frozen=True, slots=True)
 class _Asked:
     address: str
-    refusal: Refusal
+    refusal: BindRefusal
     since: float
     """When this reason was given first."""
     at: float
@@ -30,7 +30,7 @@ class Refusals:
         self._clock = clock
         self._asked: dict[MemberId, _Asked] = {}
 
-    def note(self, member: MemberId, address: str, refusal: Refusal) -> None:
+    def note(self, member: MemberId, address: str, refusal: BindRefusal) -> None:
         """Note that a member has asked just now, and why it is refused."""
         now, before = self._clock(), self._asked.pop(member, None)
         since = before.since if before is not None and before.refusal == refusal else now
@@ -41,7 +41,7 @@ class Refusals:
     def review(
         self,
         listed: Collection[MemberId],
-        judge: Callable[[MemberId, str], Refusal | None],
+        judge: Callable[[MemberId, str], BindRefusal | None],
     ) -> dict[MemberId, RefusedJoin]:
         """Forget who is listed, may come in now or asks no more; return the others.
 

@@ -9,7 +9,7 @@ import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from partq.coordinator.ports import Lease
+from partq.coordinator.ports import LeaseRecord
 from partq.core.model import BrokerId
 from partq.kube import names
 from partq.kube.names import QueueKey
@@ -27,7 +27,7 @@ class BrokerAddresses:
         self._cluster = cluster
         self._key = key
 
-    def __call__(self, broker: BrokerId, lease: Lease) -> str:
+    def __call__(self, broker: BrokerId, lease: LeaseRecord) -> str:
         """Return the URL of a broker: the name and the port of its pod."""
         key = self._key
         number = broker.removeprefix(f"{names.stateful_set(key.name)}-")

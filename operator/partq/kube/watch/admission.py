@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from partq.coordinator.ports import Refusal
+from partq.coordinator.ports import BindRefusal
 from partq.core.model import MemberId
 from partq.kube.watch import parse
 from partq.kube.watch.parse import Pod
@@ -16,34 +16,34 @@ MAX_SHOWN_CHARS = 300
 """How much of a pod's labels or of a selector is shown."""
 
 
-def refusal(pod: Pod, selector: Selector | None, address: str) -> Refusal | None:
+def refusal(pod: Pod, selector: Selector | None, address: str) -> BindRefusal | None:
     """Return why a pod that calls from `address` may not be a member; None: it may."""
     who = name_of(pod)
     if selector is None:
-        return Refusal(f"the group of {who} has no selector that can be read", UNKNOWN_S)
+        return BindRefusal(f"the group of {who} has no selector that can be read", UNKNOWN_S)
     if not selector.matches(pod.labels):
-        return Refusal(mismatch(pod, selector), is_final=True)
+        return BindRefusal(mismatch(pod, selector), is_final=True)
     if pod.is_terminating:
-        return Refusal(f"{who} is being deleted", STARTING_S)
+        return BindRefusal(f"{who} is being deleted", STARTING_S)
     if not pod.is_ready:
-        return Refusal(f"{who} is not Ready", STARTING_S)
+        return BindRefusal(f"{who} is not Ready", STARTING_S)
     if address not in pod.addresses:
         known = ", ".join(pod.addresses) or "no address yet"
         text = f"{who} has {known}, and the member asks from {address}; is PARTQ_MEMBER its own?"
-        return Refusal(text, UNKNOWN_S)
+        return BindRefusal(text, UNKNOWN_S)
     return None
 
 
-def unknown(member: MemberId, namespace: str) -> Refusal:
+def unknown(member: MemberId, namespace: str) -> BindRefusal:
     """Return the refusal of a member that is no pod."""
     name = parse.member_name(member)
     if name.uid is not None:
-        return Refusal(f"there is no pod with the uid {name.uid} in {namespace}", UNKNOWN_S)
+        return BindRefusal(f"there is no pod with the uid {name.uid} in {namespace}", UNKNOWN_S)
     text = (
         f"member {member} is neither the uid of a pod of {namespace} nor the name of one that a "
         "StatefulSet owns; set PARTQ_MEMBER to the pod's uid"
     )
-    return Refusal(text, UNKNOWN_S, is_final=True)
+    return BindRefusal(text, UNKNOWN_S, is_final=True)
 
 
 def mismatch(pod: Pod, selector: Selector) -> str:

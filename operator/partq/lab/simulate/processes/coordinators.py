@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
-from partq.coordinator.ports import Refusal, StorePorts
+from partq.coordinator.ports import BindRefusal, StorePorts
 from partq.core.group.membership import MemberFact
 from partq.core.group.planner import Planner
 from partq.core.model import MemberId
@@ -76,9 +76,9 @@ class PodFacts:
     def time_left_ms(self, group: str, member: MemberId) -> None:
         """Return nothing: every pod lives until it has handed over, or is killed at once."""
 
-    def refusal(self, group: str, member: MemberId, address: str) -> Refusal | None:
+    def refusal(self, group: str, member: MemberId, address: str) -> BindRefusal | None:
         """Refuse pods that do not call from where they are."""
-        return None if address == member else Refusal(f"{member} does not live at {address}")
+        return None if address == member else BindRefusal(f"{member} does not live at {address}")
 
 
 class CoordinatorProcess:
