@@ -25,3 +25,35 @@ def test_event_times_up_to_the_bounds_are_taken():
 
 def test_no_message_at_all_is_no_error():
     assert encode_checked([], 1000) == []
+
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        (
+            Message(f"a{HALF}", b"v"),
+            "partition key 'a\\ud800': got a lone surrogate at character 1",
+        ),
+        (
+            Message("k", b"v", {"h": "v", f"xy{HALF}": "v"}),
+            "headers: the name 'xy\\ud800': got a lone surrogate at character 2",
+        ),
+        (
+            Message("k", b"v", {"h": "v", "source": HALF}),
+            "headers: source '\\ud800': got a lone surrogate at character 0",
+        ),
+        (
+            Message(f"{HALF}" * 999, b"v"),
+            "partition key '" + "\\ud800" * 32 + "': got a lone surrogate",
+        ),
+    ],
+)
+def test_half_a_character_is_refused_by_the_name_of_its_field(message, place):
+    with pytest.raises(BadRequestError) as caught:
+        encode_checked([Message("k", b"v", {"h": "v"}), message], 10_000)
+    assert caught.value.message.startswith(place)
+    assert "expected text that UTF-8 can hold" in caught.value.message
+    caught.value.message.encode()

@@ -30,6 +30,10 @@ from partq.wire.calls.browse import BrowseBody
         (b"", "nothing came, expected JSON"),
         (b" \n", "nothing came, expected JSON"),
         (rb'{"key":"\ud800"}', r"half of a character, \ud800, at byte 8"),
+        (rb'{"key":"\ud800"}', "body: key: half of a character"),
+        (rb'{"headers":{"h":"\ud800"}}', "body: headers.h: half of a character"),
+        (rb'{"headers":{"a":"b","x\ud800":"c"}}', "body: headers: half of a character"),
+        (rb'"\ud800"', "body: half of a character"),
         (rb'{"key":"\ud800x"}', r"half of a character, \ud800, at byte 8"),
         (rb'{"key":"\ud800\u0041"}', r"half of a character, \ud800, at byte 8"),
         (rb'{"key":"\uDC00"}', r"half of a character, \uDC00, at byte 8"),
@@ -58,6 +62,17 @@ def test_what_is_wrong_is_said(body, expected):
 )
 def test_whole_characters_are_taken(body, key):
     assert decode(body, PublishBody).key == key
+
+
+def test_half_a_character_in_one_of_many_messages_is_found():
+    with pytest.raises(BadJsonError, match=r"body: \[1\]\.value: half of a character"):
+        decode(rb'[{"key":"a","value":""},{"key":"b","value":"\ud800"}]', list[PublishBody])
+
+
+def test_a_body_of_deep_nesting_with_half_a_character():
+    body = b"[" * 5000 + rb'"\ud800"' + b"]" * 5000
+    with pytest.raises(BadJsonError, match="body: "):
+        decode(body, PublishBody)
 
 
 def test_a_body_of_escapes_is_judged_in_linear_time():

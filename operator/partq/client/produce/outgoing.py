@@ -6,6 +6,7 @@ A message that a consumer could not read must not get into a log, where it would
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
+from partq.core.hashing import slot_of
 from partq.errors import BadRequestError, MessageTooLargeError
 from partq.wire.batch import MAX_EVENT_TIME_MS, Message, encode_messages
 
@@ -64,6 +65,10 @@ def encode_checked(messages: Sequence[Message], max_message_bytes: int) -> list[
         _check_headers(headers)
     try:
         encoded = encode_messages(messages)
+    except UnicodeEncodeError as error:
+        for message in messages:
+            _check_characters(message)
+        raise BadRequestError(f"a message cannot be encoded: {error}") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise BadRequestError(f"a message cannot be encoded: {error}") from error
     largest = max(map(len, encoded), default=0)
@@ -93,6 +98,24 @@ def _check_headers(headers: dict[str, str]) -> None:
         isinstance(text, str) for item in headers.items() for text in item
     ):
         raise BadRequestError(f"headers {headers!r}: expected a dict of text to text, or None")
+
+
+def _check_characters(message: Message) -> None:
+    """Refuse a text that UTF-8 cannot hold, by the name of its field."""
+    if message.key is not None:
+        slot_of(message.key)
+    for name, text in (message.headers or {}).items():
+        for place, characters in (
+            (f"headers: the name {name[:32]!r}", name),
+            (f"headers: {name[:32]} {text[:32]!r}", text),
+        ):
+            try:
+                characters.encode()
+            except UnicodeEncodeError as error:
+                raise BadRequestError(
+                    f"{place}: got a lone surrogate at character {error.start}, expected text that "
+                    "UTF-8 can hold"
+                ) from error
 
 
 def _complain(

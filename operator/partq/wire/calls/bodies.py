@@ -127,10 +127,20 @@ def _reason(body: bytes, error: Exception, kind: object) -> str:
     for escape in _ESCAPES.finditer(body):
         if escape[1]:
             return (
-                f"half of a character, {escape[0].decode()}, at byte {escape.start()}: send both "
-                "halves, and what is no text as value_base64"
+                f"{_place_of_half(body)}half of a character, {escape[0].decode()}, at byte "
+                f"{escape.start()}: send both halves, and what is no text as value_base64"
             )
     return str(error)
+
+
+def _place_of_half(body: bytes) -> str:
+    """Return the first text of a body that UTF-8 cannot hold, by its path; empty: not known."""
+    if len(body) > MAX_TOLD_BYTES:
+        return ""
+    with suppress(ValueError, RecursionError):
+        place = shape_errors.place_of_half(json.loads(body))  # takes halves of characters
+        return f"{place}: " if place else ""
+    return ""
 
 
 class Texts(Protocol):

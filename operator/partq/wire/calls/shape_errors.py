@@ -80,6 +80,39 @@ def _below(name: str, value: Any, index: str, field: str) -> Iterator[tuple[str,
         yield f"{name}[{index}]", value[int(index)] if is_there else UNKNOWN
 
 
+def place_of_half(value: object) -> str | None:
+    """Return the path of the first text with half of a character, which UTF-8 cannot hold.
+
+    Empty: the value is such a text itself; None: there is none. A name of a map with one has the
+    path of the map.
+
+    Raises:
+        RecursionError: it is nested too deep.
+    """
+    if isinstance(value, str):
+        return "" if _has_half(value) else None
+    if isinstance(value, dict):
+        if any(map(_has_half, value)):
+            return ""
+        parts = [(str(name)[:MAX_SHOWN], each) for name, each in value.items()]
+    elif isinstance(value, list):
+        parts = [(f"[{index}]", each) for index, each in enumerate(value)]
+    else:
+        return None
+    for name, each in parts:
+        if (below := place_of_half(each)) is not None:
+            return f"{name}{below}" if below.startswith("[") else f"{name}.{below}".rstrip(".")
+    return None
+
+
+def _has_half(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def _node(steps: list[tuple[str, str]], node: Any) -> Any:
     """Return the type at a path; None: it is not known."""
     for _, field in steps:
