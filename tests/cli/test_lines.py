@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 
 import pytest
 
@@ -72,11 +73,43 @@ def parse(text):
         ('{"value": "é", "key": null}', "é".encode(), None),
         ('{"value": {"a": [1, "é"]}}', '{"a": [1, "é"]}'.encode(), None),
         ('{"value": null}', b"null", None),
+        ('{"value": [true, {}, [], ""]}', b'[true, {}, [], ""]', None),
         ('{"value_base64": "/w==", "key": ""}', b"\xff", ""),
     ],
 )
 def test_record(text, value, key):
     assert parse(text) == Outgoing(value, key, "line 7", 99)
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["12345678901234567890.5", "0.10", "1e5", "-0", "-0.0", "1E+2", "9" * 40, "9" * 5000, "1"],
+)
+def test_a_number_arrives_as_it_was_written(number):
+    """As a float it lost digits: 12345678901234567890.5 became 1.2345678901234567e+19."""
+    assert parse(f'{{"value": {number}, "seq": 1.10}}').value == number.encode()
+    nested = f'{{"a": [1, {number}], "b": {{"é": {number}}}}}'
+    assert parse(f'{{"value": {nested}}}').value == nested.encode()
+
+
+def test_a_number_that_cannot_be_taken_is_shown_as_it_was_written():
+    number = "12345678901234567890.50"
+    for field in ("key", "event_time_ms", "value_base64"):
+        other = "" if field == "value_base64" else '"value": "v", '
+        with pytest.raises(BadRequestError, match=rf"{field}: got {number}, expected"):
+            parse(f'{{{other}"{field}": {number}}}')
+
+
+def test_a_value_that_is_nested_too_deep_is_refused_by_its_line():
+    limit = sys.getrecursionlimit()
+    refusals = []
+    for depth in range(limit // 4, limit, limit // 20):
+        try:
+            parse('{"value": ' + "[" * depth + "]" * depth + "}")
+        except BadRequestError as error:
+            refusals.append(error.message)
+    assert refusals
+    assert all(told.startswith("line 7: ") for told in refusals)
 
 
 def test_record_with_everything():
@@ -101,9 +134,13 @@ def test_record_with_everything():
         ('{"value": "a", "value": "b"}', "got the field 'value' twice, expected it once"),
         ('{"value": {"a": 1, "a": 2}}', "got the field 'a' twice, expected it once"),
         ('{"value": [NaN]}', "value: got a number that JSON does not have"),
+        ('{"value": {"a": -Infinity}}', "value: got a number that JSON does not have"),
+        ('{"value": "a", "event_time_ms": true}', "event_time_ms: got True, expected a whole"),
+        ('{"value": "a", "event_time_ms": 5.0}', "event_time_ms: got 5.0, expected a whole"),
+        ('{"value": "a", "key": NaN}', "key: got NaN, expected a text or null"),
         ('{"value": 1e999}', "value: got a number that JSON does not have"),
     ],
-    ids=range(15),
+    ids=range(19),
 )
 def test_wrong_record(text, sentence):
     with pytest.raises(BadRequestError, match=r"^line 7: ") as caught:

@@ -4,7 +4,9 @@ import asyncio
 import base64
 import binascii
 import json
+import math
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import AsyncIterator
@@ -241,7 +243,13 @@ def parse_record(line: Line, where: str) -> Outgoing:
         BadRequestError: says where and what is wrong.
     """
     try:
-        record = json.loads(line.text, object_pairs_hook=_object)
+        record = json.loads(
+            line.text,
+            object_pairs_hook=_object,
+            parse_int=_Number,
+            parse_float=_Number,
+            parse_constant=_Number,
+        )
     except _TwiceError as error:
         raise BadRequestError(
             f"{where}: got the field {str(error)!r:.100} twice, expected it once"
@@ -251,17 +259,37 @@ def parse_record(line: Line, where: str) -> Outgoing:
     if not isinstance(record, dict):
         raise BadRequestError(f"{where}: got JSON that is no object, expected one with `value`")
     key, headers = record.get("key"), record.get("headers")
-    event_time_ms = record.get("event_time_ms", 0)
+    event_time = record.get("event_time_ms", _Number("0"))
     if key is not None and not isinstance(key, str):
         raise BadRequestError(f"{where}: key: got {key!r:.100}, expected a text or null")
     if headers is not None and not _is_headers(headers):
         raise BadRequestError(f"{where}: headers: got {headers!r:.100}, expected texts by name")
-    if not isinstance(event_time_ms, int) or isinstance(event_time_ms, bool):
+    if not isinstance(event_time, _Number) or not event_time.is_whole:
         raise BadRequestError(
-            f"{where}: event_time_ms: got {event_time_ms!r:.100}, expected a whole number"
+            f"{where}: event_time_ms: got {event_time!r:.100}, expected a whole number"
         )
     value = _value(record, where)
-    return Outgoing(value, key, where, line.read_bytes, headers or None, event_time_ms)
+    return Outgoing(value, key, where, line.read_bytes, headers or None, int(event_time.text))
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A number as it is written: as a float it would lose digits."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has neither a fraction nor an exponent, and at most 30 digits."""
+        return re.fullmatch(r"-?[0-9]{1,30}", self.text) is not None
+
+    @property
+    def is_json(self) -> bool:
+        """Whether JSON has it, and readers can hold it: no NaN, and no exponent beyond them."""
+        return self.text.lstrip("-").isdigit() or math.isfinite(float(self.text))
 
 
 class _TwiceError(Exception):
@@ -289,7 +317,11 @@ def _value(record: dict[str, Any], where: str) -> bytes:
         try:
             if isinstance(value, str):
                 return value.encode()
-            return json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+            return _as_json(value).encode()
+        except RecursionError as error:
+            raise BadRequestError(
+                f"{where}: value: got JSON nested too deep; store it as a text"
+            ) from error
         except UnicodeEncodeError as error:
             raise BadRequestError(f"{where}: value: got half a character: {error}") from error
         except ValueError as error:
@@ -297,7 +329,30 @@ def _value(record: dict[str, Any], where: str) -> bytes:
                 f"{where}: value: got a number that JSON does not have (NaN, or too large), "
                 "expected another one, or a text"
             ) from error
+    text = record["value_base64"]
+    if not isinstance(text, str):
+        raise BadRequestError(
+            f"{where}: value_base64: got {text!r:.100}, expected a text in base64"
+        )
     try:
-        return base64.b64decode(record["value_base64"], validate=True)
-    except (binascii.Error, ValueError, TypeError) as error:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
         raise BadRequestError(f"{where}: value_base64: {error}") from error
+
+
+def _as_json(value: Any) -> str:
+    """Return a value as JSON, its numbers as they were written.
+
+    Raises:
+        ValueError: it has a number that JSON does not have.
+    """
+    if isinstance(value, dict):
+        fields = [f"{_as_json(name)}: {_as_json(each)}" for name, each in value.items()]
+        return f"{{{', '.join(fields)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_as_json, value))}]"
+    if isinstance(value, _Number):
+        if not value.is_json:
+            raise ValueError(value.text)
+        return value.text
+    return json.dumps(value, ensure_ascii=False)
