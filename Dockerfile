@@ -17,7 +17,7 @@ COPY constraints.txt ./
 RUN python3 -m venv /opt/pip \
     && python3 -m venv --without-pip /opt/partq \
     && /opt/pip/bin/pip --python /opt/partq/bin/python3 install \
-       --no-cache-dir --requirement constraints.txt \
+       --no-cache-dir --require-hashes --requirement constraints.txt \
     && find /opt/partq -depth \( -name tests -o -path "*/kubernetes/*/__pycache__" \) -type d \
        -exec rm -rf {} +
 
@@ -34,7 +34,7 @@ ENV PATH=/opt/partq/bin:$PATH \
 FROM dependencies AS spark-packages
 COPY constraints-spark.txt ./
 RUN /opt/pip/bin/pip --python /opt/partq/bin/python3 install --root /added \
-       --no-cache-dir --requirement constraints-spark.txt \
+       --no-cache-dir --require-hashes --requirement constraints-spark.txt \
     && cd /added/opt/partq/lib/python3*/site-packages \
     && rm -rf pyspark/data pyspark/examples pyarrow/include \
     && find . -depth -name tests -type d -exec rm -rf {} +
@@ -62,9 +62,9 @@ ENV JAVA_HOME=/usr/lib/jvm/default-java \
 FROM dependencies AS build
 COPY pyproject.toml README.md LICENSE ./
 COPY operator ./operator
-# To another root, so that it can be copied alone.
+# To another root, so that it can be copied alone. What it needs is there already, by its hashes.
 RUN /opt/pip/bin/pip --python /opt/partq/bin/python3 install --root /added \
-       --no-cache-dir --constraint constraints.txt ".[operator,broker,cli]"
+       --no-cache-dir --no-deps .
 
 FROM spark-dependencies AS spark
 COPY --from=build /added/opt/partq /opt/partq

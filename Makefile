@@ -32,7 +32,7 @@ export PYTHON
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance check format chaos simulate
+.PHONY: help setup demo demo-kubernetes test test-light e2e manifests conformance check format lock chaos simulate
 .PHONY: simulate-nightly bench spark-versions clean
 
 help: ## what there is
@@ -88,6 +88,10 @@ format: ## repair formatting and what lint can repair
 	@scripts/setup.sh dev,embedded
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+lock: ## constraints*.txt, from pyproject.toml; ARGS=--upgrade for the newest versions
+	@[ -x .venv/lock/bin/uv ] || { python3 -m venv .venv/lock && .venv/lock/bin/pip install --quiet "uv>=0.10"; }
+	@PATH=$(CURDIR)/.venv/lock/bin:$$PATH .venv/lock/bin/python scripts/lock.py renew $(ARGS)
 
 chaos: ## kill everything under load, for at most ten minutes; ARGS="--minutes 30" for longer
 	@scripts/setup.sh embedded

@@ -2,7 +2,8 @@
 # Make .venv and install partq there with the extras given: scripts/setup.sh dev,embedded
 #
 # Needs Python 3.11 with pip; no root, and nothing outside this directory is changed. PYTHON names
-# another interpreter. A repeat with the same pyproject.toml and extras returns at once.
+# another interpreter. A repeat with the same pyproject.toml, lock and extras
+# returns at once. The versions are those of constraints-all.txt: `make lock` renews them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -74,7 +75,8 @@ fi
 
 key=$("$venv/bin/python" - "$root" "$extras" <<'PY'
 import hashlib, pathlib, sys
-parts = [sys.version, *sys.argv[1:], pathlib.Path("pyproject.toml").read_text(encoding="utf-8")]
+files = ["pyproject.toml", "constraints-all.txt"]
+parts = [sys.version, *sys.argv[1:], *(pathlib.Path(file).read_text(encoding="utf-8") for file in files)]
 print(hashlib.sha256("\0".join(parts).encode()).hexdigest())
 PY
 )
@@ -82,6 +84,12 @@ stamp=$venv/.installed-${extras//,/-}
 if [[ -x $venv/bin/partq && -f $stamp && $(<"$stamp") == "$key" ]]; then
   exit 0
 fi
-step "installing partq[$extras] into $venv (a minute or two when nothing is cached)" \
-  "$venv/bin/python" -m pip install --disable-pip-version-check --no-input --editable ".[$extras]"
+# What is needed comes from the lock, with the hashes of its files; what is here has none, so it is apart.
+# The build backend is in the lock too: without isolation pip fetches nothing past the hashes.
+pip() { "$venv/bin/python" -m pip install --disable-pip-version-check --no-input "$@"; }
+locked=$venv/locked.txt
+"$venv/bin/python" scripts/lock.py print "build,$extras" >"$locked" || exit 1
+step "installing what partq[$extras] needs into $venv (a minute or two when nothing is cached)" \
+  pip --require-hashes --requirement "$locked"
+step "installing partq into $venv, in place" pip --no-deps --no-build-isolation --editable .
 echo "$key" >"$stamp"
