@@ -3,7 +3,6 @@
 import asyncio
 import random
 from dataclasses import dataclass, field
-from typing import Any
 
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
@@ -20,6 +19,8 @@ from partq.errors import (
 )
 from partq.server.memory import Hold, RequestMemory
 from partq.wire import frames
+from partq.wire.calls import answers
+from partq.wire.calls.answers import ItemResult
 from partq.wire.calls.bodies import MAX_PULL_MESSAGES, MAX_PULL_WAIT_MS
 from partq.wire.calls.replies import error_detail
 
@@ -34,7 +35,7 @@ class PullState:
     answer: int = field(default_factory=lambda: random.getrandbits(FIRST_ANSWER_BITS))
     """Its number. The first one is drawn: a member that names an answer of a flow that has ended,
     here or in an earlier life of the broker, must not name one of this flow by chance."""
-    body: dict[str, Any] | None = None
+    messages: list[answers.PulledMessage] | None = None
     has_messages: bool = False
     """Whether that has messages."""
     unanswered: list[frames.Begun] = field(default_factory=list)
@@ -44,20 +45,22 @@ class PullState:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Pulls of one member are answered one after another."""
 
-    def keep(self, body: dict[str, Any], hold: Hold, *, has_messages: bool) -> None:
+    def keep(
+        self, messages: list[answers.PulledMessage], hold: Hold, *, has_messages: bool
+    ) -> None:
         """Keep an answer until the next pull names it, in case that it is lost."""
-        self.body, self.hold, self.has_messages = body, hold, has_messages
+        self.messages, self.hold, self.has_messages = messages, hold, has_messages
 
     def is_wanted(self, unacked: int) -> bool:
         """Say whether a pull that does not name the answer gets it again.
 
         Not when nothing of it could be lost: it has no messages, or none is in flight (`unacked`).
         """
-        return self.body is not None and self.has_messages and unacked > 0
+        return self.messages is not None and self.has_messages and unacked > 0
 
     def release(self) -> None:
         """Forget the last answer."""
-        self.body = None
+        self.messages = None
         if self.hold is not None:
             self.hold.release()
 
@@ -80,7 +83,7 @@ class Pulls:
         max_messages: int,
         wait_ms: int,
         last_answer: int | None,
-    ) -> dict[str, Any]:
+    ) -> answers.PullAnswer:
         """Return the next messages; or the last answer again, not named and with some in flight.
 
         Raises:
@@ -109,12 +112,12 @@ class Pulls:
                     flow.fits = None
                 state.answer += 1
                 state.unanswered = [_begun(each) for each in answer.taken]
-                body = self._render(flow, state.answer, answer)
-                state.keep(body, answer.hold, has_messages=bool(answer.taken))
+                self._count(flow, answer)
+                state.keep(answer.messages(), answer.hold, has_messages=bool(answer.taken))
             # A broker whose lease is over must not answer: somebody else may own the partitions.
             await self._broker.lease.renewed(self._broker.settings.lease_ttl_s * 2)
             flow.last_seen = self._broker.clock()
-            if flow.is_closed or state.body is None:
+            if flow.is_closed or state.messages is None:
                 state.release()
                 raise FencedError(f"member {member}: the flow was lost meanwhile; pull again")
             for begun in state.unanswered:
@@ -122,7 +125,7 @@ class Pulls:
             state.unanswered = []
             # The messages are under tokens that may have ended; whose partitions these are now
             # is told fresh each time.
-            return {**state.body, **self._holdings(flow)}
+            return self._render(flow, state.answer, state.messages)
 
     def find(self, group: str, member: str, number: int, address: str) -> Flow:
         """Return the member's flow, if it is the one named.
@@ -243,25 +246,25 @@ class Pulls:
             del flow.held.pulled[partition]
         taken[:] = [each for each in taken if _partition_of(each) in kept]
 
-    def _render(self, flow: Flow, number: int, answer: PullReply) -> dict[str, Any]:
+    def _count(self, flow: Flow, answer: PullReply) -> None:
         for each in answer.taken:
             cause = Cause(each.window.cause).name.lower()
             self._broker.metrics.delivered(flow.group, cause, each.window.messages)
-        return {
-            "answer": number,
-            "flow": flow.number,
-            "lease_ms": round(PULL_LEASE_S * 1000),
-            "messages": answer.messages(),
-        }
 
-    def _holdings(self, flow: Flow) -> dict[str, Any]:
+    def _render(
+        self, flow: Flow, number: int, messages: list[answers.PulledMessage]
+    ) -> answers.PullAnswer:
         living = self._broker.claims.observer.living(self._broker.clock())
         leases = self._broker.claims.observer.leases
-        return {
-            "held": sorted(str(s.partition) for s in flow.subscriptions),
-            "paused": sorted(str(s.partition) for s in flow.subscriptions if s.pause is not None),
-            "others": sorted(leases[b].url for b in living if b != self._broker.id),
-        }
+        return answers.PullAnswer(
+            answer=number,
+            flow=flow.number,
+            lease_ms=round(PULL_LEASE_S * 1000),
+            messages=messages,
+            held=sorted(str(s.partition) for s in flow.subscriptions),
+            paused=sorted(str(s.partition) for s in flow.subscriptions if s.pause is not None),
+            others=sorted(leases[b].url for b in living if b != self._broker.id),
+        )
 
 
 def _partition_of(taken: TakenWindow) -> PartitionId:
@@ -280,6 +283,6 @@ def _begun(taken: TakenWindow) -> frames.Begun:
     )
 
 
-def ack_outcome(error: PartqError | None) -> dict[str, Any]:
+def ack_outcome(error: PartqError | None) -> ItemResult:
     """Return what one ack of a call came to."""
-    return {} if error is None else {"error": error_detail(error)}
+    return ItemResult() if error is None else ItemResult(error_detail(error))

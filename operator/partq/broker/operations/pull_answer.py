@@ -1,6 +1,7 @@
 """The answer to a pull, encoded while its messages are taken, so that it has a bound as JSON."""
 
 from dataclasses import dataclass
+from typing import cast
 
 from partq.broker.operations.message_json import contents
 from partq.core.cursor.windows import Window
@@ -9,6 +10,7 @@ from partq.server.memory import Hold
 from partq.store.records.log import Entry
 from partq.wire import batch, frames
 from partq.wire.calls import bodies
+from partq.wire.calls.answers import PulledMessage
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Of JSON; one message is always there, however large it is."""
@@ -108,6 +110,7 @@ class PullReply:
         self._size += sum(map(len, messages))
         self.taken.append(TakenWindow(header, window, messages))
 
-    def messages(self) -> bodies.Raw:
-        """Return all messages as one piece of JSON."""
-        return bodies.Raw(b"[" + b",".join(m for each in self.taken for m in each.messages) + b"]")
+    def messages(self) -> list[PulledMessage]:
+        """Return all messages as one piece of JSON, which stands for them in an answer."""
+        raw = bodies.Raw(b"[" + b",".join(m for each in self.taken for m in each.messages) + b"]")
+        return cast(list[PulledMessage], raw)

@@ -13,9 +13,10 @@ from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
 from partq.store.records.partition_records import Record
 from partq.store.records.rebalances import Rebalances
+from partq.wire.calls.answers import BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
 
 
-def read_layout(broker: Broker) -> dict[str, Any]:
+def read_layout(broker: Broker) -> LayoutAnswer:
     """Return partitions, brokers and owners, as far as this broker knows them now.
 
     Raises:
@@ -28,23 +29,19 @@ def read_layout(broker: Broker) -> dict[str, Any]:
     owners |= dict.fromkeys(broker.owned, broker.id)
     urls = {b: lease.url for b, lease in broker.claims.observer.leases.items() if b in living}
     urls[broker.id] = broker.url
-    return {
-        "queue": broker.settings.queue,
-        "namespace": broker.settings.namespace,
-        "uid": broker.settings.queue_uid,
-        "generations": [
-            {"generation": g.number, "partitions": g.partition_count}
-            for g in config.layout.generations
+    return LayoutAnswer(
+        queue=broker.settings.queue,
+        namespace=broker.settings.namespace,
+        uid=broker.settings.queue_uid,
+        generations=[
+            LayoutGeneration(g.number, g.partition_count) for g in config.layout.generations
         ],
-        "brokers": [{"broker": b, "url": url} for b, url in sorted(urls.items())],
-        "owners": {str(partition): owners[partition] for partition in sorted(owners)},
-        "limits": {
-            "max_message_bytes": config.max_message_bytes,
-            "max_unacked_per_flow": config.max_unacked_per_flow,
-        },
-        "keyless_policy": config.keyless_policy,
-        "groups": sorted(config.groups),
-    }
+        brokers=[BrokerUrl(b, url) for b, url in sorted(urls.items())],
+        owners={str(partition): owners[partition] for partition in sorted(owners)},
+        limits=Limits(config.max_message_bytes, config.max_unacked_per_flow),
+        keyless_policy=config.keyless_policy,
+        groups=sorted(config.groups),
+    )
 
 
 Ask = Callable[[], Awaitable[dict[str, Any]]]

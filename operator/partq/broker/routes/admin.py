@@ -32,7 +32,7 @@ async def confirm_expiry(request: web.Request) -> web.Response:
     """Trust Redis's clock as it is: messages expire again after it has jumped."""
     broker, _ = enter(request)
     broker.expiry.clocks.confirm()
-    return json_response({"is_suspended": broker.expiry.clocks.is_suspended})
+    return json_response(ExpiryAnswer(broker.expiry.clocks.is_suspended))
 
 
 @calls.add(

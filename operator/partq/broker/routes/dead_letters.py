@@ -86,9 +86,7 @@ async def accept(request: web.Request) -> web.Response:
     if result.status not in {"stored", "duplicate"}:
         raise broker.room.refusal(partition)
     is_new = result.status == "stored"
-    return json_response(
-        {"is_stored_before": not is_new, "offset": result.offset}, status=201 if is_new else 200
-    )
+    return json_response(DeadLetterAnswer(not is_new, result.offset), status=201 if is_new else 200)
 
 
 def _checked(body: DeadLetterBody) -> tuple[PartitionId, bytes]:

@@ -38,7 +38,7 @@ async def health(request: web.Request) -> web.Response:
     A Redis that is away is no reason: a restart would not bring it back.
     """
     broker = request.app[BROKER]
-    body = {"status": broker.trouble or "ok", "broker": broker.id}
+    body = Health(broker.trouble or "ok", broker.id)
     return json_response(body, status=503 if broker.trouble else 200)
 
 
@@ -46,11 +46,11 @@ async def health(request: web.Request) -> web.Response:
 async def ready(request: web.Request) -> web.Response:
     """Answer 200 once the broker knows its queue and its lease is valid, else 503."""
     broker = request.app[BROKER]
-    body = {
-        "status": "ready" if broker.is_ready else "not ready",
-        "has_lease": broker.lease.is_valid,
-        "partitions": len(broker.owned),
-    }
+    body = Readiness(
+        status="ready" if broker.is_ready else "not ready",
+        has_lease=broker.lease.is_valid,
+        partitions=len(broker.owned),
+    )
     return json_response(body, status=200 if broker.is_ready else 503)
 
 
@@ -125,9 +125,9 @@ async def producer(request: web.Request) -> web.Response:
     outlines = await read_outlines(broker, owned, name) if query.outlines == "true" else {}
     lacking = [str(partition) for partition in asked if partition not in broker.owned]
     return json_response(
-        {
-            "due": {str(p): number or 0 for p, number in zip(owned, due, strict=True)},
-            "unavailable": lacking,
-            **({"outlines": outlines} if outlines else {}),
-        }
+        ProducerDue(
+            due={str(p): number or 0 for p, number in zip(owned, due, strict=True)},
+            unavailable=lacking,
+            outlines=outlines,
+        )
     )

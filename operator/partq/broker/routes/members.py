@@ -1,7 +1,5 @@
 """What a member still holds, and its leave, by name: for whatever ends a pod in any language."""
 
-from typing import Any
-
 from aiohttp import web
 
 from partq.broker.broker import Broker
@@ -12,7 +10,7 @@ from partq.broker.server.errors import json_response
 from partq.core.model import MemberId
 from partq.errors import FencedError, StoreUnavailableError
 from partq.store.records.members import Members
-from partq.wire.calls.answers import Alive, MemberAnswer
+from partq.wire.calls.answers import Alive, HeldPartition, MemberAnswer
 from partq.wire.calls.bodies import AliveBody, decode
 
 calls = Calls()
@@ -79,24 +77,25 @@ async def keep(request: web.Request) -> web.Response:
     flow.last_seen = broker.clock()
     lease_s = broker.settings.lease_ttl_s
     await broker.lease.renewed(lease_s)
-    return json_response({"lease_ms": int(lease_s * 1000)})
+    return json_response(Alive(int(lease_s * 1000)))
 
 
-async def _view(broker: Broker, group: str, member: MemberId) -> dict[str, Any]:
+async def _view(broker: Broker, group: str, member: MemberId) -> MemberAnswer:
     flow = broker.binder.find(group, member)
     own = {p: owned.groups[group] for p, owned in broker.owned.items() if group in owned.groups}
-    answer = {
-        "owned": [str(partition) for partition in sorted(own)],
-        "held": {
-            str(partition): {"in_flight": each.book.in_flight, "state": each.state}
-            for partition, each in sorted(own.items())
-            if each.member == member
-        },
-        "is_bound": flow is not None,
-        "is_leaving": flow is not None and flow.is_leaving,
+    held = {
+        str(partition): HeldPartition(each.book.in_flight, each.state)
+        for partition, each in sorted(own.items())
+        if each.member == member
     }
-    is_here = flow is not None or bool(answer["held"])
-    return {**answer, "is_known": is_here or await _is_on_list(broker, group, member)}
+    is_here = flow is not None or bool(held)
+    return MemberAnswer(
+        owned=[str(partition) for partition in sorted(own)],
+        held=held,
+        is_bound=flow is not None,
+        is_leaving=flow is not None and flow.is_leaving,
+        is_known=is_here or await _is_on_list(broker, group, member),
+    )
 
 
 async def _is_on_list(broker: Broker, group: str, member: MemberId) -> bool:

@@ -37,7 +37,7 @@ from partq.errors import (
 )
 from partq.server.body import read_body
 from partq.wire import batch
-from partq.wire.calls.answers import Placed, PublishResults
+from partq.wire.calls.answers import Placed, PublishResult, PublishResults
 from partq.wire.calls.bodies import (
     KEY_NAMES,
     PublishBody,
@@ -167,10 +167,12 @@ async def publish(request: web.Request) -> web.Response:
         return json_response(_place(first), status=200 if first.is_duplicate else 201)
     has_failed = any(isinstance(outcome, PartqError) for outcome in outcomes)
     results = [
-        {"error": error_detail(outcome)} if isinstance(outcome, PartqError) else _place(outcome)
+        PublishResult(error=error_detail(outcome))
+        if isinstance(outcome, PartqError)
+        else _result(outcome)
         for outcome in outcomes
     ]
-    return json_response({"results": results}, status=207 if has_failed else 201)
+    return json_response(PublishResults(results), status=207 if has_failed else 201)
 
 
 async def publish_all(
@@ -251,3 +253,10 @@ def _max_single(broker: Broker) -> int:
 
 def _place(place: MessagePlace) -> Placed:
     return Placed(str(place.partition), place.offset, place.is_duplicate)
+
+
+def _result(place: MessagePlace) -> PublishResult:
+    result = PublishResult(str(place.partition), place.offset)
+    if place.is_duplicate:
+        result.is_duplicate = True
+    return result

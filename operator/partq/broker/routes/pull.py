@@ -3,7 +3,6 @@
 import asyncio
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 from aiohttp import web
 
@@ -26,7 +25,7 @@ from partq.errors import (
     PartqError,
 )
 from partq.wire import frames
-from partq.wire.calls.answers import ItemResults, Left, NackResults, PullAnswer
+from partq.wire.calls.answers import UNSET, ItemResults, Left, NackResult, NackResults, PullAnswer
 from partq.wire.calls.bodies import (
     AckBody,
     AckItem,
@@ -37,6 +36,7 @@ from partq.wire.calls.bodies import (
     decode,
     read_texts,
 )
+from partq.wire.calls.replies import error_detail
 
 MAX_ACKS = 10_000
 MAX_OFFSETS = 100_000
@@ -89,7 +89,7 @@ async def ack(request: web.Request) -> web.Response:
     outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
     has_failed = any(outcome is not None for outcome in outcomes)
     return json_response(
-        {"results": [ack_outcome(outcome) for outcome in outcomes]},
+        ItemResults([ack_outcome(outcome) for outcome in outcomes]),
         status=207 if has_failed else 200,
     )
 
@@ -110,8 +110,8 @@ async def nack(request: web.Request) -> web.Response:
     _check_size("nacks", [len(item.offsets) for item in body.nacks])
     flow = request.app[PULLS].find(group, body.member, body.flow, peer(request))
     outcomes = await asyncio.gather(*(_nack_one(broker, flow, item) for item in body.nacks))
-    has_failed = any("error" in outcome for outcome in outcomes)
-    return json_response({"results": outcomes}, status=207 if has_failed else 200)
+    has_failed = any(outcome.error is not UNSET for outcome in outcomes)
+    return json_response(NackResults(outcomes), status=207 if has_failed else 200)
 
 
 @calls.add(
@@ -131,7 +131,7 @@ async def leave(request: web.Request) -> web.Response:
         group, MemberId(request.match_info["member"]), query.flow, peer(request)
     )
     broker.binder.leave(flow)
-    return json_response({"held": sorted(str(s.partition) for s in flow.subscriptions)})
+    return json_response(Left(sorted(str(s.partition) for s in flow.subscriptions)))
 
 
 async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | None:
@@ -157,11 +157,11 @@ async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | Non
     return await _answer_to("ack", partition, answered)
 
 
-async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> dict[str, Any]:
+async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> NackResult:
     try:
         partition = PartitionId.parse(item.partition)
     except ValueError as error:
-        return ack_outcome(BadRequestError(str(error)))
+        return NackResult(error_detail(BadRequestError(str(error))))
     answered = _future()
     frame = frames.Nack(
         0,
@@ -176,8 +176,11 @@ async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> dict[str, Any
     # What was found says from where on all is redelivered, so it is looked for before.
     found = await broker.outcomes.find_unreadable(flow, frame) if item.reason else None
     rewound_from = broker.outcomes.nack(flow, frame, partial(settle, answered), found)
-    outcome = ack_outcome(await _answer_to("nack", partition, answered))
-    return outcome if rewound_from is None else {**outcome, "rewound_from": rewound_from}
+    refusal = await _answer_to("nack", partition, answered)
+    result = NackResult() if refusal is None else NackResult(error_detail(refusal))
+    if rewound_from is not None:
+        result.rewound_from = rewound_from
+    return result
 
 
 def _future() -> asyncio.Future[PartqError | None]:

@@ -3,7 +3,8 @@
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET as UNSET  # brokers and clients look for it in what they answer and read
+from msgspec import UnsetType
 
 
 class ErrorDetail(msgspec.Struct):

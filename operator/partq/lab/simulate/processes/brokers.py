@@ -35,7 +35,7 @@ from partq.store.keys import Keys
 from partq.store.records.log import AppendResult
 from partq.wire import frames
 from partq.wire.calls import bodies
-from partq.wire.calls.answers import Refusal
+from partq.wire.calls.answers import ItemResults, Refusal
 from partq.wire.calls.replies import error_detail, plain
 
 QUEUE: Final = "queue"
@@ -240,13 +240,13 @@ class BrokerProcess:
                 judge(answer)
                 return answer
 
-    async def _pull(self, body: dict[str, Any]) -> dict[str, Any]:
-        answer = await self._pulls.pull(group=GROUP, address=body["member"], **body)
-        answer["messages"] = bodies.decode(bytes(answer["messages"]), list)
+    async def _pull(self, body: dict[str, Any]) -> Any:
+        pulled = await self._pulls.pull(group=GROUP, address=body["member"], **body)
+        answer = bodies.decode(bodies.encode(pulled), dict[str, Any])
         self._watcher.pulled(GROUP, (self, answer["flow"]), answer)
         return answer
 
-    async def _ack(self, body: bodies.AckBody) -> dict[str, Any]:
+    async def _ack(self, body: bodies.AckBody) -> ItemResults:
         broker = cast(Broker, self.broker)
         flow = self._pulls.find(GROUP, body.member, body.flow, body.member)
         outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
@@ -254,7 +254,7 @@ class BrokerProcess:
             if outcome is None:
                 token = (item.broker_epoch, item.epoch)
                 self._watcher.confirmed_ack(self.name, item.partition, token, item.offsets)
-        return {"results": [ack_outcome(outcome) for outcome in outcomes]}
+        return ItemResults([ack_outcome(outcome) for outcome in outcomes])
 
 
 def _group_in(route: str) -> str:
