@@ -68,7 +68,7 @@ def test_an_ack_looks_at_no_offset_twice(book):
 
 def test_what_has_begun_is_noted_once(monkeypatch):
     begun = CountedBegun()
-    monkeypatch.setattr(cursor, "Begun", lambda: begun)
+    monkeypatch.setattr(cursor, "ProcessingTimes", lambda: begun)
     book = GroupCursor(0)
     book.take(0, COUNT, COUNT)
     book.begin([*OVERLAPPING, (0, 10**15)], 0, 1.0)

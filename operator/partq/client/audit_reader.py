@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from partq.client.transport.reader import Reader
+from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
 from partq.errors import InternalError, RolledBackError
 from partq.wire.audit import AuditGroup, split_answer
@@ -25,10 +25,10 @@ class AuditExtent:
     stored_bytes: int
 
 
-class AuditReader(Reader):
+class AuditReader(QueueReader):
     """Reads audit records, for archives and those who look into an incident. Use in `async with`.
 
-    Arguments as of `Reader`; the token is an administrator's.
+    Arguments as of `QueueReader`; the token is an administrator's.
     """
 
     async def bounds(

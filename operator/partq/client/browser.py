@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from partq.client.arguments import MAX_TIME_S, check_range, check_texts
 from partq.client.transport import tasks
-from partq.client.transport.liveness import Backoff
+from partq.client.transport.liveness import RetryBackoff
 from partq.client.transport.session import Session, log
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, InternalError, PartqError, UnavailableError
@@ -139,7 +139,7 @@ class Browser:
 
     async def _page(self, body: Mapping[str, Any]) -> Any:
         """Return a page of all partitions, once all are served."""
-        backoff = Backoff(most_s=1.0)
+        backoff = RetryBackoff(most_s=1.0)
         clock = asyncio.get_running_loop().time
         end = clock() + self._timeout_s
         while True:

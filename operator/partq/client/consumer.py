@@ -11,16 +11,16 @@ from typing import Self, TypeVar
 from partq.client import arguments
 from partq.client.consume import stop_signals
 from partq.client.consume.acknowledger import Acknowledger
-from partq.client.consume.assigned_partition import Window
+from partq.client.consume.assigned_partition import DeliveredWindow
 from partq.client.consume.caller import Caller
 from partq.client.consume.deliveries import Batch, Delivery
-from partq.client.consume.flow import CREDIT_BYTES, Flow, checked_credit, member_path
+from partq.client.consume.flow import CREDIT_BYTES, ConsumerFlow, checked_credit, member_path
 from partq.client.consume.flow_set import FlowSet
 from partq.client.consume.heartbeat import Heartbeat
 from partq.client.consume.membership import Membership, OnAssigned, OnError, OnRevoked
 from partq.client.consume.naming import member_name
 from partq.client.transport import tasks
-from partq.client.transport.layout import QueueView
+from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
 from partq.client.transport.metadata import LayoutWatch
 from partq.client.transport.session import Session
@@ -139,7 +139,7 @@ class Consumer(Acknowledger):
         self._max_processing_s = max_processing_s
         self._clock = clock
         self._flows = FlowSet(self._open_flow, self._membership.raise_error)
-        self._entering: asyncio.Task[QueueView] | None = None
+        self._entering: asyncio.Task[QueueLayout] | None = None
         self._watch: LayoutWatch | None = None
         self._heartbeat: Heartbeat | None = None
         self._is_closed = False
@@ -292,7 +292,7 @@ class Consumer(Acknowledger):
         if self._auto_ack and self._current is not None:
             self.ack_nowait(self._current)
         self._current = None
-        delivery = await self._next(Window.take_one)
+        delivery = await self._next(DeliveredWindow.take_one)
         if delivery is None:
             raise StopAsyncIteration
         self._current = delivery
@@ -300,7 +300,7 @@ class Consumer(Acknowledger):
 
     async def batches(self) -> AsyncIterator[Batch]:
         """Iterate over batches: faster, as no Python object is made for each message."""
-        while (batch := await self._next(Window.take_all)) is not None:
+        while (batch := await self._next(DeliveredWindow.take_all)) is not None:
             yield batch
             if self._auto_ack:
                 self.ack_nowait(batch)
@@ -348,7 +348,7 @@ class Consumer(Acknowledger):
             or (membership.is_leaving and not membership.partitions)
         )
 
-    async def _next(self, take: Callable[[Window], T]) -> T | None:
+    async def _next(self, take: Callable[[DeliveredWindow], T]) -> T | None:
         """Return the next message or batch; None when the consumer has left."""
         tasks.check_loop(self._loop, "the consumer")
         time = asyncio.get_running_loop().time
@@ -372,13 +372,13 @@ class Consumer(Acknowledger):
         self._wake.clear()
         await self._wake.wait()
 
-    def _take_view(self, view: QueueView) -> None:
+    def _take_view(self, view: QueueLayout) -> None:
         if self._watch is not None and not self._membership.is_leaving:
             self._flows.follow(set(view.urls.values()))
 
-    def _open_flow(self, url: str) -> Flow:
+    def _open_flow(self, url: str) -> ConsumerFlow:
         assert self._watch is not None  # noqa: S101  flows are opened by its layouts
-        return Flow(
+        return ConsumerFlow(
             self._membership,
             self._session,
             url=url,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from partq.client.transport import tasks
-from partq.client.transport.reader import Reader
+from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, InternalError, RolledBackError
 from partq.wire.calls import entries as wire
@@ -42,10 +42,10 @@ class LogPosition:
     end: int = 0
 
 
-class LogReader(Reader):
+class LogReader(QueueReader):
     """Reads stored batches, unopened; nothing is delivered or acknowledged. Use it in `async with`.
 
-    Arguments as of `Reader`; the token is a consumer's, or an administrator's. One reading of
+    Arguments as of `QueueReader`; the token is a consumer's, or an administrator's. One reading of
     `entries` holds twice `fetch_bytes` at the most, or two batches where these are larger.
     """
 

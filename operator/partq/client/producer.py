@@ -17,15 +17,15 @@ from partq.client.arguments import (
     whole,
 )
 from partq.client.produce.batching import BatchLimits
-from partq.client.produce.buffer_pool import Budget
+from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.failures import Failures
 from partq.client.produce.outgoing import encode_checked, first_wrong, listed
-from partq.client.produce.partitioner import Slots
+from partq.client.produce.partitioner import Partitioner
 from partq.client.produce.receipts import ListReceipt, Position, Positions, SingleReceipt
-from partq.client.produce.sender import Publisher
+from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
 from partq.client.transport import tasks
-from partq.client.transport.layout import QueueView
+from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
 from partq.client.transport.session import Session
 from partq.core.model import PartitionId
@@ -107,7 +107,7 @@ class Producer:
         self._limits = BatchLimits(
             max_count=max_batch_count, max_bytes=max_batch_bytes, codec=CODECS[compression]
         )
-        self._budget = Budget(max_count=max_messages, max_bytes=max_bytes)
+        self._budget = BufferPool(max_count=max_messages, max_bytes=max_bytes)
         self._linger_s = linger_ms / 1000
         self._delivery_timeout_s = delivery_timeout_s
         self._connect_timeout_s = connect_timeout_s
@@ -116,9 +116,9 @@ class Producer:
         self._producer = producer_id or uuid.uuid4().hex
         self._loop: asyncio.AbstractEventLoop | None = None
         """Where it was entered."""
-        self._publisher: Publisher | None = None
-        self._view: QueueView | None = None
-        self._slots: Slots | None = None
+        self._publisher: Sender | None = None
+        self._view: QueueLayout | None = None
+        self._slots: Partitioner | None = None
         self._unavailable: frozenset[PartitionId] = frozenset()
         self._due: Mapping[PartitionId, int] = {}
 
@@ -152,13 +152,13 @@ class Producer:
         except BaseException:
             await self._session.__aexit__()
             raise
-        self._slots = Slots(
+        self._slots = Partitioner(
             self._view.layout,
             self._view.keyless_policy,
             self._unavailable,
             random.Random(),  # noqa: S311  spreads load, keeps no secret
         )
-        self._publisher = Publisher(
+        self._publisher = Sender(
             self._session,
             self._view,
             limits=self._limits,
@@ -365,7 +365,7 @@ class Producer:
         assert self._view is not None  # noqa: S101  set before the first message can come
         return min(self._view.max_message_bytes, MAX_BATCH_BYTES)
 
-    def _open(self) -> tuple[Publisher, Slots]:
+    def _open(self) -> tuple[Sender, Partitioner]:
         tasks.check_loop(self._loop, "the producer")
         if self._publisher is None or self._slots is None:
             state = "was closed" if self._loop is not None else "is not open"
@@ -374,7 +374,7 @@ class Producer:
             raise self._publisher.error
         return self._publisher, self._slots
 
-    async def _take_budget(self, publisher: Publisher, *encoded: Sequence[bytes]) -> None:
+    async def _take_budget(self, publisher: Sender, *encoded: Sequence[bytes]) -> None:
         count = sum(map(len, encoded))
         size_bytes = sum(sum(map(len, part)) for part in encoded)
         await self._budget.take(count, size_bytes)
@@ -390,7 +390,7 @@ class Producer:
             self._producer = uuid.uuid4().hex
         return self._producer
 
-    def _take_view(self, view: QueueView) -> None:
+    def _take_view(self, view: QueueLayout) -> None:
         self._view = view
         if self._publisher is None or self._slots is None:
             return

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from partq.client.arguments import MAX_TIME_S, check_producer, check_range
-from partq.client.transport.layout import QueueView
-from partq.client.transport.liveness import Backoff, Clock, boot_time
+from partq.client.transport.layout import QueueLayout
+from partq.client.transport.liveness import Clock, RetryBackoff, boot_time
 from partq.client.transport.reader import TIMEOUT_S
 from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
@@ -57,7 +57,7 @@ async def producer_state(
     timeout_s: float,
     clock: Clock,
     with_outlines: bool = False,
-) -> tuple[QueueView, dict[PartitionId, ProducerProgress]]:
+) -> tuple[QueueLayout, dict[PartitionId, ProducerProgress]]:
     """Return the queue as it is, and how far the producer is in each partition.
 
     0 is due where nothing is known of it. Every owner is asked; a partition whose broker is away
@@ -67,7 +67,7 @@ async def producer_state(
         UnavailableError: within `timeout_s` some partition had no broker to ask.
         PartqError: a broker refuses the call for good.
     """
-    backoff = Backoff()
+    backoff = RetryBackoff()
     end = clock() + timeout_s
     while True:
         view = await session.first_view(timeout_s)

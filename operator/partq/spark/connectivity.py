@@ -2,7 +2,7 @@
 
 import asyncio
 
-from partq.client.transport.liveness import Backoff
+from partq.client.transport.liveness import RetryBackoff
 from partq.client.transport.session import Session, UnreachedError, UntrustedError
 from partq.errors import UnavailableError
 from partq.spark.connection import Connection
@@ -24,7 +24,7 @@ def find_brokers(connection: Connection) -> None:
 async def _find(connection: Connection) -> None:
     clock = asyncio.get_running_loop().time
     end = clock() + connection.answer_s
-    backoff = Backoff()
+    backoff = RetryBackoff()
     session = Session(
         connection.url,
         queue=connection.queue,

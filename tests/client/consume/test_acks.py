@@ -7,7 +7,7 @@ import pytest
 from partq import Consumer, FencedError, Message, NotDeliveredError, Producer
 from partq.client.consume import confirmations
 from partq.client.consume.acks import AckBook
-from partq.client.consume.assigned_partition import Holding
+from partq.client.consume.assigned_partition import AssignedPartition
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, bound
@@ -110,7 +110,7 @@ async def test_acks_that_were_not_sent_yet_fail_with_the_connection(partition):
     """Also those that wait for the end of their turn of the event loop: nobody will answer them."""
     sent = []
     book = AckBook(lambda frame: sent.append(frame) or True)
-    holding = Holding(None, partition, (5, 9), 0)
+    holding = AssignedPartition(None, partition, (5, 9), 0)
     under_way = book.add(holding, 0, -1, [(0, 1)])
     book.send_all()
     gathered = book.add(holding, 0, -1, [(1, 2)])

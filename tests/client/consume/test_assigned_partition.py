@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.client.consume.assigned_partition import Holding
+from partq.client.consume.assigned_partition import AssignedPartition
 from partq.client.consume.deliveries import join_ranges
 from partq.errors import UndecodableError
 from partq.wire import frames
@@ -23,7 +23,7 @@ def rewound(start, *, delivery):
 
 @pytest.fixture
 def holding(partition):
-    return Holding(None, partition, TOKEN, 0)
+    return AssignedPartition(None, partition, TOKEN, 0)
 
 
 def test_a_window_hands_out_its_part_of_the_stored_batch(holding, stored_batch):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from partq import Cause, Consumer, FencedError, Producer, SettingsError
-from partq.client.transport.liveness import Lease
+from partq.client.transport.liveness import PeerLease
 from partq.testing.local_broker import LocalBroker
 from partq.wire import frames
 from tests.client.member import LEASE_MS, P0, Member, assigned, bound, deliver
@@ -97,7 +97,7 @@ async def test_after_a_block_nothing_goes_out_before_what_came_meanwhile_is_read
 @pytest.mark.parametrize("length_s", [1.0, 3.0, 60.0])  # the bounds of the setting, its default
 def test_the_time_in_which_this_side_stood_still_is_not_the_brokers_silence(length_s):
     """It has asked nothing, and has read no answer; until it has, nothing is handed out."""
-    lease = Lease(length_s, now=0.0)
+    lease = PeerLease(length_s, now=0.0)
     lease.answered(lease.ping(0.0))
     asked_before = lease.ping(length_s / 3)
     block_s = 5 * length_s

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from partq import Cause
-from partq.client.consume.assigned_partition import Holding
+from partq.client.consume.assigned_partition import AssignedPartition
 from partq.wire import frames
 from tests.client.member import WAIT_S, Member, assigned, bound, deliver
 
@@ -33,7 +33,7 @@ def batches(stored_batch):
 @pytest.fixture
 def holding(partition, batches):
     """A holding that has got them, and has begun none."""
-    holding = Holding(None, partition, TOKEN, 0)
+    holding = AssignedPartition(None, partition, TOKEN, 0)
     for start, payload in zip((0, 2, 4), batches, strict=True):
         holding.accept(deliver(start, start + 2, TOKEN), payload)
     return holding

@@ -3,7 +3,7 @@
 import pytest
 
 from partq.client.produce.batching import BatchLimits, ReadyBatch
-from partq.client.produce.partition_sender import Pipeline
+from partq.client.produce.partition_sender import PartitionSender
 from partq.core.model import PartitionId
 from partq.errors import (
     InternalError,
@@ -39,7 +39,7 @@ class Line:
         self.fate = Fate()
         self.ids = list(ids)
         self.freed = 0
-        self.pipeline = Pipeline(
+        self.pipeline = PartitionSender(
             PARTITION,
             producer="first",
             first=first,
@@ -327,7 +327,7 @@ def test_a_ready_batch_is_cut_where_the_broker_knows_its_beginning():
 def line_of_fixed_numbers(*deadlines):
     """A batch of two and one of one message, whose numbers stand for them and no others."""
     line = Line(ids=())
-    line.pipeline = Pipeline(
+    line.pipeline = PartitionSender(
         PARTITION,
         producer="first",
         first=40,

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from partq.client.produce.buffer_pool import Budget
+from partq.client.produce.buffer_pool import BufferPool
 from partq.client.produce.failures import Failures
 from partq.client.produce.outgoing import encode_checked
-from partq.client.produce.partitioner import Slots
+from partq.client.produce.partitioner import Partitioner
 from partq.client.produce.receipts import ListReceipt
-from partq.client.transport.liveness import Backoff, Lease
+from partq.client.transport.liveness import PeerLease, RetryBackoff
 from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
@@ -32,7 +32,7 @@ LAYOUT = Layout.first(4)
 
 
 async def test_calls_are_admitted_in_the_order_in_which_they_came():
-    budget = Budget(max_count=1, max_bytes=100)
+    budget = BufferPool(max_count=1, max_bytes=100)
     await budget.take(1, 1)
     order = []
 
@@ -51,7 +51,7 @@ async def test_calls_are_admitted_in_the_order_in_which_they_came():
 
 
 async def test_who_stops_waiting_takes_nothing():
-    budget = Budget(max_count=1, max_bytes=100)
+    budget = BufferPool(max_count=1, max_bytes=100)
     await budget.take(1, 1)
     waiting = asyncio.create_task(budget.take(1, 1))
     await asyncio.sleep(0)
@@ -63,13 +63,13 @@ async def test_who_stops_waiting_takes_nothing():
 
 
 async def test_one_list_may_go_above_the_limit():
-    budget = Budget(max_count=10, max_bytes=10)
+    budget = BufferPool(max_count=10, max_bytes=10)
     assert budget.try_take(1000, 1000)
     assert not budget.try_take(1, 1)
 
 
 async def test_closing_turns_away_who_waits():
-    budget = Budget(max_count=1, max_bytes=1)
+    budget = BufferPool(max_count=1, max_bytes=1)
     await budget.take(1, 1)
     waiting = asyncio.create_task(budget.take(1, 1))
     await asyncio.sleep(0)
@@ -114,7 +114,7 @@ async def test_an_empty_list_is_stored_at_once():
 
 
 def slots(policy="Random", unavailable=()):
-    return Slots(LAYOUT, policy, unavailable, random.Random(7))
+    return Partitioner(LAYOUT, policy, unavailable, random.Random(7))
 
 
 def test_a_key_has_the_slot_of_its_hash():
@@ -202,7 +202,7 @@ def test_a_message_above_the_limit_is_refused():
 
 
 def test_a_lease_counts_from_the_sending_of_the_answered_ping():
-    lease = Lease(3.0, 100.0)
+    lease = PeerLease(3.0, 100.0)
     assert not lease.is_proven
     first, second = lease.ping(100.5), lease.ping(101.5)
     lease.answered(second)
@@ -215,14 +215,14 @@ def test_a_lease_counts_from_the_sending_of_the_answered_ping():
 
 
 def test_an_answer_to_no_ping_proves_nothing():
-    lease = Lease(3.0, 100.0)
+    lease = PeerLease(3.0, 100.0)
     lease.answered(77)
     assert not lease.is_proven
     assert lease.lost_at == 103.0
 
 
 def test_waiting_times_grow_to_a_bound_and_heed_advice():
-    backoff = Backoff(0.05, 1.0)
+    backoff = RetryBackoff(0.05, 1.0)
     waits = [backoff.next_s() for _ in range(50)]
     assert all(0.05 <= wait <= 1.0 for wait in waits)
     assert waits[0] == 0.05

@@ -8,7 +8,7 @@ import pytest
 
 from partq import Message, NotStoredError, OutcomeUnknownError, Position, Producer
 from partq.client.produce.batching import BatchLimits
-from partq.client.produce.partition_sender import Pipeline
+from partq.client.produce.partition_sender import PartitionSender
 from partq.core.hashing import partition_index, slot_of
 from partq.core.model import PartitionId
 from partq.wire import frames
@@ -235,7 +235,7 @@ class Receipt:
 
 @pytest.fixture
 def line():
-    return Pipeline(
+    return PartitionSender(
         PartitionId(1, 0),
         producer="p",
         first=0,

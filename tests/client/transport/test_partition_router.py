@@ -3,8 +3,8 @@
 import pytest
 
 from partq import LogReader, PartitionId
-from partq.client.transport.layout import QueueView
-from partq.client.transport.partition_router import Owners
+from partq.client.transport.layout import QueueLayout
+from partq.client.transport.partition_router import PartitionRouter
 from partq.client.transport.session import Session, UntrustedError
 from partq.errors import (
     ConflictError,
@@ -23,7 +23,7 @@ P0, P1, P2 = (PartitionId(1, index) for index in range(3))
 
 def view_of(*, owner="http://b0", generations=((1, 3),)):
     partitions = [f"{number}.{index}" for number, count in generations for index in range(count)]
-    return QueueView.from_json(
+    return QueueLayout.from_json(
         {
             "generations": [{"generation": g, "partitions": n} for g, n in generations],
             "brokers": [{"broker": "b0", "url": owner}],
@@ -59,7 +59,7 @@ def script(monkeypatch, session, *, views=(), asks=(), fetches=()):
 @pytest.fixture
 def owners():
     session = Session("http://seed", queue="orders", token=None, namespace=None)
-    return Owners(session, timeout_s=20.0)
+    return PartitionRouter(session, timeout_s=20.0)
 
 
 def done(*partitions, **failed):
@@ -148,7 +148,7 @@ async def test_what_nobody_repeats_is_told_at_once(owners, monkeypatch):
 
 async def test_the_last_failure_is_told_when_the_time_is_over(monkeypatch):
     session = Session("http://seed", queue="orders", token=None, namespace=None)
-    owners = Owners(session, timeout_s=0.0)
+    owners = PartitionRouter(session, timeout_s=0.0)
     script(monkeypatch, session, views=[UnavailableError("no broker answers: seed")])
     with pytest.raises(UnavailableError, match="seed"):
         await owners.view()

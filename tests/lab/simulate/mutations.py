@@ -145,7 +145,7 @@ def _world_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(partitions=partitions, states=states, is_complete=True)
 
     has_seen_all = property(lambda self: True, lambda self, value: None)
-    monkeypatch.setattr(coordinator, "World", world)
+    monkeypatch.setattr(coordinator, "QueueObservation", world)
     monkeypatch.setattr(coordinator.Coordinator, "_has_seen_all", has_seen_all, raising=False)
 
 

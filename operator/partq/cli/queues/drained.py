@@ -17,7 +17,7 @@ from partq.cli.queues.connection import (
     group_option,
     known_group,
 )
-from partq.client.consume.draining import POLL_S, Holding, Picture, look
+from partq.client.consume.draining import POLL_S, DrainStatus, MemberHoldings, look
 from partq.client.transport.session import Session
 from partq.errors import NotFoundError, SettingsError, UnavailableError
 
@@ -110,14 +110,14 @@ def _tell_strangers(names: Sequence[str], group: str, *, is_hook: bool) -> None:
 
 async def _drain(
     connection: Connection, group: str, members: tuple[str, ...], wait_s: float | None
-) -> Picture:
+) -> DrainStatus:
     """Ask until nothing is held or the time is over; without a time, once and for the answer only.
 
     Raises:
         PartqError: as `look`; that no broker answers is waited out.
     """
-    nobody = Holding(partitions={}, is_bound=False)
-    picture = Picture(members=dict.fromkeys(members, nobody), unknown=["all"])
+    nobody = MemberHoldings(partitions={}, is_bound=False)
+    picture = DrainStatus(members=dict.fromkeys(members, nobody), unknown=["all"])
     try:
         async with (
             asyncio.timeout(wait_s),
@@ -135,7 +135,7 @@ async def _drain(
                 except UnavailableError as error:
                     if wait_s is None:
                         raise
-                    picture = Picture(
+                    picture = DrainStatus(
                         members=picture.members, unknown=["all"], troubles=[error.message]
                     )
                 if picture.is_drained or wait_s is None:
@@ -145,7 +145,7 @@ async def _drain(
         return picture
 
 
-def _as_json(picture: Picture) -> dict[str, Any]:
+def _as_json(picture: DrainStatus) -> dict[str, Any]:
     return {
         "drained": picture.is_drained,
         "members": {name: asdict(each) for name, each in picture.members.items()},
@@ -154,14 +154,14 @@ def _as_json(picture: Picture) -> dict[str, Any]:
     }
 
 
-def _as_text(picture: Picture) -> str:
+def _as_text(picture: DrainStatus) -> str:
     lines = [_line(name, each) for name, each in picture.members.items()]
     if picture.unknown:
         lines.append(f"not known who has: {', '.join(picture.unknown)}")
     return "\n".join([*lines, *picture.troubles])
 
 
-def _line(name: str, holding: Holding) -> str:
+def _line(name: str, holding: MemberHoldings) -> str:
     connected = "connected" if holding.is_bound else "not connected"
     if not holding.partitions:
         return f"{name}: {connected}, holds no partition"

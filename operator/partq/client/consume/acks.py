@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from partq.client.consume.assigned_partition import Holding
+from partq.client.consume.assigned_partition import AssignedPartition
 from partq.client.consume.deliveries import join_ranges
 from partq.core.model import PartitionId
 from partq.errors import FencedError, PartqError
@@ -13,12 +13,12 @@ MAX_RANGES = 10_000
 """The most ranges in a frame: far below what a frame's header may hold."""
 
 
-class _Gathering:
+class _OpenAck:
     """What goes into the next Ack frame of a partition."""
 
     __slots__ = ("delivery", "future", "holding", "ranges", "upto")
 
-    def __init__(self, holding: Holding, delivery: int) -> None:
+    def __init__(self, holding: AssignedPartition, delivery: int) -> None:
         self.holding = holding
         self.delivery = delivery
         self.upto = -1
@@ -34,13 +34,13 @@ class AckBook:
 
     def __init__(self, send: Callable[[Frame], bool]) -> None:
         self._send = send
-        self._gathering: dict[PartitionId, _Gathering] = {}
+        self._gathering: dict[PartitionId, _OpenAck] = {}
         self._unconfirmed: dict[int, asyncio.Future[None]] = {}
         self._next_request = 1
         self._is_armed = False
 
     def add(
-        self, holding: Holding, delivery: int, upto: int, ranges: Sequence[Range]
+        self, holding: AssignedPartition, delivery: int, upto: int, ranges: Sequence[Range]
     ) -> asyncio.Future[None]:
         """Send an ack with the others of this turn; the future is done when it is stored.
 
@@ -63,7 +63,7 @@ class AckBook:
             self._send_one(self._gathering.pop(holding.partition))
             gathering = None
         if gathering is None:
-            gathering = self._gathering[holding.partition] = _Gathering(holding, delivery)
+            gathering = self._gathering[holding.partition] = _OpenAck(holding, delivery)
             if not self._is_armed:
                 self._is_armed = True
                 asyncio.get_running_loop().call_soon(self.send_all)
@@ -75,7 +75,12 @@ class AckBook:
         return gathering.future
 
     def nack(
-        self, holding: Holding, delivery: int, ranges: list[Range], delay_ms: int, reason: str
+        self,
+        holding: AssignedPartition,
+        delivery: int,
+        ranges: list[Range],
+        delay_ms: int,
+        reason: str,
     ) -> asyncio.Future[None]:
         """Send a nack, behind the acks so far; the future is done when its count is stored."""
         future = _quiet_future()
@@ -120,7 +125,7 @@ class AckBook:
             if not future.done():
                 future.set_exception(error)
 
-    def _send_one(self, gathering: _Gathering) -> None:
+    def _send_one(self, gathering: _OpenAck) -> None:
         ranges = join_ranges(gathering.ranges)
         self._ask(
             gathering.future,
@@ -131,7 +136,10 @@ class AckBook:
         )
 
     def _ask(
-        self, future: asyncio.Future[None], holding: Holding, frame: Callable[[int], Frame]
+        self,
+        future: asyncio.Future[None],
+        holding: AssignedPartition,
+        frame: Callable[[int], Frame],
     ) -> None:
         if not holding.is_ended:
             request = self._next_request
@@ -143,7 +151,7 @@ class AckBook:
         future.set_exception(fenced(holding))
 
 
-def fenced(holding: Holding) -> FencedError:
+def fenced(holding: AssignedPartition) -> FencedError:
     """Return the error of an ack that comes too late."""
     return FencedError(
         f"{holding}: has ended for this consumer; stop working on its messages, they are "

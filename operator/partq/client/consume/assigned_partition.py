@@ -17,7 +17,7 @@ from partq.wire import batch as wire
 from partq.wire.frames import Ack, Deliver, Nack, Range, Release, Rewound
 
 
-class Room(NamedTuple):
+class FreedCredit(NamedTuple):
     """What a client has room for again."""
 
     messages: int
@@ -25,31 +25,36 @@ class Room(NamedTuple):
     """Of deliveries that have nothing left to take."""
 
 
-class Holder(Protocol):
+class PartitionHolder(Protocol):
     """Who holds: a flow."""
 
     def add_ack(
-        self, holding: "Holding", delivery: int, upto: int, ranges: Sequence[Range]
+        self, holding: "AssignedPartition", delivery: int, upto: int, ranges: Sequence[Range]
     ) -> asyncio.Future[None]:
         """Acknowledge messages below `upto` (unless -1) and in `ranges`."""
 
     def nack(
-        self, holding: "Holding", delivery: int, ranges: list[Range], delay_ms: int, reason: str
+        self,
+        holding: "AssignedPartition",
+        delivery: int,
+        ranges: list[Range],
+        delay_ms: int,
+        reason: str,
     ) -> asyncio.Future[None]:
         """Give messages back that the application has begun."""
 
-    def go_on(self, holding: "Holding") -> None:
+    def go_on(self, holding: "AssignedPartition") -> None:
         """Note that one of the holding's `waits` is over."""
 
-    def give_up(self, holding: "Holding", cause: Cause) -> None:
+    def give_up(self, holding: "AssignedPartition", cause: Cause) -> None:
         """End the holding: another flow has got the partition under a newer token."""
 
 
-class Holding:
+class AssignedPartition:
     """The right of one flow to one partition, from `Assigned` to its end."""
 
     def __init__(
-        self, holder: Holder, partition: PartitionId, token: tuple[int, int], cursor: int
+        self, holder: PartitionHolder, partition: PartitionId, token: tuple[int, int], cursor: int
     ) -> None:
         self.holder = holder
         self.partition = partition
@@ -60,7 +65,7 @@ class Holding:
         self.is_ended = False
         self.waits = 0
         """Nacks without an answer, and an `on_assigned` under way: until then nothing goes out."""
-        self.parked: list[Window] = []
+        self.parked: list[DeliveredWindow] = []
         """Windows whose turn came meanwhile."""
         self._void_upto = -1
         """Deliveries up to this number were given back, also those that are still on their way."""
@@ -69,8 +74,8 @@ class Holding:
         self._delivered_end = cursor
         self._begun_end = cursor
         """The broker knows that everything below has begun."""
-        self._windows: deque[Window] = deque()
-        self._out_of_turn: list[Window] = []
+        self._windows: deque[DeliveredWindow] = deque()
+        self._out_of_turn: list[DeliveredWindow] = []
         self._kept: dict[int, _Kept] = {}
         """What was dropped by a nack and comes again without its bytes, by its first offset."""
         self._done = Ranges()
@@ -87,7 +92,7 @@ class Holding:
         """
         return self._begun_upto() > self._done_upto or bool(self._again)
 
-    def accept(self, frame: Deliver, payload: bytes) -> "Window | None":
+    def accept(self, frame: Deliver, payload: bytes) -> "DeliveredWindow | None":
         """Take a delivery; return the window to hand out.
 
         None: the delivery is older than one seen before, or belongs to what was given back (it was
@@ -100,7 +105,9 @@ class Holding:
         if self._kept:
             kept = self._take_kept(frame)  # also if it comes with its bytes: it came again
             payload = payload or kept
-        window = Window(self, frame, payload, is_in_turn=frame.start >= self._delivered_end)
+        window = DeliveredWindow(
+            self, frame, payload, is_in_turn=frame.start >= self._delivered_end
+        )
         if not window.is_in_turn:
             if not window.is_missing:
                 self._out_of_turn.append(window)
@@ -120,7 +127,7 @@ class Holding:
         """The size of what is kept to be handed out when its turn comes again."""
         return sum(len(kept.payload) for kept in self._kept.values())
 
-    def rewind(self, frame: Rewound, keep_bytes: int = 0) -> Room:
+    def rewind(self, frame: Rewound, keep_bytes: int = 0) -> FreedCredit:
         """Step back: forget what has not begun of what is redelivered; return the room it had.
 
         Of its batches so many bytes are kept, the first ones: most come again without theirs.
@@ -140,7 +147,7 @@ class Holding:
         self._again.remove(frame.start, self._again.stop)
         return _drop((*self._windows, *self._out_of_turn), frame.start)
 
-    def drop(self) -> Room:
+    def drop(self) -> FreedCredit:
         """Forget what has not begun; return the room that it had."""
         self._kept.clear()
         return _drop((*self._windows, *self._out_of_turn), 0)
@@ -169,7 +176,7 @@ class Holding:
             self._begun_end = end
         return ranges
 
-    def release(self) -> tuple[Release | None, Room]:
+    def release(self) -> tuple[Release | None, FreedCredit]:
         """Give back what has not begun; return the frame to send, and the room that is free.
 
         No frame: everything that came has begun.
@@ -249,7 +256,7 @@ class _Kept(NamedTuple):
     stop: int
 
 
-class Window:
+class DeliveredWindow:
     """One delivery: decoded when its first message is taken."""
 
     __slots__ = (
@@ -265,7 +272,7 @@ class Window:
     )
 
     def __init__(
-        self, holding: Holding, frame: Deliver, payload: bytes, *, is_in_turn: bool
+        self, holding: AssignedPartition, frame: Deliver, payload: bytes, *, is_in_turn: bool
     ) -> None:
         self.holding = holding
         self.is_in_turn = is_in_turn
@@ -366,12 +373,12 @@ class Window:
         return self._batch
 
 
-def _drop(windows: Iterable[Window], offset: int) -> Room:
+def _drop(windows: Iterable[DeliveredWindow], offset: int) -> FreedCredit:
     messages = size = 0
     for window in windows:
         messages += window.drop_from(offset)
         size += window.freed_bytes()
-    return Room(messages, size)
+    return FreedCredit(messages, size)
 
 
 def window_size(frame: Deliver) -> int:

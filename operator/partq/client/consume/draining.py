@@ -14,7 +14,7 @@ POLL_S = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class MemberHoldings:
     """What a member holds."""
 
     partitions: Mapping[str, int]
@@ -26,10 +26,10 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class DrainStatus:
     """What the brokers say of some members at one time."""
 
-    members: Mapping[str, Holding]
+    members: Mapping[str, MemberHoldings]
     unknown: Sequence[str]
     """Partitions that no broker which answers owns: whoever has them is not known."""
     troubles: Sequence[str] = ()
@@ -70,7 +70,9 @@ class _Answer:
             ) from error
 
 
-async def look(session: Session, group: str, members: Collection[str], *, leaves: bool) -> Picture:
+async def look(
+    session: Session, group: str, members: Collection[str], *, leaves: bool
+) -> DrainStatus:
     """Ask every broker of the queue once.
 
     Args:
@@ -104,7 +106,7 @@ async def look(session: Session, group: str, members: Collection[str], *, leaves
         else:
             owned |= answer.owned
             by_member[member].append(answer)
-    return Picture(
+    return DrainStatus(
         members={member: _joined(some) for member, some in by_member.items()},
         unknown=[str(p) for p in view.layout.partitions() if str(p) not in owned],
         troubles=sorted(set(troubles)),
@@ -127,11 +129,11 @@ async def _ask(
     return _Answer.from_json(body, url)
 
 
-def _joined(answers: Collection[_Answer]) -> Holding:
+def _joined(answers: Collection[_Answer]) -> MemberHoldings:
     held: dict[str, int] = {}
     for answer in answers:
         held |= answer.held
-    return Holding(
+    return MemberHoldings(
         partitions=held,
         is_bound=any(answer.is_bound for answer in answers),
         is_known=not answers or any(answer.is_known for answer in answers),

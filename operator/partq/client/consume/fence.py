@@ -53,7 +53,7 @@ WHERE scope = {0} AND name = {0}
 """
 
 
-class Cursor(Protocol):
+class SqlCursor(Protocol):
     """What is needed of a cursor of DB-API 2."""
 
     @property
@@ -64,7 +64,7 @@ class Cursor(Protocol):
         """Run a statement."""
 
 
-class Fenced(Protocol):
+class FencedMessage(Protocol):
     """What is needed of a message: a `Delivery`."""
 
     @property
@@ -127,11 +127,11 @@ class SqlFence:
             for statement in (_CREATE, _ADVANCE, _TAKE_OVER)
         )
 
-    def create(self, cursor: Cursor) -> None:
+    def create(self, cursor: SqlCursor) -> None:
         """Make the table if it is not there; the caller commits."""
         cursor.execute(self._create)
 
-    def admits(self, cursor: Cursor, message: Fenced, *, name: str | None = None) -> bool:
+    def admits(self, cursor: SqlCursor, message: FencedMessage, *, name: str | None = None) -> bool:
         """Say whether the effect of a message is to be written now, in the same transaction.
 
         False: it was written before; acknowledge the message and go on. After either answer nobody

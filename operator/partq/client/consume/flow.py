@@ -7,10 +7,10 @@ from urllib.parse import quote
 
 from partq.client.arguments import whole
 from partq.client.consume.acks import AckBook
-from partq.client.consume.assigned_partition import Holding, Window, window_size
+from partq.client.consume.assigned_partition import AssignedPartition, DeliveredWindow, window_size
 from partq.client.consume.deliveries import cause_of
 from partq.client.consume.membership import Membership
-from partq.client.transport.broker_connection import Link
+from partq.client.transport.broker_connection import BrokerConnection
 from partq.client.transport.liveness import Clock
 from partq.client.transport.session import Session
 from partq.core.model import Cause, PartitionId
@@ -40,7 +40,7 @@ def member_path(group: str, member: str) -> str:
     return f"/groups/{quote(group, safe='')}/members/{quote(member, safe='')}"
 
 
-class Flow:
+class ConsumerFlow:
     """Holds partitions of one broker and hands out their messages in the order of arrival."""
 
     def __init__(
@@ -68,17 +68,19 @@ class Flow:
         """Of the deliveries that have messages left to take."""
         self._counts_bytes = False
         self._takes_begun = False
-        self._holdings: dict[PartitionId, Holding] = {}
-        self._ready: deque[Window] = deque()
+        self._holdings: dict[PartitionId, AssignedPartition] = {}
+        self._ready: deque[DeliveredWindow] = deque()
         self.number = 0
         """What the broker calls this flow."""
         self.alive_path = f"{member_path(group, membership.member)}/alive"
-        self.link = Link(session, url, f"/groups/{quote(group, safe='')}/flow", self, clock)
+        self.link = BrokerConnection(
+            session, url, f"/groups/{quote(group, safe='')}/flow", self, clock
+        )
         self._acks = AckBook(self.link.send)
 
     # ---- what the application takes ----
 
-    def next_window(self) -> Window | None:
+    def next_window(self) -> DeliveredWindow | None:
         """Return the first window that has messages left, if the broker is proven to be alive."""
         ready = self._ready
         while ready and (ready[0].is_done or ready[0].holding.waits):
@@ -110,7 +112,7 @@ class Flow:
         is_short = self._credit_bytes - self._room_bytes < MAX_STORED_BYTES
         return is_short and not self._held_bytes
 
-    def reject(self, window: Window, error: UndecodableError) -> None:
+    def reject(self, window: DeliveredWindow, error: UndecodableError) -> None:
         """Give back what is left of a window, because it cannot be read; tell of it."""
         start, stop = self._nack_rest(window, UNDECODABLE)
         self._membership.report(
@@ -121,7 +123,7 @@ class Flow:
             )
         )
 
-    def _nack_rest(self, window: Window, reason: str) -> Range:
+    def _nack_rest(self, window: DeliveredWindow, reason: str) -> Range:
         """Give back what is left of a window, and return from where to where that is."""
         rest, count = window.pass_over()
         self.taken(count, window.freed_bytes())
@@ -150,13 +152,18 @@ class Flow:
         self.link.hang_up()
 
     def add_ack(
-        self, holding: Holding, delivery: int, upto: int, ranges: Sequence[Range]
+        self, holding: AssignedPartition, delivery: int, upto: int, ranges: Sequence[Range]
     ) -> asyncio.Future[None]:
         """Send an ack with the others of this turn of the event loop."""
         return self._acks.add(holding, delivery, upto, ranges)
 
     def nack(
-        self, holding: Holding, delivery: int, ranges: list[Range], delay_ms: int, reason: str
+        self,
+        holding: AssignedPartition,
+        delivery: int,
+        ranges: list[Range],
+        delay_ms: int,
+        reason: str,
     ) -> asyncio.Future[None]:
         """Give messages back; until the broker has answered, nothing of the partition goes out.
 
@@ -276,7 +283,7 @@ class Flow:
         if holding is not None:
             self._release(holding)
 
-    def _release(self, holding: Holding) -> None:
+    def _release(self, holding: AssignedPartition) -> None:
         release, freed = holding.release()
         if release is not None:
             self.link.send(release)
@@ -288,12 +295,12 @@ class Flow:
             self._membership.forget(partition)
             self.give_up(holding, cause)
 
-    def _holding(self, partition: PartitionId, token: tuple[int, int]) -> Holding | None:
+    def _holding(self, partition: PartitionId, token: tuple[int, int]) -> AssignedPartition | None:
         """Return what is held under a token."""
         holding = self._holdings.get(partition)
         return holding if holding is not None and holding.token == token else None
 
-    def go_on(self, holding: Holding) -> None:
+    def go_on(self, holding: AssignedPartition) -> None:
         """Note that a nack was answered, or that `on_assigned` is done."""
         holding.waits -= 1
         if not holding.waits:
@@ -311,7 +318,7 @@ class Flow:
                 place = (*partition, *holding.token)
                 self.link.send(frames.Begun(*place, holding.delivery, ranges))
 
-    def give_up(self, holding: Holding, cause: Cause) -> None:
+    def give_up(self, holding: AssignedPartition, cause: Cause) -> None:
         """End a holding: nothing more of it is handed out, acks are refused from now on."""
         self._holdings.pop(holding.partition, None)
         self.taken(*holding.drop())

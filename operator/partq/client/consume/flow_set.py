@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
-from partq.client.consume.assigned_partition import Window
+from partq.client.consume.assigned_partition import DeliveredWindow
 from partq.client.consume.deliveries import Batch
-from partq.client.consume.flow import Flow
+from partq.client.consume.flow import ConsumerFlow
 from partq.errors import UndecodableError
 
 T = TypeVar("T")
@@ -16,14 +16,14 @@ T = TypeVar("T")
 class FlowSet:
     """Keeps a flow open to each broker of the layout."""
 
-    def __init__(self, open_flow: Callable[[str], Flow], check: Callable[[], None]) -> None:
+    def __init__(self, open_flow: Callable[[str], ConsumerFlow], check: Callable[[], None]) -> None:
         self._open_flow = open_flow
         self._check = check
-        self._flows: dict[str, Flow] = {}
-        self._turns: deque[Flow] = deque()
+        self._flows: dict[str, ConsumerFlow] = {}
+        self._turns: deque[ConsumerFlow] = deque()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def __iter__(self) -> Iterator[Flow]:
+    def __iter__(self) -> Iterator[ConsumerFlow]:
         return iter(list(self._flows.values()))
 
     def follow(self, urls: Collection[str]) -> None:
@@ -39,7 +39,7 @@ class FlowSet:
                 self._closing.add(task)
                 task.add_done_callback(self._closing.discard)
 
-    def take(self, take: Callable[[Window], T]) -> T | None:
+    def take(self, take: Callable[[DeliveredWindow], T]) -> T | None:
         """Return the next message or batch that may be handed out; None: nothing is ready.
 
         Raises what `check` raises after a batch that could not be read.

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from partq.client.consume.flow import Flow
+from partq.client.consume.flow import ConsumerFlow
 from partq.client.transport.session import NOT_REACHED, Session, why
 from partq.errors import PartqError
 
@@ -48,7 +48,7 @@ class Heartbeat:
     def __init__(
         self,
         session: Session,
-        flows: Callable[[], Sequence[Flow]],
+        flows: Callable[[], Sequence[ConsumerFlow]],
         *,
         incarnation: str,
         max_processing_s: float,
@@ -63,7 +63,7 @@ class Heartbeat:
         self._timer = self._loop.call_later(BEAT_S, self._beat)
         self._is_closing = threading.Event()
         self._has_ended = asyncio.Event()
-        self._calls: dict[Flow, asyncio.Task[None]] = {}
+        self._calls: dict[ConsumerFlow, asyncio.Task[None]] = {}
         self._thread = threading.Thread(target=self._run, name="partq-heartbeat", daemon=True)
         self._thread.start()
 
@@ -140,7 +140,7 @@ class Heartbeat:
                 call = self._calls[flow] = asyncio.create_task(self._keep(flow))
                 call.add_done_callback(lambda _, flow=flow: self._calls.pop(flow))  # type: ignore[misc]
 
-    async def _keep(self, flow: Flow) -> None:
+    async def _keep(self, flow: ConsumerFlow) -> None:
         """Tell one broker that the process lives, and wait until it is time for the next call."""
         sent_at = time.monotonic()
         body = {"flow": flow.number, "incarnation": self._incarnation}

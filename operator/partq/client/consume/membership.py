@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from partq.client.consume.assigned_partition import Holder, Holding
+from partq.client.consume.assigned_partition import AssignedPartition, PartitionHolder
 from partq.client.consume.callbacks import Callbacks
 from partq.core.model import Cause, PartitionId
 from partq.errors import PartqError
@@ -47,7 +47,7 @@ class Membership:
         self._on_error = on_error
         self._untold: list[PartqError] = []
         self._highest: dict[PartitionId, tuple[int, int]] = {}
-        self._holdings: dict[PartitionId, Holding] = {}
+        self._holdings: dict[PartitionId, AssignedPartition] = {}
         self._held: dict[PartitionId, None] = {}
 
     @property
@@ -61,8 +61,8 @@ class Membership:
         return [(partition.generation, partition.index) for partition in self._held]
 
     def begin(
-        self, holder: Holder, partition: PartitionId, token: tuple[int, int], cursor: int
-    ) -> Holding | None:
+        self, holder: PartitionHolder, partition: PartitionId, token: tuple[int, int], cursor: int
+    ) -> AssignedPartition | None:
         """Take a partition under a new token; None when the token is not above the highest."""
         if not self.is_news(partition, token):
             return None
@@ -72,7 +72,7 @@ class Membership:
             cause = Cause.BROKER_CHANGE if is_other_broker else Cause.FLOW_LOST
             before.holder.give_up(before, cause)
         self._highest[partition] = token
-        holding = self._holdings[partition] = Holding(holder, partition, token, cursor)
+        holding = self._holdings[partition] = AssignedPartition(holder, partition, token, cursor)
         self._held[partition] = None
         log.info("%s: assigned from offset %d", holding, cursor)
         if self._on_assigned is not None:
@@ -86,7 +86,7 @@ class Membership:
         """Note that a partition was taken away: it is not asked for again."""
         self._held.pop(partition, None)
 
-    def end(self, holding: Holding, cause: Cause) -> None:
+    def end(self, holding: AssignedPartition, cause: Cause) -> None:
         """Note that a holding has ended, and tell."""
         if holding.is_ended:
             return

@@ -14,11 +14,11 @@ from partq.client.arguments import (
     whole,
 )
 from partq.client.produce.batching import BatchLimits, ReadyBatch
-from partq.client.produce.buffer_pool import Budget
-from partq.client.produce.sender import Publisher
+from partq.client.produce.buffer_pool import BufferPool
+from partq.client.produce.sender import Sender
 from partq.client.producer_state import producer_state
 from partq.client.transport import tasks
-from partq.client.transport.layout import QueueView
+from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock, boot_time
 from partq.client.transport.session import ProducerProgress, Session
 from partq.core.model import PartitionId
@@ -72,12 +72,12 @@ class BatchProducer:
         check_clock(clock)
         self._session = Session(url, queue=queue, token=token, namespace=namespace, ca_file=ca_file)
         self._producer = producer
-        self._budget = Budget(max_count=2**31, max_bytes=max_bytes)
+        self._budget = BufferPool(max_count=2**31, max_bytes=max_bytes)
         self._delivery_timeout_s = delivery_timeout_s
         self._connect_timeout_s = connect_timeout_s
         self._clock = clock
-        self._publisher: Publisher | None = None
-        self._view: QueueView | None = None
+        self._publisher: Sender | None = None
+        self._view: QueueLayout | None = None
         self.progress: Mapping[PartitionId, ProducerProgress] = {}
         """What was stored per partition before entering, and what the last batch looked like."""
         self._error: PartqError | None = None
@@ -102,7 +102,7 @@ class BatchProducer:
         except BaseException:
             await self._session.__aexit__()
             raise
-        self._publisher = Publisher(
+        self._publisher = Sender(
             self._session,
             self._view,
             # Nothing is gathered here; batches come complete.
@@ -137,7 +137,7 @@ class BatchProducer:
             await self._session.__aexit__()
 
     @property
-    def view(self) -> QueueView:
+    def view(self) -> QueueLayout:
         """The queue as it was on entering: its layout and limits."""
         if self._view is None:
             raise RuntimeError("the producer is not open; use it inside `async with`")
@@ -183,7 +183,7 @@ class BatchProducer:
         self._has_failed.set()
         self._budget.close(self._error)
 
-    def _open(self) -> Publisher:
+    def _open(self) -> Sender:
         if self._publisher is None:
             raise RuntimeError("the producer is not open; use it inside `async with`")
         if self._publisher.error is not None:

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from partq.errors import PartqError
 
 
-class _Waiting(NamedTuple):
+class _WaitingCall(NamedTuple):
     turn: asyncio.Future[None]
     message_count: int
     size_bytes: int
 
 
-class Budget:
+class BufferPool:
     """Admits calls in the order in which they come, while less than the limits is pending.
 
     One list may go above a limit: it is the application's, and in memory already.
@@ -24,7 +24,7 @@ class Budget:
         self._pending_bytes = 0
         self._max_count = max_count
         self._max_bytes = max_bytes
-        self._line: deque[_Waiting] = deque()
+        self._line: deque[_WaitingCall] = deque()
         self._on_empty: list[asyncio.Future[None]] = []
 
     def try_take(self, count: int, size_bytes: int) -> bool:
@@ -38,7 +38,7 @@ class Budget:
         """Wait for one's turn and count messages as pending; raises what `close` was given."""
         if self.try_take(count, size_bytes):
             return
-        waiting = _Waiting(asyncio.get_running_loop().create_future(), count, size_bytes)
+        waiting = _WaitingCall(asyncio.get_running_loop().create_future(), count, size_bytes)
         self._line.append(waiting)
         try:
             await waiting.turn

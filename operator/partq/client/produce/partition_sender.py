@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from partq.client.produce.batching import BatchLimits, OpenBatch, ReadyBatch, SealedBatch
 from partq.client.produce.receipts import UNKNOWN_OFFSET, Receipt
-from partq.client.transport.liveness import Backoff
+from partq.client.transport.liveness import RetryBackoff
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
@@ -54,7 +54,7 @@ class _Gap(NamedTuple):
     error: PartqError
 
 
-class Pipeline:
+class PartitionSender:
     """Keeps the messages of one partition in order until each has an answer."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Pipeline:
         self._is_rewinding = False
         self._gap: _Gap | None = None
         self._has_moved = False
-        self._backoff = Backoff()
+        self._backoff = RetryBackoff()
         self._refusal = ""
 
     # ---- messages come in ----

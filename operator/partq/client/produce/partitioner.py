@@ -20,7 +20,7 @@ MAX_KEYS_REMEMBERED = 100_000
 T = TypeVar("T")
 
 
-class SlotsOfKeys(dict[str, int]):
+class SlotCache(dict[str, int]):
     """Remembers slots, so that hashing a list of messages is C code for keys seen before."""
 
     def __missing__(self, key: str) -> int:
@@ -32,7 +32,7 @@ class SlotsOfKeys(dict[str, int]):
         return slot
 
 
-class Slots:
+class Partitioner:
     """Chooses slots by one layout, and sorts messages by partition."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Slots:
     ) -> None:
         self.layout = layout
         self._chance = chance
-        self._slots_of_keys = SlotsOfKeys()
+        self._slots_of_keys = SlotCache()
         self._is_random = keyless_policy == "Random"
         generation, count = layout.generation, layout.partition_count
         self._partitions = [PartitionId(generation, index) for index in range(count)]

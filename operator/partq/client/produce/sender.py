@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from partq.client.produce.batching import BatchLimits, ReadyBatch, SealedBatch
-from partq.client.produce.buffer_pool import Budget
-from partq.client.produce.partition_sender import Pipeline
+from partq.client.produce.buffer_pool import BufferPool
+from partq.client.produce.partition_sender import PartitionSender
 from partq.client.produce.receipts import Receipt
 from partq.client.transport import tasks
-from partq.client.transport.broker_connection import Link
-from partq.client.transport.layout import QueueView
+from partq.client.transport.broker_connection import BrokerConnection
+from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import Clock
 from partq.client.transport.metadata import LayoutWatch
 from partq.client.transport.session import Session
@@ -25,20 +25,20 @@ MAX_SWEEP_S = 0.5
 LEAST_IN_FLIGHT, MOST_IN_FLIGHT = 1, 64
 
 
-class PublishLink:
+class ProducerLink:
     """One producer id at one broker."""
 
     def __init__(
-        self, publisher: "Publisher", session: Session, url: str, producer: str, clock: Clock
+        self, publisher: "Sender", session: Session, url: str, producer: str, clock: Clock
     ) -> None:
         self.producer = producer
         self.max_in_flight = LEAST_IN_FLIGHT
-        self.pipelines: dict[Pipeline, None] = {}
+        self.pipelines: dict[PartitionSender, None] = {}
         self._publisher = publisher
-        self._requests: dict[int, Pipeline] = {}
-        self.link = Link(session, url, "/publish", self, clock)
+        self._requests: dict[int, PartitionSender] = {}
+        self.link = BrokerConnection(session, url, "/publish", self, clock)
 
-    def publish(self, request: int, pipeline: Pipeline, batch: SealedBatch) -> None:
+    def publish(self, request: int, pipeline: PartitionSender, batch: SealedBatch) -> None:
         """Send a batch."""
         self._requests[request] = pipeline
         partition = pipeline.partition
@@ -101,18 +101,18 @@ class PublishLink:
         self._publisher.fail(error)
 
 
-class Publisher:
+class Sender:
     """Brings what the pipelines hold to the brokers that own their partitions."""
 
     def __init__(
         self,
         session: Session,
-        view: QueueView,
+        view: QueueLayout,
         *,
         limits: BatchLimits,
-        budget: Budget,
+        budget: BufferPool,
         next_producer: Callable[[str], str | None],
-        on_view: Callable[[QueueView], None],
+        on_view: Callable[[QueueLayout], None],
         linger_s: float,
         delivery_timeout_s: float,
         clock: Clock,
@@ -129,13 +129,13 @@ class Publisher:
         self._delivery_timeout_s = delivery_timeout_s
         self._clock = clock
         self._are_numbers_fixed = are_numbers_fixed
-        self._pipelines: dict[PartitionId, Pipeline] = {}
+        self._pipelines: dict[PartitionId, PartitionSender] = {}
         self._routes: dict[PartitionId, str | None] = {}
-        self._links: dict[tuple[str, str], PublishLink] = {}
-        self._link_of: dict[PartitionId, PublishLink] = {}
+        self._links: dict[tuple[str, str], ProducerLink] = {}
+        self._link_of: dict[PartitionId, ProducerLink] = {}
         self._requests = count(1)
         self._linger: asyncio.Handle | None = None
-        self._gathering: dict[Pipeline, None] = {}
+        self._gathering: dict[PartitionSender, None] = {}
         self._holds: dict[PartitionId, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._watch = LayoutWatch(session, view, self._take_view, self.fail)
@@ -144,7 +144,7 @@ class Publisher:
     def start(self, producer: str, due: Mapping[PartitionId, int]) -> None:
         """Make the pipelines and open the connections; `due` are the first numbers, 0 if none."""
         for partition in self._watch.view.layout.partitions():
-            self._pipelines[partition] = Pipeline(
+            self._pipelines[partition] = PartitionSender(
                 partition,
                 producer=producer,
                 first=due.get(partition, 0),
@@ -206,7 +206,7 @@ class Publisher:
             pipeline.make_due()
             self.pump(pipeline)
 
-    def pump(self, pipeline: Pipeline) -> None:
+    def pump(self, pipeline: PartitionSender) -> None:
         """Send what may be sent now."""
         partition = pipeline.partition
         if not pipeline.has_work:
@@ -226,7 +226,7 @@ class Publisher:
 
     def refused(
         self,
-        pipeline: Pipeline,
+        pipeline: PartitionSender,
         request: int,
         code: str,
         message: str,
@@ -239,7 +239,7 @@ class Publisher:
         )
         self.pump(pipeline)
 
-    def moved(self, link: PublishLink, partition: PartitionId, url: str) -> None:
+    def moved(self, link: ProducerLink, partition: PartitionId, url: str) -> None:
         """Take the news that `link`'s broker does not own the partition."""
         pipeline = self._pipelines.get(partition)
         if pipeline is None or self._link_of.get(partition) is not link:
@@ -286,11 +286,11 @@ class Publisher:
         attached = self._link_of.get(partition)
         return attached is not None and attached.link.is_failing
 
-    def _hold_over(self, pipeline: Pipeline) -> None:
+    def _hold_over(self, pipeline: PartitionSender) -> None:
         self._holds.pop(pipeline.partition, None)
         self.pump(pipeline)
 
-    def _link_for(self, pipeline: Pipeline) -> PublishLink | None:
+    def _link_for(self, pipeline: PartitionSender) -> ProducerLink | None:
         """Return the connection for a pipeline's producer id at its partition's broker."""
         url = self._routes.get(pipeline.partition)
         attached = self._link_of.get(pipeline.partition)
@@ -300,12 +300,12 @@ class Publisher:
             return attached
         link = self._links.get((url, pipeline.producer))
         if link is None:
-            link = PublishLink(self, self._session, url, pipeline.producer, self._clock)
+            link = ProducerLink(self, self._session, url, pipeline.producer, self._clock)
             self._links[url, pipeline.producer] = link
         self._attach(pipeline, link)
         return link
 
-    def _attach(self, pipeline: Pipeline, link: PublishLink | None) -> None:
+    def _attach(self, pipeline: PartitionSender, link: ProducerLink | None) -> None:
         before = self._link_of.pop(pipeline.partition, None)
         if before is not None:
             before.pipelines.pop(pipeline, None)
@@ -313,7 +313,7 @@ class Publisher:
             link.pipelines[pipeline] = None
             self._link_of[pipeline.partition] = link
 
-    def _take_view(self, view: QueueView) -> None:
+    def _take_view(self, view: QueueLayout) -> None:
         """Follow a new layout where the current route does not work; close what is left over."""
         for pipeline in self._pipelines.values():
             attached = self._link_of.get(pipeline.partition)

@@ -8,7 +8,7 @@ from typing import Protocol
 import aiohttp
 
 from partq.client.transport import tasks
-from partq.client.transport.liveness import Backoff, Clock, Lease
+from partq.client.transport.liveness import Clock, PeerLease, RetryBackoff
 from partq.client.transport.outage import Outage
 from partq.client.transport.session import CALL_TIMEOUT_S, NOT_REACHED, Session, is_final, why
 from partq.errors import (
@@ -28,7 +28,7 @@ HANG_UP = b""
 _CLOSED = (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
 
 
-class Handler(Protocol):
+class ConnectionHandler(Protocol):
     """What a link tells its owner; nothing of it may block."""
 
     def hello(self) -> frames.Frame:
@@ -50,11 +50,11 @@ class Handler(Protocol):
         """Learn that the broker refuses for good; the link has ended."""
 
 
-class Link:
+class BrokerConnection:
     """Keeps one connection open until it is closed or refused for good."""
 
     def __init__(
-        self, session: Session, url: str, path: str, handler: Handler, clock: Clock
+        self, session: Session, url: str, path: str, handler: ConnectionHandler, clock: Clock
     ) -> None:
         self.url = url
         self._session = session
@@ -64,7 +64,7 @@ class Link:
         self.is_failing = False
         """Whether the last connection has ended, or the last try to make one has failed."""
         self._is_retired = False
-        self._lease: Lease | None = None
+        self._lease: PeerLease | None = None
         self._outbox: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._outage = Outage(url, clock)
@@ -107,7 +107,7 @@ class Link:
         await tasks.stop(self._task)
 
     async def _run(self) -> None:
-        backoff = Backoff()
+        backoff = RetryBackoff()
         while not self._is_retired:
             advice_s = None
             try:
@@ -130,14 +130,14 @@ class Link:
         if not self._is_retired:  # the end that was wanted is no failure
             self._handler.failing(error, self._outage.note(error))
 
-    async def _connect(self, backoff: Backoff) -> None:
+    async def _connect(self, backoff: RetryBackoff) -> None:
         websocket = await self._session.connect(self.url, self._path)
         try:
             sent_at = self._clock()
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 await websocket.send_bytes(frames.encode(self._handler.hello()))
                 frame, _ = await _receive(websocket)
-            self._lease = lease = Lease(self._handler.welcomed(frame), sent_at)
+            self._lease = lease = PeerLease(self._handler.welcomed(frame), sent_at)
             self.is_failing = False
             try:
                 await self._serve(websocket, lease)
@@ -147,7 +147,7 @@ class Link:
         finally:
             await websocket.close()
 
-    async def _serve(self, websocket: aiohttp.ClientWebSocketResponse, lease: Lease) -> None:
+    async def _serve(self, websocket: aiohttp.ClientWebSocketResponse, lease: PeerLease) -> None:
         parts = [
             asyncio.create_task(self._read(websocket, lease)),
             asyncio.create_task(self._write(websocket)),
@@ -171,7 +171,7 @@ class Link:
             self._handler.lost(reason)
         raise reason
 
-    async def _read(self, websocket: aiohttp.ClientWebSocketResponse, lease: Lease) -> None:
+    async def _read(self, websocket: aiohttp.ClientWebSocketResponse, lease: PeerLease) -> None:
         received = self._handler.received
         while True:
             frame, payload = await _receive(websocket)
@@ -192,7 +192,7 @@ class Link:
             self._wake.clear()
             await self._wake.wait()
 
-    async def _keep_alive(self, lease: Lease) -> None:
+    async def _keep_alive(self, lease: PeerLease) -> None:
         every_s = min(PING_S, lease.length_s / 3)
         due_at = self._clock()
         while True:

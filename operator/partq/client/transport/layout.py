@@ -12,7 +12,7 @@ KEYLESS_POLICIES = frozenset({"Random", "RoundRobin"})
 
 
 @dataclass(frozen=True, slots=True)
-class QueueView:
+class QueueLayout:
     """The answer of `GET /v1/queues/{queue}/layout`, checked."""
 
     layout: Layout

@@ -17,7 +17,7 @@ def boot_time() -> float:
     return time.monotonic()
 
 
-class Lease:
+class PeerLease:
     """Until when the other side of a connection is known to hold its promise.
 
     A broker answers a ping only after it has renewed its own lease, so an answer proves that the
@@ -85,7 +85,7 @@ class Lease:
         return now >= self._lost_at
 
 
-class Backoff:
+class RetryBackoff:
     """Waiting times between tries: doubling, jittered, between two bounds in seconds."""
 
     def __init__(self, first_s: float = 0.05, most_s: float = 1.0) -> None:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from partq.client.transport import tasks
-from partq.client.transport.layout import QueueView
+from partq.client.transport.layout import QueueLayout
 from partq.client.transport.session import Session
 from partq.errors import PartqError, UnavailableError
 
@@ -22,8 +22,8 @@ class LayoutWatch:
     def __init__(
         self,
         session: Session,
-        view: QueueView,
-        on_view: Callable[[QueueView], None],
+        view: QueueLayout,
+        on_view: Callable[[QueueLayout], None],
         on_error: Callable[[PartqError], None],
     ) -> None:
         self.view = view

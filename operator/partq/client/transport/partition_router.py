@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from partq.client.transport.layout import QueueView
-from partq.client.transport.liveness import Backoff
+from partq.client.transport.layout import QueueLayout
+from partq.client.transport.liveness import RetryBackoff
 from partq.client.transport.session import NOT_REACHED, Session, UntrustedError, why
 from partq.core.model import PartitionId
 from partq.errors import (
@@ -21,13 +21,13 @@ from partq.errors import (
 T = TypeVar("T")
 
 
-class Patience:
+class RetryWindow:
     """Waits between the tries of one call, for so many seconds in all."""
 
     def __init__(self, timeout_s: float) -> None:
         self._clock = asyncio.get_running_loop().time
         self._end = self._clock() + timeout_s
-        self._backoff = Backoff(most_s=1.0)
+        self._backoff = RetryBackoff(most_s=1.0)
 
     async def wait(self, error: PartqError) -> None:
         """Wait until the next try makes sense; raise `error` when that is too late."""
@@ -37,7 +37,7 @@ class Patience:
         await asyncio.sleep(wait_s)
 
 
-class Owners:
+class PartitionRouter:
     """The brokers of one queue by the partitions that they own; use it in `async with`.
 
     Args:
@@ -48,7 +48,7 @@ class Owners:
     def __init__(self, session: Session, *, timeout_s: float) -> None:
         self.session = session
         self._timeout_s = timeout_s
-        self._view: QueueView | None = None
+        self._view: QueueLayout | None = None
         self._urls: tuple[str, ...] = session.seeds
 
     @classmethod
@@ -73,14 +73,14 @@ class Owners:
     async def __aexit__(self, *_: object) -> None:
         await self.session.__aexit__()
 
-    async def view(self) -> QueueView:
+    async def view(self) -> QueueLayout:
         """Return the layout as it was asked for last; the first time it is asked for.
 
         Raises:
             UnavailableError: no broker answers in time.
             PartqError: a broker refuses the call for good, such as `unauthorized`.
         """
-        patience = Patience(self._timeout_s)
+        patience = RetryWindow(self._timeout_s)
         while self._view is None:
             try:
                 self._view = await self.session.view(self._urls)
@@ -118,7 +118,7 @@ class Owners:
         Raises:
             PartqError: what the owner refuses with, or what the last try in time has failed with.
         """
-        patience = Patience(self._timeout_s)
+        patience = RetryWindow(self._timeout_s)
         while True:
             url = (await self.view()).owners.get(partition)
             try:
@@ -155,7 +155,7 @@ class Owners:
         left = list(partitions)
         answers: dict[PartitionId, Mapping[str, Any]] = {}
         refusal: PartqError | None = None
-        patience = Patience(self._timeout_s)
+        patience = RetryWindow(self._timeout_s)
         while left:
             await self.view()
             again: PartqError | None = None

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from partq.client.arguments import MAX_TIME_S, check_range, whole
 from partq.client.transport import tasks
-from partq.client.transport.partition_router import Owners
+from partq.client.transport.partition_router import PartitionRouter
 from partq.core.model import PartitionId
 from partq.wire.calls.entries import MAX_BYTES
 
@@ -15,7 +15,7 @@ FETCH_BYTES = 4 * 1024 * 1024
 TIMEOUT_S = 30.0
 
 
-class Reader:
+class QueueReader:
     """Asks the brokers of one queue. Use it in `async with`.
 
     Every call is repeated over changes of brokers and failures, at most for `timeout_s`.
@@ -46,7 +46,7 @@ class Reader:
     ) -> None:
         self._fetch_bytes = whole("fetch_bytes", fetch_bytes, 1, MAX_BYTES)
         check_range("timeout_s", timeout_s, 0, MAX_TIME_S)
-        self._owners = Owners.open(
+        self._owners = PartitionRouter.open(
             url, queue=queue, token=token, namespace=namespace, ca_file=ca_file, timeout_s=timeout_s
         )
         self._fetching: set[asyncio.Task[Any]] = set()

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import aiohttp
 
 from partq.client.arguments import broker_urls, check_texts, check_token
-from partq.client.transport.layout import QueueView
-from partq.client.transport.liveness import Backoff
+from partq.client.transport.layout import QueueLayout
+from partq.client.transport.liveness import RetryBackoff
 from partq.core.model import PartitionId
 from partq.errors import (
     BadRequestError,
@@ -47,7 +47,7 @@ NOT_REACHED = (aiohttp.ClientError, TimeoutError, OSError)
 """What a call raises when no broker has judged it."""
 
 
-class Outline(NamedTuple):
+class LastBatch(NamedTuple):
     """What the last batch of a producer looks like."""
 
     first: int
@@ -63,7 +63,7 @@ class ProducerProgress(NamedTuple):
 
     due: int
     """The number of its next message."""
-    outline: Outline | None
+    outline: LastBatch | None
     """None: not asked for, or its last batch is not stored any more."""
 
 
@@ -225,7 +225,7 @@ class Session:
         except (*NOT_REACHED, PartqError) as error:
             log.info("%s%s: %s", url, path, error)
 
-    async def view(self, urls: Sequence[str]) -> QueueView:
+    async def view(self, urls: Sequence[str]) -> QueueLayout:
         """Return the layout from the first of `urls` that answers.
 
         Raises:
@@ -240,7 +240,7 @@ class Session:
         for url in sorted(urls, key=self._silent.__contains__):
             try:
                 async with asyncio.timeout(VIEW_TIMEOUT_S):
-                    view = QueueView.from_json(await self.get(url, "/layout"))
+                    view = QueueLayout.from_json(await self.get(url, "/layout"))
                 self._silent.discard(url)
                 return view
             except NOT_REACHED as error:
@@ -256,7 +256,7 @@ class Session:
         kind = kinds.pop() if len(kinds) == 1 else UnavailableError
         raise kind("no broker answers: " + "; ".join(reasons))
 
-    async def first_view(self, timeout_s: float, group: str | None = None) -> QueueView:
+    async def first_view(self, timeout_s: float, group: str | None = None) -> QueueLayout:
         """Return the layout, once a broker serves the queue and has the group, if one is named.
 
         A client may well be started before its queue: what is not there is looked for again, for
@@ -267,7 +267,7 @@ class Session:
             UntrustedError: the brokers' certificates are refused: at once, waiting changes none.
             UnavailableError, UnknownQueueError, UnknownGroupError: what was missing to the end.
         """
-        backoff = Backoff(most_s=FIRST_VIEW_BACKOFF_S)
+        backoff = RetryBackoff(most_s=FIRST_VIEW_BACKOFF_S)
         clock = asyncio.get_running_loop().time
         end, told, tell_at = clock() + timeout_s, "", 0.0
         while True:
@@ -321,10 +321,10 @@ class Session:
         return self._http
 
 
-def _outline(body: Any) -> Outline | None:
+def _outline(body: Any) -> LastBatch | None:
     if body is None:
         return None
-    return Outline(int(body["first"]), int(body["count"]), int(body["crc32c"]))
+    return LastBatch(int(body["first"]), int(body["count"]), int(body["crc32c"]))
 
 
 def why(url: str, error: BaseException) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 import redis
 
-from partq.client.produce.partitioner import Slots
+from partq.client.produce.partitioner import Partitioner
 from partq.core.layout import Layout
 from partq.errors import InternalError
 from partq.lab.bench.rate import pace
@@ -164,9 +164,9 @@ def _write_batches(
         pipeline.execute()
 
 
-def _slots(partition_count: int) -> Slots:
+def _slots(partition_count: int) -> Partitioner:
     """Return what the client hashes keys and sorts messages by."""
-    return Slots(Layout.first(partition_count), "Random", (), random.Random(0))  # noqa: S311
+    return Partitioner(Layout.first(partition_count), "Random", (), random.Random(0))  # noqa: S311
 
 
 def _write_singles(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partq.client.produce.partitioner import SlotsOfKeys
+from partq.client.produce.partitioner import SlotCache
 from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.core.time_to_live import MAX_TTL_MS
@@ -77,7 +77,7 @@ class RowEncoder:
         self._keyless = keyless
         self._max_message_bytes = max_message_bytes
         self._ttl_ms = ttl_ms
-        self._slot_of_key = SlotsOfKeys()
+        self._slot_of_key = SlotCache()
 
     def encode(self, rows: pa.RecordBatch) -> Iterator[Run]:
         """Yield the messages of the rows; those of one partition in the rows' order.

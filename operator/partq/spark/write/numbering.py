@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark import TaskContext
 
-from partq.client.transport.session import Outline, ProducerProgress
+from partq.client.transport.session import LastBatch, ProducerProgress
 from partq.core.model import PartitionId
 from partq.errors import ConflictError
 from partq.spark.write.encoding import Run
@@ -105,7 +105,7 @@ class Numbering:
                     f"{due} rows of partition {partition} are stored, and this attempt has {count}"
                 )
 
-    def _compare(self, run: Run, first: int, outline: Outline) -> None:
+    def _compare(self, run: Run, first: int, outline: LastBatch) -> None:
         """Compare messages, numbered from `first`, with the last batch that is stored."""
         end = outline.first + outline.size
         start, stop = max(outline.first - first, 0), min(end - first, len(run))

@@ -7,7 +7,7 @@ from typing import Self
 from partq.client.produce.batch_producer import BatchProducer
 from partq.client.produce.batching import ReadyBatch
 from partq.client.producer_state import producer_due
-from partq.client.transport.layout import QueueView
+from partq.client.transport.layout import QueueLayout
 from partq.client.transport.session import ProducerProgress
 from partq.core.model import PartitionId
 from partq.spark.connection import Connection
@@ -68,7 +68,7 @@ class TaskSender:
             self._thread.end()
 
     @property
-    def view(self) -> QueueView:
+    def view(self) -> QueueLayout:
         """The queue as it was on entering."""
         return self._open().view
 
