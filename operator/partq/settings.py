@@ -20,7 +20,7 @@ MAX_VALUE_CHARS = 4096
 """The most characters of one variable; paths and URLs are shorter."""
 
 
-class Reader(Protocol):
+class ValueReader(Protocol):
     """How the text of a variable becomes the value of a field."""
 
     @property
@@ -374,7 +374,7 @@ def _read_fields(settings: type[LoggingSettings], env: Mapping[str, str]) -> dic
     return values
 
 
-def _read(variable: str, text: str, reader: Reader) -> Any:
+def _read(variable: str, text: str, reader: ValueReader) -> Any:
     if len(text) > MAX_VALUE_CHARS:
         raise SettingsError(
             f"{variable}: got {len(text)} characters, expected at most {MAX_VALUE_CHARS}"

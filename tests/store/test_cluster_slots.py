@@ -3,7 +3,7 @@
 import pytest
 
 from partq.core.model import PartitionId
-from partq.store.cluster_slots import View, key_of, merge, slot_of
+from partq.store.cluster_slots import ClusterView, key_of, merge, slot_of
 from partq.store.keys import Keys
 
 
@@ -32,7 +32,7 @@ def test_the_key_of_a_command(command, key):
 
 
 def owners(*texts, by_name=False):
-    return merge([View(text, "10.0.0.9") for text in texts], by_name=by_name)
+    return merge([ClusterView(text, "10.0.0.9") for text in texts], by_name=by_name)
 
 
 def test_masters_own_their_ranges_and_the_rest_is_nobodys():

@@ -19,7 +19,7 @@ from partq.store.records.leases import Leases
 from partq.store.records.log import AppendBatch, Log
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
-from partq.store.server import Lane
+from partq.store.server import Channel
 from partq.testing.redis_server import RedisServer
 from tests.store.record import born, write
 
@@ -218,7 +218,7 @@ async def test_whoever_closes_can_be_cancelled_meanwhile(redis_server, key_prefi
 async def test_closing_fails_the_calls_without_an_answer(redis_server, key_prefix):
     store = await Store.open(redis_server.url, prefix=key_prefix, timeout_s=60.0)
     waiting = asyncio.create_task(
-        store.read("XREAD", "BLOCK", 60_000, "STREAMS", "none", "$", lane=Lane.EVENTS, wait_s=60)
+        store.read("XREAD", "BLOCK", 60_000, "STREAMS", "none", "$", lane=Channel.EVENTS, wait_s=60)
     )
     await store.read("PING")
     await store.close()

@@ -7,7 +7,7 @@ from partq.errors import StoreUnavailableError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.leases import Leases
-from partq.store.server import Lane
+from partq.store.server import Channel
 from tests.failover import FailoverPair
 
 
@@ -26,7 +26,7 @@ async def pair_store(pair, key_prefix):
 
 async def run_id(store, lane):
     """Return which run of a server a lane leads to; the events' blocks for a moment, as it does."""
-    if lane is Lane.EVENTS:
+    if lane is Channel.EVENTS:
         await store.read("XREAD", "BLOCK", 1, "STREAMS", "none", "$", lane=lane, wait_s=1)
     text = (await store.read("INFO", "server", lane=lane)).decode()
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)["run_id"]
@@ -36,7 +36,7 @@ async def test_a_demoted_server_is_left_at_once_on_all_lanes(pair, pair_store):
     """Nobody closes the connections to it, and it refuses every script for ever."""
     leases = Leases(pair_store, Keys(pair_store.prefix, "ns", "q", "uid"))
     await leases.renew(BrokerId("b"), "i", 3.0, "u")
-    before = {lane: await run_id(pair_store, lane) for lane in Lane}
+    before = {lane: await run_id(pair_store, lane) for lane in Channel}
     restarts = []
     pair_store.on_restart.append(lambda is_lost: restarts.append(is_lost("k")))
 
@@ -47,9 +47,9 @@ async def test_a_demoted_server_is_left_at_once_on_all_lanes(pair, pair_store):
     # The next call of any lane meets the server that is the master now, whoever is the first.
     with pytest.raises(StoreUnavailableError, match="restarted or replaced"):
         await pair_store.read("PING")
-    after = {lane: await run_id(pair_store, lane) for lane in Lane}
+    after = {lane: await run_id(pair_store, lane) for lane in Channel}
     assert len(set(after.values())) == 1
-    assert after[Lane.BULK] not in before.values()
+    assert after[Channel.BULK] not in before.values()
     assert (pair_store.run_epoch, restarts) == (1, [True])
     await leases.renew(BrokerId("b"), "i", 3.0, "u")
 
@@ -70,4 +70,4 @@ async def test_an_address_that_leads_to_a_replica_is_asked_again(pair, pair_stor
     with pytest.raises(StoreUnavailableError, match="restarted or replaced"):
         await pair_store.read("PING")
     await leases.renew(BrokerId("b"), "i", 3.0, "u")
-    assert await run_id(pair_store, Lane.CONTROL) == await run_id(pair_store, Lane.BULK)
+    assert await run_id(pair_store, Channel.CONTROL) == await run_id(pair_store, Channel.BULK)

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 from partq.core.time_to_live import MAX_TTL_S
 from partq.resources.base import Model, Name, ObjectName, QueueName, rule
 from partq.resources.broker_limits import BrokerLimits
-from partq.resources.redelivery import Ack, DeadLetter, Nack
+from partq.resources.redelivery import AckPolicy, DeadLetterPolicy, NackPolicy
 from partq.resources.redis_place import Redis
 
 API_GROUP = "partq.dev"
@@ -134,7 +134,7 @@ class Brokers(Model):
         return self
 
 
-class Rebalance(Model):
+class RebalanceSpec(Model):
     """When and how partitions move between the members of a group."""
 
     delay_seconds: Annotated[float, Field(ge=0, le=3600)] = 5
@@ -172,7 +172,7 @@ class RebalanceOverrides(Model):
     """As in the queue; left out: the queue's."""
 
 
-class Limits(Model):
+class GroupLimits(Model):
     """What the brokers refuse or hold back."""
 
     max_message_bytes: Annotated[int, Field(ge=_KIB, le=MAX_MESSAGE_BYTES)] = 5 * _MIB
@@ -213,15 +213,15 @@ class PartitionedQueueSpec(Model):
     """Which partition a message without a key goes to; both skip partitions without a broker."""
     brokers: Brokers = Brokers()
     """The broker processes."""
-    rebalance: Rebalance = Rebalance()
+    rebalance: RebalanceSpec = RebalanceSpec()
     """When and how partitions move between the members of a group."""
-    limits: Limits = Limits()
+    limits: GroupLimits = GroupLimits()
     """What the brokers refuse or hold back."""
     message_ttl_seconds: Annotated[float, Field(ge=1, le=MAX_TTL_S)] | None = Field(
         default=None, alias="messageTTLSeconds"
     )
     """How long a message may wait to be delivered; left out: for ever."""
-    dead_letter: DeadLetter = DeadLetter()
+    dead_letter: DeadLetterPolicy = DeadLetterPolicy()
     """Where messages go that a group does not get done; a group may say otherwise."""
     redis: Redis | None = None
     """Where the queue is stored; left out: the operator's Redis. A queue does not move: after a
@@ -311,11 +311,11 @@ class ConsumerGroupSpec(Model):
     """How partitions are assigned; left out: `sticky`, or `failover` for the other two types."""
     rebalance: RebalanceOverrides = RebalanceOverrides()
     """What the group does otherwise than its queue says."""
-    ack: Ack = Ack()
+    ack: AckPolicy = AckPolicy()
     """How messages are acknowledged, and when that is given up."""
-    nack: Nack = Nack()
+    nack: NackPolicy = NackPolicy()
     """What becomes of messages that the application gives back."""
-    dead_letter: DeadLetter | None = None
+    dead_letter: DeadLetterPolicy | None = None
     """Where messages go that the group does not get done; left out: as the queue says."""
     start: Literal["Earliest", "Latest"] = Field(
         default="Earliest",

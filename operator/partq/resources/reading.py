@@ -17,7 +17,7 @@ from partq.errors import SettingsError
 from partq.resources import dead_letters
 from partq.resources.base import DNS_LABEL
 from partq.resources.models import ConsumerGroup, PartitionedQueue
-from partq.resources.redelivery import DeadLetter
+from partq.resources.redelivery import DeadLetterPolicy
 
 MAX_FILE_CHARS = 1024 * 1024
 """The most characters of a file of resources; etcd takes no larger object either."""
@@ -82,7 +82,7 @@ def effective_group(group: ConsumerGroup, queue: PartitionedQueue) -> dict[str, 
     }
 
 
-def dead_letter_of(group: ConsumerGroup, queue: PartitionedQueue) -> DeadLetter:
+def dead_letter_of(group: ConsumerGroup, queue: PartitionedQueue) -> DeadLetterPolicy:
     """Return what holds for a group: its own, or its queue's."""
     return group.spec.dead_letter or queue.spec.dead_letter
 

@@ -9,7 +9,7 @@ from partq.resources.base import Model, QueueName
 _Wait = Annotated[float, Field(ge=0, le=86_400)]
 
 
-class Backoff(Model):
+class BackoffPolicy(Model):
     """Waiting times that grow with each redelivery of a message."""
 
     min_seconds: _Wait = 1
@@ -20,7 +20,7 @@ class Backoff(Model):
     """How many times longer each redelivery waits than the one before."""
 
 
-class Ack(Model):
+class AckPolicy(Model):
     """How a group's messages are acknowledged."""
 
     timeout_seconds: _Wait = 0
@@ -28,7 +28,7 @@ class Ack(Model):
     delivered again, also while it is still being worked on; 0: for ever."""
     tick_seconds: Annotated[float, Field(ge=0.25, le=3600)] = 1
     """How often that is looked at."""
-    backoff: Backoff | None = None
+    backoff: BackoffPolicy | None = None
     """How long such a message waits before it is delivered again; left out: not at all."""
 
     max_redeliveries: Annotated[int, Field(ge=0, le=10_000)] | None = None
@@ -36,7 +36,7 @@ class Ack(Model):
     dead-letter queue. Left out: no limit."""
 
 
-class Nack(Model):
+class NackPolicy(Model):
     """What becomes of messages that the application gives back."""
 
     order: Literal["Ordered", "Free"] = "Ordered"
@@ -44,11 +44,11 @@ class Nack(Model):
     too. Free: the message is redelivered alone, out of its order."""
     delay_seconds: _Wait = 60
     """How long the message waits before it is delivered again, unless the application says so."""
-    backoff: Backoff | None = None
+    backoff: BackoffPolicy | None = None
     """Waits in the place of `delaySeconds`; left out: all waits are as long."""
 
 
-class DeadLetter(Model):
+class DeadLetterPolicy(Model):
     """Where a group's messages go that it does not get done."""
 
     queue: QueueName | None = None

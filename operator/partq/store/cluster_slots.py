@@ -14,7 +14,7 @@ _KEYLESS = {"CONFIG", "INFO", "KEYS", "PING", "SCAN", "SCRIPT", "TIME"}
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ClusterView:
     """What one node says of the whole cluster: its answer to CLUSTER NODES."""
 
     text: str
@@ -45,7 +45,7 @@ def key_of(command: Sequence[str | bytes | int]) -> str | None:
     return key.decode() if isinstance(key, bytes) else str(key)
 
 
-def merge(views: Iterable[View], *, by_name: bool) -> Owners:
+def merge(views: Iterable[ClusterView], *, by_name: bool) -> Owners:
     """Return who serves each slot, by the word of several nodes.
 
     Nodes that were cut off speak of the past. Each failover and each move of a slot has a higher
@@ -60,7 +60,7 @@ def merge(views: Iterable[View], *, by_name: bool) -> Owners:
     return owners
 
 
-def _claims(view: View, *, by_name: bool) -> Iterable[_Claim]:
+def _claims(view: ClusterView, *, by_name: bool) -> Iterable[_Claim]:
     """Read lines such as `ID 10.0.0.1:6379@16379,name master - 0 0 3 connected 0-5460 [7->-ID]`."""
     for line in view.text.splitlines():
         fields = line.split()

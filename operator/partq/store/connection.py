@@ -15,8 +15,8 @@ from partq.errors import SettingsError, StoreUnavailableError
 from partq.store.cluster_slots import key_of, slot_of
 from partq.store.fail_point import FailPoint
 from partq.store.pipelined_connection import not_sent
-from partq.store.redis_cluster import Cluster
-from partq.store.server import Lane, Node, StoreInfo, worst
+from partq.store.redis_cluster import ClusterMap
+from partq.store.server import Channel, StoreInfo, StoreServer, worst
 
 _READ_BYTES = 1024 * 1024
 _AT_ONCE = 500
@@ -47,9 +47,9 @@ class Store:
                 f"store: the URL of Redis: got one that is not shown, expected {error}"
             ) from None
         self._urls = redis_url.redis_urls(url)
-        self._nodes: list[Node] = []
+        self._nodes: list[StoreServer] = []
         """The only one; of a cluster: none."""
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterMap | None = None
 
     @classmethod
     async def open(
@@ -87,7 +87,7 @@ class Store:
         for node in self._nodes:
             await node.close()
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[StoreServer]:
         """Return the servers that hold the keys: one, or the masters of a cluster."""
         return list(self._nodes) if self._cluster is None else self._cluster.nodes
 
@@ -97,7 +97,7 @@ class Store:
         keys: Sequence[str],
         args: Sequence[str | bytes | int] = (),
         *,
-        lane: Lane = Lane.CONTROL,
+        lane: Channel = Channel.CONTROL,
         needs_replica: bool = False,
     ) -> Any:
         """Run `scripts/{script}.lua` and return Redis's answer: int, bytes, None or a list.
@@ -115,11 +115,11 @@ class Store:
         return await node.run(script, keys, args, lane, needs_replica=needs_replica)
 
     async def read(
-        self, *command: str | bytes | int, lane: Lane = Lane.BULK, wait_s: float = 0.0
+        self, *command: str | bytes | int, lane: Channel = Channel.BULK, wait_s: float = 0.0
     ) -> Any:
         """Send a plain command that writes nothing; errors as in `run`.
 
-        A command that blocks says by `wait_s` how long, in seconds, and takes `Lane.EVENTS`. One
+        A command that blocks says by `wait_s` how long, in seconds, and takes `Channel.EVENTS`. One
         without a key goes to some node of a cluster.
         """
         return await self._node(key_of(command)).read(command, lane, wait_s)
@@ -217,7 +217,7 @@ class Store:
         for node in self.nodes():
             node.leave()
 
-    def _node(self, key: str | None) -> Node:
+    def _node(self, key: str | None) -> StoreServer:
         if self._cluster is None:
             return self._nodes[0]
         return self._cluster.node(0 if key is None else slot_of(key))
@@ -238,7 +238,7 @@ class Store:
                     "not a node of a Redis Cluster; name one host"
                 )
             return
-        self._cluster = Cluster(
+        self._cluster = ClusterMap(
             map(_address, self._urls),
             make_node=lambda address: self._make_node(_at(url, address)),
             by_name=url.startswith("rediss:"),
@@ -249,7 +249,7 @@ class Store:
         await node.close()
         self._nodes = []
 
-    async def _first_answer(self) -> tuple[Node, StoreInfo, str]:
+    async def _first_answer(self) -> tuple[StoreServer, StoreInfo, str]:
         """Return a node that answers, what it says of itself, and its URL."""
         errors = []
         for url in self._urls:
@@ -264,8 +264,8 @@ class Store:
                 raise
         raise errors[-1]
 
-    def _make_node(self, url: str) -> Node:
-        return Node(
+    def _make_node(self, url: str) -> StoreServer:
+        return StoreServer(
             _address(url),
             make_connection=self._connections(url),
             timeout_s=self._timeout_s,
@@ -291,11 +291,11 @@ class Store:
             raise SettingsError(f"store: the URL of Redis: {error}") from error
         return partial(factory.make_connection)
 
-    def _doubt(self, node: Node, slot: int | None) -> None:
+    def _doubt(self, node: StoreServer, slot: int | None) -> None:
         if self._cluster is not None:
             self._cluster.doubt(node, slot)
 
-    def _replaced(self, node: Node) -> None:
+    def _replaced(self, node: StoreServer) -> None:
         """Another run of a server has less than the one before, maybe."""
         if self._cluster is None:
             self._lose(lambda _: True)

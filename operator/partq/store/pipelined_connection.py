@@ -69,7 +69,7 @@ _WAIT = pack("WAIT", 1, WAIT_MS)
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class PendingCommand:
     """One command on its way."""
 
     operation: str
@@ -86,7 +86,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
+class OpenConnection:
     """An open connection and the run of the server behind it."""
 
     connection: AbstractConnection
@@ -94,7 +94,7 @@ class Connected:
     """The server's, from before the connection was opened."""
 
 
-class Server(Protocol):
+class ServerPort(Protocol):
     """The server that a pump leads to."""
 
     run_epoch: int
@@ -104,7 +104,7 @@ class Server(Protocol):
     replica_count: int
     """How many replicas follow it, as it said last."""
 
-    async def connect(self) -> Connected:
+    async def connect(self) -> OpenConnection:
         """Open a connection; raises StoreUnavailableError, or SettingsError: it is of no use."""
 
     def leave(self) -> None:
@@ -118,22 +118,22 @@ class Server(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Pump:
+class PipelinedConnection:
     """Sends calls in the order of their coming; owns one connection and the task that serves it."""
 
-    server: Server
+    server: ServerPort
     timeout_s: float
     fail_point: FailPoint | None
-    _waiting: deque[Call] = field(default_factory=deque, init=False)
+    _waiting: deque[PendingCommand] = field(default_factory=deque, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _in_flight: list[Call] = field(default_factory=list, init=False)
-    _connected: Connected | None = field(default=None, init=False)
+    _in_flight: list[PendingCommand] = field(default_factory=list, init=False)
+    _connected: OpenConnection | None = field(default=None, init=False)
     _writer: asyncio.StreamWriter | None = field(default=None, init=False)
     """Of the connection."""
     _task: asyncio.Task[None] | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: PendingCommand) -> None:
         """Send `call` with the next pipeline; the outcome comes by `call.answer`.
 
         Raises:
@@ -207,14 +207,14 @@ class Pump:
             self.server.doubt(None)
         self._in_flight = []
 
-    def _take(self) -> list[Call]:
+    def _take(self) -> list[PendingCommand]:
         """Return the next pipeline's calls.
 
         A call that was made before the server's restart was known speaks of a past that the
         server may have forgotten: it is never sent.
         """
-        calls: list[Call] = []
-        stale: list[Call] = []
+        calls: list[PendingCommand] = []
+        stale: list[PendingCommand] = []
         size = 0
         run_epoch = self.server.run_epoch
         while self._waiting and len(calls) < MAX_PIPELINE_COUNT and size < MAX_PIPELINE_BYTES:
@@ -229,7 +229,7 @@ class Pump:
         _fail(stale, "Redis was restarted or replaced since the call was made", is_sent=False)
         return calls
 
-    async def _round_trip(self, connection: AbstractConnection) -> list[Call]:
+    async def _round_trip(self, connection: AbstractConnection) -> list[PendingCommand]:
         """Send the calls in flight, and return those whose script the server does not know.
 
         With replicas a WAIT goes behind them. It covers all that the server had written before it,
@@ -242,7 +242,7 @@ class Pump:
             pieces += _WAIT
         await connection.send_packed_command(pieces, check_health=False)
         missing = []
-        held: list[tuple[Call, Any]] = []
+        held: list[tuple[PendingCommand, Any]] = []
         for call in calls:
             outcome: Any
             try:
@@ -266,7 +266,9 @@ class Pump:
             await _settle_held(connection, held)
         return missing
 
-    async def _load_and_repeat(self, connection: AbstractConnection, missing: list[Call]) -> None:
+    async def _load_and_repeat(
+        self, connection: AbstractConnection, missing: list[PendingCommand]
+    ) -> None:
         """Send calls again that did nothing, as the server did not know their scripts."""
         scripts = {call.script for call in missing if call.script is not None}
         pieces = [piece for script in scripts for piece in pack("SCRIPT", "LOAD", script.source)]
@@ -311,7 +313,9 @@ def _abort(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def _settle_held(connection: AbstractConnection, held: Sequence[tuple[Call, Any]]) -> None:
+async def _settle_held(
+    connection: AbstractConnection, held: Sequence[tuple[PendingCommand, Any]]
+) -> None:
     """Hand out the answers that were held back, once a replica has what was written."""
     try:
         count, reason = await connection.read_response(), f"no replica has it after {WAIT_MS} ms"
@@ -324,7 +328,7 @@ async def _settle_held(connection: AbstractConnection, held: Sequence[tuple[Call
             _fail([call], reason, is_sent=True)
 
 
-def _settle(call: Call, outcome: Any) -> None:
+def _settle(call: PendingCommand, outcome: Any) -> None:
     if call.answer.done():
         return
     if isinstance(outcome, PartqError):
@@ -334,7 +338,7 @@ def _settle(call: Call, outcome: Any) -> None:
 
 
 def _fail(
-    calls: "Sequence[Call] | deque[Call]",
+    calls: "Sequence[PendingCommand] | deque[PendingCommand]",
     reason: str,
     *,
     is_sent: bool,

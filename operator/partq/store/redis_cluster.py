@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from partq.errors import PartqError, StoreUnavailableError
-from partq.store.cluster_slots import SLOT_COUNT, Owners, View, merge
+from partq.store.cluster_slots import SLOT_COUNT, ClusterView, Owners, merge
 from partq.store.pipelined_connection import not_sent
-from partq.store.server import Lane, Node
+from partq.store.server import Channel, StoreServer
 
 LOOK_TIMEOUT_S = 1.0
 """How long, in seconds, a look waits for further nodes; for the first one as long as any call."""
@@ -17,7 +17,7 @@ LOOK_GAP_S = 0.1
 _log = logging.getLogger(__name__)
 
 
-class Cluster:
+class ClusterMap:
     """Which node serves a slot. Slots that go over to another node are told of, before it is asked.
 
     Another node may have less than the one before: after a failover what had not reached the
@@ -28,7 +28,7 @@ class Cluster:
         self,
         seeds: Iterable[str],
         *,
-        make_node: Callable[[str], Node],
+        make_node: Callable[[str], StoreServer],
         by_name: bool,
         timeout_s: float,
         on_moved: Callable[[Callable[[int], bool]], None],
@@ -38,11 +38,11 @@ class Cluster:
         self._by_name = by_name
         self._timeout_s = timeout_s
         self._on_moved = on_moved
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, StoreServer] = {}
         self._owners: Owners = [None] * SLOT_COUNT
         self._refused: set[int] = set()
         """Slots that a node has said to be another's since the last look."""
-        self._left: list[Node] = []
+        self._left: list[StoreServer] = []
         """Nodes that serve nothing any more, and are still open."""
         self._lock = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
@@ -58,11 +58,11 @@ class Cluster:
             await node.close()
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[StoreServer]:
         """The nodes that serve slots."""
         return list(self._nodes.values())
 
-    def node(self, slot: int) -> Node:
+    def node(self, slot: int) -> StoreServer:
         """Return the node that serves a slot.
 
         Raises:
@@ -74,12 +74,12 @@ class Cluster:
             raise not_sent(f"no node of the Redis Cluster serves slot {slot}")
         return self._nodes[address]
 
-    def serves(self, node: Node) -> Callable[[int], bool]:
+    def serves(self, node: StoreServer) -> Callable[[int], bool]:
         """Return the test whether a slot is served by `node`."""
         slots = frozenset(slot for slot in range(SLOT_COUNT) if self._owners[slot] == node.name)
         return slots.__contains__
 
-    def doubt(self, node: Node, slot: int | None) -> None:
+    def doubt(self, node: StoreServer, slot: int | None) -> None:
         """Look soon who serves what. `slot`: it is not `node`'s, as it says itself."""
         if slot is not None and self._owners[slot] == node.name:
             self._refused.add(slot)
@@ -125,34 +125,34 @@ class Cluster:
             raise not_sent(f"no node of the Redis Cluster says who serves what: {why}")
         return merge(views, by_name=self._by_name)
 
-    async def _views(self, nodes: list[Node]) -> tuple[list[View], list[str]]:
+    async def _views(self, nodes: list[StoreServer]) -> tuple[list[ClusterView], list[str]]:
         """Return what nodes say, and why others say nothing."""
         if not nodes:
             return [], []
         asks = [asyncio.create_task(self._view(node)) for node in nodes]
-        found: list[View | str] = []
+        found: list[ClusterView | str] = []
         try:
             done, waiting = await asyncio.wait(asks, timeout=LOOK_TIMEOUT_S)
             found += [ask.result() for ask in done]
-            while waiting and not any(isinstance(each, View) for each in found):
+            while waiting and not any(isinstance(each, ClusterView) for each in found):
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 found += [ask.result() for ask in done]
         finally:
             for ask in asks:
                 ask.cancel()
             await asyncio.gather(*asks, return_exceptions=True)
-        views = [each for each in found if isinstance(each, View)]
+        views = [each for each in found if isinstance(each, ClusterView)]
         return views, [each for each in found if isinstance(each, str)]
 
-    async def _view(self, node: Node) -> View | str:
+    async def _view(self, node: StoreServer) -> ClusterView | str:
         try:
             async with asyncio.timeout(self._timeout_s):
-                text = await node.read(["CLUSTER", "NODES"], Lane.CONTROL)
+                text = await node.read(["CLUSTER", "NODES"], Channel.CONTROL)
         except PartqError as error:
             return error.message
         except TimeoutError:
             return f"{node.name} does not answer within {self._timeout_s:g} s"
-        return View(text.decode(), node.name.rpartition(":")[0])
+        return ClusterView(text.decode(), node.name.rpartition(":")[0])
 
     def _adopt(self, owners: Owners) -> None:
         """Go by a new map from now on."""

@@ -13,7 +13,14 @@ from redis.exceptions import RedisError, ResponseError
 from partq.errors import SettingsError, StoreUnavailableError
 from partq.store import lua
 from partq.store.fail_point import FailPoint
-from partq.store.pipelined_connection import FORBIDDEN, Call, Connected, Pump, not_sent, pack
+from partq.store.pipelined_connection import (
+    FORBIDDEN,
+    OpenConnection,
+    PendingCommand,
+    PipelinedConnection,
+    not_sent,
+    pack,
+)
 
 MIN_VERSION = (6, 2)
 FULL_SHARE = 0.8
@@ -24,7 +31,7 @@ OVERFULL_SHARE = 0.95
 """Deliveries that have to be recorded stop at this share: nothing else grows by then."""
 
 
-class Lane(Enum):
+class Channel(Enum):
     """Which connection carries a call: no lane waits for another."""
 
     APPEND = "append"
@@ -78,7 +85,7 @@ class StoreInfo:
             )
 
 
-class Node:
+class StoreServer:
     """One server, and this process's connections to it."""
 
     def __init__(
@@ -88,8 +95,8 @@ class Node:
         make_connection: Callable[[], AbstractConnection],
         timeout_s: float,
         fail_point: FailPoint | None,
-        on_replaced: Callable[["Node"], None],
-        on_doubt: Callable[["Node", int | None], None],
+        on_replaced: Callable[["StoreServer"], None],
+        on_doubt: Callable[["StoreServer", int | None], None],
     ) -> None:
         self.name = name
         """Host and port."""
@@ -104,7 +111,7 @@ class Node:
         self._on_doubt = on_doubt
         self._identity: tuple[str, str] | None = None
         self._scripts = lua.load_scripts(MIN_VERSION)
-        self._pumps = {lane: Pump(self, timeout_s, fail_point) for lane in Lane}
+        self._pumps = {lane: PipelinedConnection(self, timeout_s, fail_point) for lane in Channel}
 
     async def close(self) -> None:
         """Fail every call without an answer, and close all connections."""
@@ -116,23 +123,28 @@ class Node:
         script: str,
         keys: Sequence[str],
         args: Sequence[str | bytes | int],
-        lane: Lane,
+        lane: Channel,
         *,
         needs_replica: bool,
     ) -> asyncio.Future[Any]:
         """Send a script with the next pipeline; errors as `Store.run`."""
         loaded = self._scripts[script]
         command = pack("EVALSHA", loaded.sha, len(keys), *keys, *args)
-        call = Call(script, command, self.run_epoch, _future(), loaded, needs_replica=needs_replica)
+        call = PendingCommand(
+            script, command, self.run_epoch, _future(), loaded, needs_replica=needs_replica
+        )
         self._pumps[lane].submit(call)
         return call.answer
 
     def read(
-        self, command: Sequence[str | bytes | int], lane: Lane = Lane.BULK, wait_s: float = 0.0
+        self,
+        command: Sequence[str | bytes | int],
+        lane: Channel = Channel.BULK,
+        wait_s: float = 0.0,
     ) -> asyncio.Future[Any]:
         """Send a plain command that writes nothing; errors and `wait_s` as `Store.read`."""
         operation = str(command[0]).lower()
-        call = Call(operation, pack(*command), self.run_epoch, _future(), None, wait_s)
+        call = PendingCommand(operation, pack(*command), self.run_epoch, _future(), None, wait_s)
         self._pumps[lane].submit(call)
         return call.answer
 
@@ -166,7 +178,7 @@ class Node:
         """As the pumps want it."""
         self._on_doubt(self, slot)
 
-    async def connect(self) -> Connected:
+    async def connect(self) -> OpenConnection:
         """Open a connection, and notice when it leads to another run of the server."""
         link = self.link
         connection = self._make_connection()
@@ -202,7 +214,7 @@ class Node:
             raise
         if self._meet(info):
             link = self.link
-        return Connected(connection, link)
+        return OpenConnection(connection, link)
 
     def _meet(self, info: Mapping[str, str]) -> bool:
         """Take note of who answers; return whether that is another run than before."""

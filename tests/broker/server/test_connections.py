@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.store.server import Lane
+from partq.store.server import Channel
 from partq.testing.redis_server import RedisServer
 from tests.broker.conftest import eventually
 
@@ -37,7 +37,7 @@ async def test_connections_of_no_use_are_opened_again(running, clock):
     """Whatever it is that makes them so: here, one is logged in as somebody who may do nothing."""
     store = running.store
     await store.read("ACL", "SETUSER", "limited", "on", ">pw", "+info", "+ping")
-    await store.read("AUTH", "limited", "pw", lane=Lane.CONTROL)
+    await store.read("AUTH", "limited", "pw", lane=Channel.CONTROL)
     await lapse(running, clock, STUCK)
     await eventually(lambda: running.broker.is_ready, "the broker has its lease again")
     assert await health(running) == (200, "ok")

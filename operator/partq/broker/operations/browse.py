@@ -12,7 +12,7 @@ from partq.core.browse import Page, PageEnd, PageRow, merge
 from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, UnavailableError
 from partq.store.records.log import Entry
-from partq.store.records.partition_records import Record
+from partq.store.records.partition_records import StoredPartition
 from partq.wire import batch
 from partq.wire.calls import bodies
 from partq.wire.calls.browse import BrowseBody, narrowed
@@ -212,7 +212,9 @@ async def browse(
     }
 
 
-async def _start(broker: Broker, partition: PartitionId, body: BrowseBody, record: Record) -> Start:
+async def _start(
+    broker: Broker, partition: PartitionId, body: BrowseBody, record: StoredPartition
+) -> Start:
     wanted = body.offsets.get(str(partition))
     if wanted is None:
         wanted = 0 if body.at_ms is None else await broker.log.find_time(partition, body.at_ms)

@@ -14,7 +14,7 @@ from partq.coordinator.provision import remove_group
 from partq.core.cursor.lag import lag_of
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, UnavailableError, UnknownGroupError
-from partq.store.records.partition_records import Record
+from partq.store.records.partition_records import StoredPartition
 from partq.wire.calls.group_removal import RemoveBody
 
 MAX_NAMED = 3
@@ -121,7 +121,7 @@ def _known(group: str, states: Mapping[str, Any]) -> Iterable[str]:
 
 
 async def _unfinished(
-    broker: Broker, group: str, records: Mapping[PartitionId, Record]
+    broker: Broker, group: str, records: Mapping[PartitionId, StoredPartition]
 ) -> tuple[int, int]:
     """Return how many messages a group has not acknowledged, and how many dead letters wait."""
     lag = letters = 0

@@ -15,7 +15,7 @@ from partq.errors import (
     SupersededError,
     UnavailableError,
 )
-from partq.store.records.partition_records import Moved
+from partq.store.records.partition_records import ResetOutcome
 from partq.wire.calls.bodies import MAX_NATURAL, ResetBody
 
 SETTLE_TIMEOUT_S = 3.0
@@ -158,7 +158,7 @@ async def _settle(broker: Broker, subscription: ConsumedPartition) -> None:
         )
 
 
-async def _store(broker: Broker, subscription: ConsumedPartition, wanted: int) -> Moved:
+async def _store(broker: Broker, subscription: ConsumedPartition, wanted: int) -> ResetOutcome:
     while True:
         try:
             return await broker.partitions.reset(

@@ -11,7 +11,7 @@ from partq.core.model import MemberId, Offset, PartitionId
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
-from partq.store.records.partition_records import Record
+from partq.store.records.partition_records import StoredPartition
 from partq.store.records.rebalances import Rebalances
 from partq.wire.calls.answers import BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
 
@@ -195,7 +195,9 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
     }
 
 
-async def _age_ms(broker: Broker, partition: PartitionId, cursor: Offset, record: Record) -> int:
+async def _age_ms(
+    broker: Broker, partition: PartitionId, cursor: Offset, record: StoredPartition
+) -> int:
     """Return for how long the oldest message that is not acknowledged has been stored."""
     if cursor >= record.next:
         return 0

@@ -9,7 +9,7 @@ from partq.core.hashing import rendezvous
 from partq.core.model import BrokerId, PartitionId
 from partq.errors import PartqError
 from partq.store.records.leases import Lease, Leases
-from partq.store.records.partition_records import Record
+from partq.store.records.partition_records import StoredPartition
 from partq.store.records.partitions import Partitions
 
 WATCH_GAP_S = 0.5
@@ -61,7 +61,7 @@ class Claims:
         clock: Callable[[], float],
         owned: Callable[[], Collection[PartitionId]],
         all_partitions: Callable[[], Collection[PartitionId]],
-        claim: Callable[[PartitionId, Record], Awaitable[None]],
+        claim: Callable[[PartitionId, StoredPartition], Awaitable[None]],
         is_valid: Callable[[], bool],
     ) -> None:
         self._leases = leases
@@ -138,13 +138,15 @@ class Claims:
             *(self._claim_one(p, r) for p, r in due.items() if r.owner not in others),
         )
 
-    async def _claim_one(self, partition: PartitionId, seen: Record) -> None:
+    async def _claim_one(self, partition: PartitionId, seen: StoredPartition) -> None:
         try:
             await self._claim(partition, seen)
         except PartqError as error:
             _log.info("partition %s not claimed: %s", partition, error)
 
-    def _wait_s(self, partition: PartitionId, record: Record, living: set[BrokerId]) -> float:
+    def _wait_s(
+        self, partition: PartitionId, record: StoredPartition, living: set[BrokerId]
+    ) -> float:
         """Return for how long a partition is to be free before this broker claims it."""
         if self._broker in (record.owner, record.successor):
             return 0.0  # the last owner, or the one that it has named, claims at once

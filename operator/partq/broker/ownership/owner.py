@@ -21,7 +21,7 @@ from partq.errors import (
 )
 from partq.store.records.audit import Audits
 from partq.store.records.log import Log
-from partq.store.records.partition_records import Claim, Record
+from partq.store.records.partition_records import Claim, StoredPartition
 from partq.store.records.partitions import Partitions
 
 SETTLE_TIMEOUT_S = 5.0
@@ -89,7 +89,7 @@ class OwnedPartitions:
             for group, subscription in owned.groups.items()
         ]
 
-    async def claim(self, partition: PartitionId, seen: Record) -> None:
+    async def claim(self, partition: PartitionId, seen: StoredPartition) -> None:
         """Become the owner of a partition whose record was `seen`, as long as it says the same.
 
         Whether another owner's lease is over is to be judged by what was read *after* the record.

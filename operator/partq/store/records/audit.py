@@ -9,7 +9,7 @@ from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.audit_state import AuditState
 from partq.store.records.refusals import fenced, unknown_partition
-from partq.store.server import Lane
+from partq.store.server import Channel
 from partq.wire.audit import AuditGroup
 
 _FIRST_COUNT = 8
@@ -53,7 +53,7 @@ class Audits:
             "write_audit",
             (self._keys.meta(partition), self._keys.audit(partition)),
             (broker_epoch, audit.first, *audit.records),
-            lane=Lane.APPEND,  # shares its fsyncs, as acks do
+            lane=Channel.APPEND,  # shares its fsyncs, as acks do
         )
         if answer == 0:
             raise fenced(partition, broker_epoch)
@@ -139,7 +139,7 @@ class Audits:
                 "trim_audit",
                 [self._keys.meta(partition), self._keys.audit(partition)],
                 [broker_epoch, keep_from],
-                lane=Lane.BULK,
+                lane=Channel.BULK,
             )
             if answer == 0:
                 raise fenced(partition, broker_epoch)

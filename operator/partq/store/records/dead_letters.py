@@ -8,7 +8,7 @@ from partq.errors import InternalError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.refusals import check_book_write
-from partq.store.server import Lane
+from partq.store.server import Channel
 
 
 def decode_outbox(text: bytes) -> list[DeadLetter]:
@@ -100,7 +100,7 @@ class Outboxes:
         # Behind the flushes: a write that overtakes an earlier one makes that one write nothing.
         args: list[str | int] = [broker_epoch, group, *rest]
         answer = await self._store.run(
-            script, keys, args, lane=Lane.APPEND, needs_replica=needs_replica
+            script, keys, args, lane=Channel.APPEND, needs_replica=needs_replica
         )
         check_book_write(answer, partition, group, broker_epoch)
         return answer if isinstance(answer, bytes) else b""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from partq.errors import QuotaExceededError, StoreUnavailableError
 from partq.store.connection import Store
 from partq.store.keys import Keys
-from partq.store.server import Lane
+from partq.store.server import Channel
 
 _MAX_COUNT = 10_000
 _MAX_READ_COUNT = 1000
@@ -53,7 +53,7 @@ class Events:
         wait_ms = max(1, int(timeout_s * 1000))  # 0 would be for ever
         found = await self._store.read(
             *("XREAD", "COUNT", _MAX_READ_COUNT, "BLOCK", wait_ms, "STREAMS", key, last_id),
-            lane=Lane.EVENTS,
+            lane=Channel.EVENTS,
             wait_s=timeout_s,
         )
         events = [_event(entry_id, flat) for entry_id, flat in (found[0][1] if found else [])]

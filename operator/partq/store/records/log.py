@@ -11,7 +11,7 @@ from partq.errors import AppendGapError, QuotaExceededError
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.refusals import fenced
-from partq.store.server import Lane
+from partq.store.server import Channel
 
 Status = Literal[
     "stored",
@@ -177,7 +177,7 @@ class Log:
             "append_batches",
             [place(partition) for place in places],
             args,
-            lane=Lane.APPEND,
+            lane=Channel.APPEND,
             needs_replica=True,
         )
         if answer == 0:
@@ -247,7 +247,9 @@ class Log:
     ) -> Extent | None:
         """Return which entries `read_within` would read; None: there are none."""
         keys = [self._keys.meta(partition), self._keys.log(partition)]
-        found = await self._store.run("find_bytes", keys, [start, max_bytes, stop], lane=Lane.BULK)
+        found = await self._store.run(
+            "find_bytes", keys, [start, max_bytes, stop], lane=Channel.BULK
+        )
         return Extent(*found) if found else None
 
     async def read_extent(
@@ -270,7 +272,7 @@ class Log:
             "read_positions",
             [self._keys.meta(partition), self._keys.log(partition)],
             [broker_epoch, *offsets],
-            lane=Lane.BULK,
+            lane=Channel.BULK,
         )
         if answer == 0:
             raise fenced(partition, broker_epoch)
@@ -293,7 +295,7 @@ class Log:
             "trim_log",
             [key(partition) for key in (self._keys.meta, self._keys.log, self._keys.audit)],
             [broker_epoch, MAX_PIN_MS, expired],
-            lane=Lane.BULK,
+            lane=Channel.BULK,
         )
         if answer == 0:
             raise fenced(partition, broker_epoch)
@@ -344,14 +346,14 @@ class Log:
         trimmed, and nothing says when that was appended.
         """
         keys = [self._keys.meta(partition), self._keys.log(partition)]
-        return Offset(await self._store.run("find_time", keys, [at_ms], lane=Lane.BULK))
+        return Offset(await self._store.run("find_time", keys, [at_ms], lane=Channel.BULK))
 
     async def read_times(
         self, partition: PartitionId, offsets: Sequence[int]
     ) -> tuple[int, list[int | None]]:
         """Return Redis's time, and when each message was appended; None: the log has it not."""
         keys = [self._keys.log(partition)]
-        now_ms, *times = await self._store.run("read_times", keys, offsets, lane=Lane.BULK)
+        now_ms, *times = await self._store.run("read_times", keys, offsets, lane=Channel.BULK)
         return int(now_ms), [None if at_ms < 0 else int(at_ms) for at_ms in times]
 
     async def last_batch(self, partition: PartitionId, producer: str) -> tuple[int, Entry] | None:

@@ -14,7 +14,7 @@ _MARK = b"mark:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class StoredPartition:
     """What Redis holds for a partition."""
 
     owner: BrokerId | None
@@ -93,7 +93,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ResetOutcome:
     """Where a reset has left a group."""
 
     epoch: Epoch
@@ -107,9 +107,9 @@ def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def record_of(fields: Mapping[bytes, bytes]) -> Record:
+def record_of(fields: Mapping[bytes, bytes]) -> StoredPartition:
     """Read the hash `meta`."""
-    return Record(
+    return StoredPartition(
         owner=cast(BrokerId, fields[b"owner"].decode()) or None,
         owner_incarnation=fields[b"owner_incarnation"].decode(),
         broker_epoch=BrokerEpoch(int(fields[b"broker_epoch"])),

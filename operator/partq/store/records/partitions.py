@@ -17,15 +17,15 @@ from partq.store.records.dead_letters import decode_outbox
 from partq.store.records.partition_records import (
     Claim,
     CursorRecord,
-    Moved,
-    Record,
+    ResetOutcome,
+    StoredPartition,
     cursor_record,
     mended_of,
     pairs,
     record_of,
 )
 from partq.store.records.refusals import check_book_write, fenced, unknown_group, unknown_partition
-from partq.store.server import Lane
+from partq.store.server import Channel
 
 Start = Literal["Earliest", "Latest"]
 
@@ -44,7 +44,7 @@ class Partitions:
         # Here, and for groups: who is told that it is done does not look again after a failover.
         await self._store.run("create_partition", [self._keys.meta(partition)], needs_replica=True)
 
-    async def read(self, partition: PartitionId) -> Record:
+    async def read(self, partition: PartitionId) -> StoredPartition:
         """Return the record.
 
         Raises:
@@ -57,7 +57,7 @@ class Partitions:
 
     async def read_many(
         self, partitions: Iterable[PartitionId], *, only_reachable: bool = False
-    ) -> dict[PartitionId, Record]:
+    ) -> dict[PartitionId, StoredPartition]:
         """Return the records in few round trips, without the partitions that have none.
 
         `only_reachable`: those, too, are left out whose node of a Redis Cluster does not answer, as
@@ -301,7 +301,7 @@ class Partitions:
             ],
             # With the appends: on a lane of its own it would cost Redis an fsync of its own, for
             # which every append would have to wait.
-            lane=Lane.APPEND,
+            lane=Channel.APPEND,
         )
         check_book_write(answer, partition, group, broker_epoch)
 
@@ -315,7 +315,7 @@ class Partitions:
         born: int,
         epoch: Epoch,
         offset: int,
-    ) -> Moved:
+    ) -> ResetOutcome:
         """Move the group's cursor to `offset`; `number` and `born` as in `flush`.
 
         An offset that the log does not hold becomes the nearest one that it does: its first, or
@@ -333,7 +333,7 @@ class Partitions:
             "reset_cursor",
             self._keys.of_cursor(partition, group),
             [broker_epoch, group, epoch, offset, number, born],
-            lane=Lane.APPEND,  # behind the flushes
+            lane=Channel.APPEND,  # behind the flushes
         )
         if answer == -1:
             raise ConflictError(
@@ -342,7 +342,7 @@ class Partitions:
             )
         check_book_write(answer, partition, group, broker_epoch)
         new_epoch, cursor, outbox = answer
-        return Moved(Epoch(new_epoch), Offset(cursor), decode_outbox(outbox))
+        return ResetOutcome(Epoch(new_epoch), Offset(cursor), decode_outbox(outbox))
 
     async def commit(
         self,
