@@ -114,7 +114,10 @@ async def test_nothing_expires_after_a_jump_of_the_clock_until_it_is_confirmed(r
     producer = await open_producer(running)
     await producer.publish("a")
     await expiry.expire()
-    assert (running.broker.owned[P].expired, running.broker.owned[P].look_at) == (0, 0.0)
+    assert (running.broker.owned[P].expired, running.broker.owned[P].expired_at) == (
+        0,
+        float("-inf"),
+    )
     assert "partq_expiry_suspended" in render_metrics(running.broker).decode()
     status, answer = await running.call("POST", "/admin/v1/queues/orders/expiry/confirm")
     assert (status, answer) == (200, {"is_suspended": False})

@@ -49,8 +49,8 @@ class OwnedPartition:
     is_yielding: bool = False
     expired: int = 0
     """All below has outlived the queue's time to live."""
-    look_at: float = 0.0
-    """When that is looked at again, on the broker's clock."""
+    expired_at: float = float("-inf")
+    """When that was found out, on the broker's clock."""
     stored_at_ms: int = 0
     """When its last message was stored, by Redis's clock as it was then."""
     replay: ReplayProgress | None = None

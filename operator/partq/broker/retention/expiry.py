@@ -95,7 +95,7 @@ class Expiry:
             now_ms = None if watch is None or watch.is_suspended(now) else watch.estimate_ms(now)
             if now_ms is None:
                 continue
-            if now >= owned.look_at and owned.expired < owned.tail.end:
+            if now >= owned.expired_at + gap_s and owned.expired < owned.tail.end:
                 # The time was judged before: a jump from here on changes nothing.
                 oldest_ms = int(now_ms - ttl_s * 1000)
                 try:
@@ -103,7 +103,7 @@ class Expiry:
                 except StoreUnavailableError as error:
                     silence[server] = error
                     continue
-                owned.look_at = now + gap_s
+                owned.expired_at = now
             for subscription in list(owned.groups.values()):
                 if (
                     self._expire(subscription, owned.expired)
