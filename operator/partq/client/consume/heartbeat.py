@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from partq.client.consume.flow import ConsumerFlow
+from partq.client.consume.stall import StallCause, StallWatch
 from partq.client.transport.session import NOT_REACHED, Session, why
 from partq.errors import PartqError
 
@@ -33,6 +34,17 @@ WARN_S = 3.0
 """Who stands still for so long is told: without the thread, brokers would have given up."""
 STOP_S = 5.0
 """How long the end of the thread is waited for."""
+_NO_CPU = "as has the whole process: it got hardly any CPU"
+_ADVICE = {
+    StallCause.BLOCKED: ("Let run(callback, in_thread=True) or asyncio.to_thread do what blocks"),
+    StallCause.INTERPRETER_HELD: (
+        "It computes and lets no thread run: let a process of its own do it"
+    ),
+    StallCause.STARVED: (
+        "No handler is to blame: the machine is busy, the CPU limit is low, or the process was "
+        "suspended"
+    ),
+}
 
 
 class Heartbeat:
@@ -60,6 +72,7 @@ class Heartbeat:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.current_thread()
         self._beat_at = time.monotonic()
+        self._stall = StallWatch(gap_s=BEAT_S, now=self._beat_at, cpu_s=time.process_time())
         self._timer = self._loop.call_later(BEAT_S, self._beat)
         self._is_closing = threading.Event()
         self._has_ended = asyncio.Event()
@@ -103,14 +116,20 @@ class Heartbeat:
                 self._loop.call_soon_threadsafe(self._has_ended.set)
 
     async def _watch(self) -> None:
-        is_told = is_given_up = False
+        told: set[StallCause] = set()
+        is_given_up = False
         async with self._session:
             while not self._is_closing.is_set() and not self._loop.is_closed():
                 await asyncio.sleep(BEAT_S)
-                stalled_s = time.monotonic() - self._beat_at
+                now, cpu_s = time.monotonic(), time.process_time()
+                stalled_s = now - self._beat_at
                 if stalled_s < STALLED_S:
-                    is_told = is_given_up = False
-                elif stalled_s < self._max_processing_s:
+                    told.clear()
+                    is_given_up = False
+                    self._stall.runs(now, cpu_s)
+                    continue
+                cause = self._stall.stands(now, cpu_s, stalled_s, least_s=WARN_S)
+                if stalled_s < self._max_processing_s:
                     self._keep_all()
                 elif not is_given_up:
                     is_given_up = True
@@ -120,16 +139,16 @@ class Heartbeat:
                         self._name,
                         stalled_s,
                     )
-                if stalled_s >= WARN_S and not is_told:
-                    is_told = True
+                if cause is not None and cause not in told:
+                    told.add(cause)
                     log.warning(
                         "%s has stood still for %.1f s, %s: no message is handed out and no ack "
-                        "leaves meanwhile; its partitions are kept for %g s (max_processing_s). "
-                        "Let run(callback, in_thread=True) or asyncio.to_thread do what blocks",
+                        "leaves meanwhile; its partitions are kept for %g s (max_processing_s). %s",
                         self._name,
                         stalled_s,
-                        self._where(),
+                        _NO_CPU if cause is StallCause.STARVED else self._where(),
                         self._max_processing_s,
+                        _ADVICE[cause],
                     )
             for call in self._calls.values():
                 call.cancel()
