@@ -42,12 +42,12 @@ setup: ## .venv with the command partq and a redis-server, for trying things by 
 	@scripts/setup.sh embedded
 
 demo: ## the main job on real input: live view, then the verdict
-	@scripts/setup.sh embedded$(if $(WITH_SPARK),$(COMMA)spark)
+	@scripts/setup.sh lab$(if $(WITH_SPARK),$(COMMA)spark)
 	@$(if $(WITH_SPARK),scripts/java_for_spark.sh)
 	@$(BIN)/partq demo $(ARGS)
 
 test: ## make check, then every test
-	@scripts/setup.sh dev,embedded
+	@scripts/setup.sh dev
 	@$(MAKE) --no-print-directory check
 	@scripts/redis_for_tests.sh
 	@scripts/java_for_spark.sh
@@ -55,7 +55,7 @@ test: ## make check, then every test
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 test-light: ## the tests that need neither Java nor Kubernetes, as for PYTHON=python3.13
-	@scripts/setup.sh dev,embedded
+	@scripts/setup.sh dev
 	@scripts/redis_for_tests.sh
 	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(LIGHT) $(PYTEST)
 
@@ -65,7 +65,7 @@ demo-kubernetes: ## the same on a real cluster, scaled by kubectl
 
 # The time of a story is its own: before the first one the cluster and the images are made, once.
 e2e: ## the stories on a real cluster; see e2e/README.md
-	@scripts/setup.sh dev,embedded
+	@scripts/setup.sh dev
 	@$(BIN)/python -m pytest e2e -p no:xdist -W ignore::ResourceWarning --timeout 600 -o timeout_func_only=true \
 	    --durations 0 $(PYTEST)
 
@@ -74,18 +74,18 @@ manifests: ## dist/*.yaml, for `kubectl apply -f` without helm
 	@KUBE=$(KUBE) PYTHONPATH=. $(BIN)/python scripts/manifests.py
 
 conformance: ## docs/conformance.md, from the rows and the marks of the tests
-	@scripts/setup.sh dev,embedded
+	@scripts/setup.sh dev
 	@$(BIN)/python -m tests.conformance
 
 check: ## formatting, lint, types, import rules
-	@scripts/setup.sh dev,embedded
+	@scripts/setup.sh dev
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy operator/partq operator/pyspark_partq.py scripts tests e2e
 	@$(BIN)/lint-imports
 
 format: ## repair formatting and what lint can repair
-	@scripts/setup.sh dev,embedded
+	@scripts/setup.sh dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
@@ -94,24 +94,24 @@ lock: ## constraints*.txt, from pyproject.toml; ARGS=--upgrade for the newest ve
 	@PATH=$(CURDIR)/.venv/lock/bin:$$PATH .venv/lock/bin/python scripts/lock.py renew $(ARGS)
 
 chaos: ## kill everything under load, for at most ten minutes; ARGS="--minutes 30" for longer
-	@scripts/setup.sh embedded
+	@scripts/setup.sh lab
 	@$(BIN)/partq chaos $(ARGS)
 
 simulate: ## 10,000 seeds of faults in simulated time
-	@scripts/setup.sh simulate
+	@scripts/setup.sh lab
 	@$(BIN)/partq simulate --seeds 10000 $(ARGS)
 
 simulate-nightly: ## a million new seeds, longer ones; before them 10,000 beside a real Redis
-	@scripts/setup.sh simulate,embedded
+	@scripts/setup.sh lab
 	@$(BIN)/partq simulate --real-redis --seed $$(( $$(date +%s) * 1000 )) --seeds 10000
 	@$(BIN)/partq simulate --seed $$(( $$(date +%s) * 1000 )) --seeds 1000000 --events 30 $(ARGS)
 
 bench: ## the speed, beside the limit of the same Redis
-	@scripts/setup.sh embedded
+	@scripts/setup.sh lab
 	@$(BIN)/partq bench $(ARGS)
 
 spark-versions: ## the data source's tests with the other versions of Spark; SPARK="4.0.0" for one
-	@scripts/setup.sh dev,embedded
+	@scripts/setup.sh dev
 	@scripts/redis_for_tests.sh
 	@scripts/java_for_spark.sh
 	@scripts/spark_versions.sh $(SPARK)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv and install partq there with the extras given: scripts/setup.sh dev,embedded
+# Make .venv and install partq there with the extras given: scripts/setup.sh lab,spark
 #
 # Needs Python 3.11 with pip; no root, and nothing outside this directory is changed. PYTHON names
 # another interpreter. A repeat with the same pyproject.toml, lock and extras

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+import warnings
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,10 @@ PUBLIC = {
 INSIDE = {"AppendGapError", "SupersededError"}
 """Errors between store and broker, which never leave a broker."""
 
+LONG = 400
+"""From so many lines on it is to be split where that makes no circle; pytest's summary names it."""
 MOST_LINES = 500
-"""From 400 lines on a module is to be split where that makes no circle. Above this it has to be."""
+"""Above this it has to be split."""
 
 CROWDED: set[str] = set()
 """What is left to divide into rooms; nothing is to be added."""
@@ -43,9 +46,14 @@ def test_a_module_says_in_its_first_line_why_it_exists(module):
     assert first.endswith((".", ":")), f"{first!r} is not a sentence on one line"
 
 
+@pytest.mark.filterwarnings("always:long module:UserWarning")
 @MODULE
 def test_a_module_has_at_most_500_lines(module):
-    assert len(module.read_text(encoding="utf-8").splitlines()) <= MOST_LINES, "split it"
+    count = len(module.read_text(encoding="utf-8").splitlines())
+    if count >= LONG:
+        name = module.relative_to(SOURCE.parent)
+        warnings.warn(f"long module: {name} has {count} lines; has it two reasons?", stacklevel=1)
+    assert count <= MOST_LINES, "split it"
 
 
 def test_a_folder_has_at_most_16_modules():
@@ -159,7 +167,7 @@ def test_the_client_s_dependencies_are_few():
     names = {line.split(">=")[0] for line in project["dependencies"]}
     assert names == {"aiohttp", "cramjam", "crc32c", "mmh3", "msgspec"}
     assert set(project["optional-dependencies"]) == {
-        "broker", "cli", "dev", "embedded", "operator", "simulate", "spark",
+        "broker", "cli", "dev", "embedded", "lab", "operator", "spark",
     }  # fmt: skip
 
 

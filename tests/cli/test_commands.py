@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from partq.cli import interrupts
 from partq.cli.commands import COMMANDS, cli
+from partq.cli.main import LABORATORY
 from partq.errors import BadRequestError, SettingsError, UnavailableError
 
 URL = ["--url", "http://127.0.0.1:1"]
@@ -99,20 +100,41 @@ def test_a_password_or_an_empty_token_is_refused_before_any_call(command, given,
     assert "s3cret" not in result.output
 
 
-@pytest.mark.parametrize("package", ["click", "rich", "redis"])
-def test_missing_package_names_the_extra(package):
-    command = {"click": "--help", "rich": "status", "redis": "dev"}[package]
+def without(package, command):
+    """Run a command's help in an environment that lacks a package."""
     program = (
         f"import sys; sys.modules[{package!r}] = None; sys.argv = ['partq', {command!r}, '--help'];"
         "from partq.cli.main import main; main()"
     )
-    done = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
+
+
+@pytest.mark.parametrize(
+    ("package", "command", "extra"),
+    [
+        ("click", "--help", "cli"),
+        ("rich", "status", "cli"),
+        ("redis", "dev", "embedded"),
+        ("rich", "demo", "lab"),
+        ("redis", "demo", "lab"),
+        ("psutil", "bench", "lab"),
+        ("lupa", "simulate", "lab"),
+        ("redis", "chaos", "lab"),
+    ],
+)
+def test_missing_package_names_the_extra(package, command, extra):
+    done = without(package, command)
     assert done.returncode == 2
     assert done.stderr.startswith(f"partq: this command needs the package {package!r}")
-    assert "in a checkout of partq: pip install '.[" in done.stderr
+    assert f"in a checkout of partq: pip install '.[{extra}]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_commands_of_the_laboratory_are_those_that_need_its_extra():
+    room = {name for name, entry in COMMANDS.items() if entry.module.startswith("partq.cli.lab.")}
+    assert room == LABORATORY
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_without_spark_the_demo_says_so_before_it_begins(monkeypatch):
     result = CliRunner().invoke(cli, ["demo", "--with-spark"])
     assert result.exit_code == 2
     assert (
-        "--with-spark needs Spark: in a checkout of partq, pip install '.[embedded,spark]'"
+        "--with-spark needs Spark: in a checkout of partq, pip install '.[lab,spark]'"
         in result.output
     )
 

@@ -13,9 +13,9 @@ _EXTRAS = {
     "yaml": "cli",
     "hiredis": "embedded",
     "prometheus_client": "embedded",
-    "psutil": "embedded",
     "redis": "embedded",
-    "lupa": "simulate",
+    "lupa": "lab",
+    "psutil": "lab",
     "numpy": "spark",
     "py4j": "spark",
     "pyarrow": "spark",
@@ -24,6 +24,8 @@ _EXTRAS = {
     "kubernetes": "operator",
 }
 """Which extra brings a package that a command imports."""
+LABORATORY = {"bench", "chaos", "demo", "simulate"}
+"""The commands that need the extra `lab`, which has what `cli` and `embedded` have and more."""
 
 
 def main() -> None:
@@ -66,6 +68,8 @@ def _run() -> None:
         extra = _EXTRAS.get(package)
         if extra is None:
             raise
+        if extra in {"cli", "embedded"} and LABORATORY & set(sys.argv[1:2]):
+            extra = "lab"
         sys.stderr.write(
             f"partq: this command needs the package {package!r}, which is not installed; "
             f"in a checkout of partq: pip install '.[{extra}]'\n"

@@ -37,7 +37,7 @@ def require_spark() -> None:
     """
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         raise SettingsError(
-            "--with-spark needs Spark: in a checkout of partq, pip install '.[embedded,spark]'"
+            "--with-spark needs Spark: in a checkout of partq, pip install '.[lab,spark]'"
         )
     try:
         find_java()
