@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
 
 from partq.broker.broker import Broker
 from partq.broker.operations.message_json import contents
@@ -15,7 +14,15 @@ from partq.store.records.log import Entry
 from partq.store.records.partition_records import StoredPartition
 from partq.wire import batch
 from partq.wire.calls import bodies
-from partq.wire.calls.browse import BrowseBody, narrowed
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.browse import (
+    BrowseAnswer,
+    BrowseBody,
+    BrowsedMessage,
+    BrowsedPage,
+    BrowsedRow,
+    narrowed,
+)
 from partq.wire.calls.replies import error_detail
 
 MAX_MERGED = 4096
@@ -32,7 +39,7 @@ READ_BYTES = 1024 * 1024
 READ_ENTRIES = 256
 READ_TIMEOUT_S = 3.0
 
-Pages = Callable[[Sequence[PartitionId], BrowseBody], Awaitable[Mapping[PartitionId, Any]]]
+Pages = Callable[[Sequence[PartitionId], BrowseBody], Awaitable[Mapping[PartitionId, BrowsedPage]]]
 """Gets pages from the owners of partitions: each as `read_page` returns it, or with an error."""
 
 
@@ -47,7 +54,7 @@ class Start:
     """The first offset that the log holds."""
 
 
-async def read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -> dict[str, Any]:
+async def read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -> BrowsedPage:
     """Return messages of a partition that is owned here, in the order of their offsets.
 
     Raises:
@@ -65,10 +72,10 @@ async def read_page(broker: Broker, partition: PartitionId, body: BrowseBody) ->
         ) from None
 
 
-async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -> dict[str, Any]:
+async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -> BrowsedPage:
     record = await broker.partitions.read(partition)
     at = (await _start(broker, partition, body, record)).offset
-    rows: list[dict[str, Any]] = []
+    rows: list[BrowsedRow] = []
     used = 0
     is_full = False
     while at < record.next and not is_full:
@@ -89,9 +96,9 @@ async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -
             sizes = _sizes(entry, at)
             taken = 0
             for row in _rows(partition, entry, at, _within(sizes[:room], body.max_bytes)):
-                if rows and used + row["size"] > body.max_bytes:
+                if rows and used + row.size > body.max_bytes:
                     break
-                used += row["size"]
+                used += row.size
                 rows.append(row)
                 taken += 1
             at += taken
@@ -102,7 +109,7 @@ async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -
         why = PageEnd.END
     else:
         why = PageEnd.ENOUGH if len(rows) == body.max_messages else PageEnd.SIZE
-    return {"rows": rows, "next": at, "why": why, "first": record.trimmed, "end": record.next}
+    return BrowsedPage(rows, at, why, record.trimmed, record.next)
 
 
 def _sizes(entry: Entry, at: int) -> list[int]:
@@ -121,26 +128,28 @@ def _within(sizes: Sequence[int], max_bytes: int) -> Sequence[int]:
 
 def _rows(
     partition: PartitionId, entry: Entry, at: int, sizes: Sequence[int]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[BrowsedRow]:
     """Return messages, each with what it counts for: JSON may be larger than what is stored."""
     shown = contents(entry, at, at + len(sizes))
     for offset, (size, content) in enumerate(zip(sizes, shown, strict=True), at):
-        message = {
-            "partition": str(partition),
-            "offset": offset,
-            "publish_time_ms": entry.at_ms,
-            "append_broker_epoch": entry.broker_epoch,
-            **content,
-        }
-        yield {
-            "size": max(size, MESSAGE_BYTES + len(bodies.encode(content))),
-            "message": message,
-        }
+        message = BrowsedMessage(
+            partition=str(partition),
+            offset=offset,
+            publish_time_ms=entry.at_ms,
+            append_broker_epoch=entry.broker_epoch,
+            key=content.key,
+            value=content.value,
+            value_base64=content.value_base64,
+            headers=content.headers,
+            event_time_ms=content.event_time_ms,
+            error=content.error,
+        )
+        yield BrowsedRow(max(size, MESSAGE_BYTES + len(bodies.encode(content))), message)
 
 
 async def browse(
     broker: Broker, partitions: Sequence[PartitionId], body: BrowseBody, ask: Pages
-) -> dict[str, Any]:
+) -> BrowseAnswer:
     """Return the oldest messages of several partitions, by the time at which they were stored.
 
     A partition that nobody serves is named, and is as if it were not there: what it holds may be
@@ -161,7 +170,7 @@ async def browse(
     )
     starts = dict(zip(records, found, strict=True))
     served = broker.claims.served()
-    unavailable: dict[str, Any] = {
+    unavailable = {
         str(partition): error_detail(
             UnavailableError(f"partition {partition}: no broker serves it at the moment; ask again")
         )
@@ -180,14 +189,14 @@ async def browse(
         "max_bytes": max(MIN_SHARE_BYTES, body.max_bytes // max(1, len(chosen))),
         "is_merged": False,
     }
-    pages: dict[PartitionId, Page[Any]] = {}
+    pages: dict[PartitionId, Page[BrowsedMessage]] = {}
     for partition, answer in (await ask(chosen, narrowed(body, share))).items():
-        if "error" in answer:
-            unavailable[str(partition)] = answer["error"]
+        if answer.error is not UNSET:
+            unavailable[str(partition)] = answer.error
             continue
         try:
             pages[partition] = _page(answer)
-        except (KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             unusable = UnavailableError(
                 f"partition {partition}: its broker gave no usable page ({error!r}); ask again"
             )
@@ -199,17 +208,17 @@ async def browse(
         before_ms=by_time[AT_ONCE][0] if len(by_time) > AT_ONCE else None,
     )
     following = {partition: start.offset for partition, start in starts.items()} | merged.next
-    return {
-        "messages": merged.contents,
-        "next": {str(partition): offset for partition, offset in sorted(following.items())},
-        "why": merged.why,
-        "trimmed": {
+    return BrowseAnswer(
+        messages=merged.contents,
+        next={str(partition): offset for partition, offset in sorted(following.items())},
+        why=merged.why,
+        trimmed={
             str(partition): start.first
             for partition, start in starts.items()
             if body.offsets.get(str(partition), start.first) < start.first
         },
-        "unavailable": unavailable,
-    }
+        unavailable=unavailable,
+    )
 
 
 async def _start(
@@ -225,14 +234,11 @@ async def _start(
     return Start(offset, at_ms, record.trimmed)
 
 
-def _page(answer: Mapping[str, Any]) -> Page[Any]:
+def _page(answer: BrowsedPage) -> Page[BrowsedMessage]:
+    if answer.rows is UNSET or answer.next is UNSET or answer.why is UNSET:
+        raise ValueError("got neither a page nor an error")
     rows = [
-        PageRow(
-            row["message"]["offset"],
-            row["message"]["publish_time_ms"],
-            row["size"],
-            row["message"],
-        )
-        for row in answer["rows"]
+        PageRow(row.message.offset, row.message.publish_time_ms, row.size, row.message)
+        for row in answer.rows
     ]
-    return Page(rows, answer["next"], PageEnd(answer["why"]))
+    return Page(rows, answer.next, PageEnd(answer.why))

@@ -1,7 +1,6 @@
 """Positions in a partition's log, and a group's cursor that is moved forward to one."""
 
 import asyncio
-from typing import Any
 
 from partq.broker.broker import Broker
 from partq.broker.operations.entries import check_end, check_epoch, read_bounds
@@ -13,7 +12,7 @@ from partq.errors import (
     UnavailableError,
     UnknownGroupError,
 )
-from partq.wire.calls.positions import CursorPosition, PositionsBody
+from partq.wire.calls.positions import CursorPosition, CursorResult, PositionResult, PositionsBody
 
 STORE_TIMEOUT_S = 3.0
 """How long a cursor that was moved may take to be stored; what is not is moved by a repeat."""
@@ -34,7 +33,7 @@ def check(body: PositionsBody) -> None:
 
 async def find_position(
     broker: Broker, partition: PartitionId, body: PositionsBody
-) -> dict[str, Any]:
+) -> PositionResult:
     """Return a position in a partition that is owned here, and what the log holds.
 
     Raises:
@@ -50,12 +49,12 @@ async def find_position(
     else:
         offset = await _offset(broker, partition, body, end)
     bounds = await read_bounds(broker, owned, [offset])
-    return {
-        "offset": offset,
-        "append_broker_epoch": bounds.epochs[0] if offset <= end else 0,
-        "first": bounds.first,
-        "end": end,
-    }
+    return PositionResult(
+        offset=offset,
+        append_broker_epoch=bounds.epochs[0] if offset <= end else 0,
+        first=bounds.first,
+        end=end,
+    )
 
 
 async def _offset(broker: Broker, partition: PartitionId, body: PositionsBody, end: int) -> int:
@@ -73,7 +72,7 @@ async def _offset(broker: Broker, partition: PartitionId, body: PositionsBody, e
 
 async def advance(
     broker: Broker, partition: PartitionId, group: str, position: CursorPosition
-) -> dict[str, Any]:
+) -> CursorResult:
     """Have a group done with all below a position of a partition that is owned here.
 
     That is an acknowledgement of everything below, by a reader that is no member: stored in the
@@ -118,7 +117,7 @@ async def advance(
         ) from None
     if error is not None:
         raise error
-    return {"cursor": cursor, "is_moved": is_moved}
+    return CursorResult(cursor, is_moved)
 
 
 def _check_unbound(subscription: ConsumedPartition) -> None:

@@ -91,17 +91,17 @@ class PullReply:
         for offset in range(window.start, window.stop):
             if offset in skipped:
                 continue
-            place = {
-                "partition": f"{header.generation}.{header.partition}",
-                "broker_epoch": header.broker_epoch,
-                "epoch": header.epoch,
-                "delivery": header.delivery,
-                "offset": offset,
-                "publish_time_ms": header.at_ms,
-                "append_broker_epoch": header.append_broker_epoch,
-                "cause": "" if cause is Cause.NONE else cause.name.lower(),
-                "redeliveries": counts.get(offset, 0),
-            }
+            place = PulledMessage(
+                partition=f"{header.generation}.{header.partition}",
+                broker_epoch=header.broker_epoch,
+                epoch=header.epoch,
+                delivery=header.delivery,
+                offset=offset,
+                publish_time_ms=header.at_ms,
+                append_broker_epoch=header.append_broker_epoch,
+                cause="" if cause is Cause.NONE else cause.name.lower(),
+                redeliveries=counts.get(offset, 0),
+            )
             # What does not decode stays in its place: whether to pass over it, the member says.
             content = self._contents[offset - self._offset]
             self._looked_bytes -= MESSAGE_BYTES + len(content)

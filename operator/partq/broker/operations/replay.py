@@ -9,7 +9,6 @@ the same way. So the log is freed from its beginning on, and nothing in it is lo
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from partq.broker.broker import Broker
 from partq.broker.partition.partition import OwnedPartition, ReplayProgress
@@ -18,7 +17,7 @@ from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, ConflictError, PartqError, UndecodableError
 from partq.store.records.log import Entry
 from partq.wire import batch
-from partq.wire.calls.dead_letters import DropBody, ReplayBody
+from partq.wire.calls.dead_letters import DropBody, DropResult, ReplayBody, ReplayResult
 from partq.wire.calls.replies import error_detail
 
 READ_BYTES = 1024 * 1024
@@ -27,7 +26,7 @@ BUDGET_S = 2.0
 """A call ends after this, at whatever message it is: its caller goes on from there."""
 
 
-async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> dict[str, Any]:
+async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> ReplayResult:
     """Replay messages of a partition that is owned here, in the order of their offsets.
 
     What was replayed is freed at the end of the call. What is skipped stays.
@@ -41,30 +40,25 @@ async def replay(broker: Broker, partition: PartitionId, body: ReplayBody) -> di
     record = await broker.partitions.read(partition)
     begun = _progress(owned, record.trimmed, record.next, body.offsets.get(str(partition)))
     call = _Call(broker, owned, *begun, broker.clock() + BUDGET_S, body.max_messages)
-    answer: dict[str, Any] = {}
+    answer = ReplayResult()
     try:
         await call.replay()
     except PartqError as error:
-        answer["stopped"] = error_detail(error)
+        answer.stopped = error_detail(error)
     finally:
         owned.replay = ReplayProgress(call.done, call.at, call.end)
     await broker.log.trim(partition, broker_epoch=owned.broker_epoch, expired=call.done)
     if call.skipped:
-        answer["skipped_because"] = error_detail(
+        answer.skipped_because = error_detail(
             UndecodableError(
                 f"partition {partition}: {call.skipped} dead letters stand for messages that do "
                 "not decode, and stay here, as they are no messages to send back; the first is "
                 f"{call.first_skipped}; publish what they stood for again, then drop them"
             )
         )
-    return {
-        "next": call.at,
-        "end": call.end,
-        "replayed": call.replayed,
-        "repeated": call.repeated,
-        "skipped": call.skipped,
-        **answer,
-    }
+    answer.next, answer.end = call.at, call.end
+    answer.replayed, answer.repeated, answer.skipped = call.replayed, call.repeated, call.skipped
+    return answer
 
 
 def _progress(owned: OwnedPartition, trimmed: int, end: int, offset: int | None) -> ReplayProgress:
@@ -76,7 +70,7 @@ def _progress(owned: OwnedPartition, trimmed: int, end: int, offset: int | None)
     return ReplayProgress(done, max(done, min(offset, known.at)), known.end)
 
 
-async def drop(broker: Broker, partition: PartitionId, body: DropBody) -> dict[str, Any]:
+async def drop(broker: Broker, partition: PartitionId, body: DropBody) -> DropResult:
     """Drop the messages of a partition that is owned here, or say which would be.
 
     A stored batch is dropped as a whole or not at all. Where the oldest message is no dead letter,
@@ -98,7 +92,7 @@ async def drop(broker: Broker, partition: PartitionId, body: DropBody) -> dict[s
         if freed.first == first:
             break  # a pin holds the rest, or the batch is not to be dropped as a whole
         first = freed.first
-    return {"start": record.trimmed, "stop": stop if body.is_dry_run else first}
+    return DropResult(record.trimmed, stop if body.is_dry_run else first)
 
 
 def _check_groups(broker: Broker, partition: PartitionId) -> None:

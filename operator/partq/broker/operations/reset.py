@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from typing import Any
 
 from partq.broker.broker import Broker
 from partq.broker.partition.group_partition import ConsumedPartition
@@ -16,6 +15,7 @@ from partq.errors import (
     UnavailableError,
 )
 from partq.store.records.partition_records import ResetOutcome
+from partq.wire.calls.answers import ResetResult
 from partq.wire.calls.bodies import MAX_NATURAL, ResetBody
 
 SETTLE_TIMEOUT_S = 3.0
@@ -46,9 +46,7 @@ def check(body: ResetBody, partition_count: int) -> None:
         )
 
 
-async def reset(
-    broker: Broker, partition: PartitionId, group: str, body: ResetBody
-) -> dict[str, Any]:
+async def reset(broker: Broker, partition: PartitionId, group: str, body: ResetBody) -> ResetResult:
     """Move the cursor of a group in a partition that is owned here, or say what would change.
 
     Raises:
@@ -60,19 +58,19 @@ async def reset(
     subscription = broker.find(partition).find(group)
     wanted = await _offset(broker, partition, body)
     record = await broker.partitions.read(partition)
-    view = {
-        "member": subscription.member or "",
-        "is_bound": subscription.flow is not None,
-        "cursor": subscription.book.cursor,
-        "to": max(record.trimmed, min(wanted, record.next)),
-        "wanted": wanted if body.to != "latest" else record.next,
-        "first": record.trimmed,
-        "end": record.next,
-        "epoch": subscription.epoch,
-    }
+    view = ResetResult(
+        member=subscription.member or "",
+        is_bound=subscription.flow is not None,
+        cursor=subscription.book.cursor,
+        to=max(record.trimmed, min(wanted, record.next)),
+        wanted=wanted if body.to != "latest" else record.next,
+        first=record.trimmed,
+        end=record.next,
+        epoch=subscription.epoch,
+    )
     if not body.is_dry_run:
-        view["to"] = await _carry_out(broker, subscription, wanted, body)
-        view["epoch"] = subscription.epoch
+        view.to = await _carry_out(broker, subscription, wanted, body)
+        view.epoch = subscription.epoch
     return view
 
 

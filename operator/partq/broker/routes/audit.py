@@ -1,7 +1,5 @@
 """The audit record over HTTP: how far it is, its groups as bytes, and what an archive has."""
 
-from typing import Any
-
 from aiohttp import web
 
 from partq.broker.broker import Broker
@@ -20,7 +18,7 @@ from partq.errors import (
 from partq.server.body import HOLD
 from partq.store.records.audit_state import AuditState
 from partq.wire import audit
-from partq.wire.calls.audit_calls import AuditCursors, AuditQuery, AuditStates
+from partq.wire.calls.audit_calls import AuditBounds, AuditCursors, AuditQuery, AuditStates
 from partq.wire.calls.bodies import decode, read_texts
 
 calls = Calls()
@@ -38,9 +36,8 @@ async def show(request: web.Request) -> web.Response:
     broker, _ = enter(request)
     partitions = broker.config.layout.partitions()
     records = await broker.partitions.read_many(partitions)
-    return json_response(
-        by_name({partition: _view(record.audit) for partition, record in sorted(records.items())})
-    )
+    answers = {partition: _view(record.audit) for partition, record in sorted(records.items())}
+    return json_response(AuditStates(by_name(answers)))
 
 
 @calls.add(
@@ -102,7 +99,7 @@ async def trim(request: web.Request) -> web.Response:
     if missing := sorted(set(map(str, partitions)) - body.cursors.keys()):
         raise BadRequestError(f"audit: no cursor for partition {missing[0]}; give it one")
 
-    async def work(partition: PartitionId) -> dict[str, Any]:
+    async def work(partition: PartitionId) -> AuditBounds:
         state = await broker.audits.trim(
             partition,
             body.cursors[str(partition)],
@@ -110,14 +107,9 @@ async def trim(request: web.Request) -> web.Response:
         )
         return _view(state)
 
-    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+    answers = await ask_owners(request, broker, partitions, work, body, AuditBounds)
+    return json_response(AuditStates(by_name(answers)))
 
 
-def _view(state: AuditState) -> dict[str, Any]:
-    return {
-        "is_on": state.is_on,
-        "first": state.first,
-        "next": state.next,
-        "chain": state.chain,
-        "bytes": state.stored_bytes,
-    }
+def _view(state: AuditState) -> AuditBounds:
+    return AuditBounds(state.is_on, state.first, state.next, state.chain, state.stored_bytes)

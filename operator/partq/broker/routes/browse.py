@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -15,7 +14,7 @@ from partq.core.model import PartitionId
 from partq.errors import UnknownPartitionError
 from partq.server.body import HOLD
 from partq.wire.calls.bodies import decode
-from partq.wire.calls.browse import BrowseAnswer, BrowseBody, BrowsedPages, narrowed
+from partq.wire.calls.browse import BrowseAnswer, BrowseBody, BrowsedPage, BrowsedPages, narrowed
 
 calls = Calls()
 
@@ -37,15 +36,15 @@ async def browse_queue(request: web.Request) -> web.Response:
 
     async def ask(
         wanted: Sequence[PartitionId], narrower: BrowseBody
-    ) -> Mapping[PartitionId, dict[str, Any]]:
+    ) -> Mapping[PartitionId, BrowsedPage]:
         work = partial(read_page, broker, body=narrower)
-        return await ask_owners(request, broker, wanted, work, body=narrower)
+        return await ask_owners(request, broker, wanted, work, narrower, BrowsedPage)
 
     # Twice: as objects, and as JSON.
     if not body.is_merged:
         share = max(1, MAX_PAGES_BYTES // max(1, len(partitions)))
         body = narrowed(body, {"max_bytes": min(body.max_bytes, share)})
         request[HOLD].take(2 * body.max_bytes * len(partitions))
-        return json_response(by_name(await ask(partitions, body)))
+        return json_response(BrowsedPages(by_name(await ask(partitions, body))))
     request[HOLD].take(2 * body.max_bytes)
     return json_response(await browse(broker, partitions, body, ask))

@@ -1,7 +1,6 @@
 """Pins over HTTP: what a reader without a group wants to be kept while it reads."""
 
 import hashlib
-from typing import Any
 
 from aiohttp import web
 
@@ -14,7 +13,7 @@ from partq.core.model import PartitionId
 from partq.errors import BadRequestError, QuotaExceededError, UnknownPartitionError
 from partq.store.records.log import MAX_PIN_MS
 from partq.wire.calls.bodies import decode
-from partq.wire.calls.browse import PinBody, PinResults
+from partq.wire.calls.browse import PinBody, PinResult, PinResults
 
 MAX_NAME_CHARS = 63
 OWNER_DIGITS = 16
@@ -38,16 +37,17 @@ async def set_pin(request: web.Request) -> web.Response:
     named(broker, list(body.offsets))
     partitions = named(broker, body.partitions or list(body.offsets))
 
-    async def work(partition: PartitionId) -> dict[str, Any]:
+    async def work(partition: PartitionId) -> PinResult:
         offset = await broker.log.set_pin(
             partition,
             name,
             body.offsets.get(str(partition), 0),
             broker_epoch=broker.find(partition).broker_epoch,
         )
-        return {"offset": offset, "lasts_ms": MAX_PIN_MS}
+        return PinResult(offset, MAX_PIN_MS)
 
-    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+    answers = await ask_owners(request, broker, partitions, work, body, PinResult)
+    return json_response(PinResults(by_name(answers)))
 
 
 @calls.add(
@@ -65,13 +65,14 @@ async def remove_pin(request: web.Request) -> web.Response:
     text = await read_body(request)
     body = decode(text, PinBody) if text else PinBody()
 
-    async def work(partition: PartitionId) -> dict[str, Any]:
+    async def work(partition: PartitionId) -> PinResult:
         epoch = broker.find(partition).broker_epoch
         await broker.log.remove_pin(partition, name, broker_epoch=epoch)
-        return {}
+        return PinResult()
 
     partitions = named(broker, body.partitions)
-    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+    answers = await ask_owners(request, broker, partitions, work, body, PinResult)
+    return json_response(PinResults(by_name(answers)))
 
 
 def _name(request: web.Request, grant: TokenGrant) -> str:

@@ -1,7 +1,6 @@
 """Positions in logs, and a group's cursors that are moved to some, over HTTP."""
 
 from functools import partial
-from typing import Any
 
 from aiohttp import web
 
@@ -13,7 +12,14 @@ from partq.broker.server.owner_calls import ask_owners, by_name, named
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, UnknownPartitionError
 from partq.wire.calls.bodies import decode
-from partq.wire.calls.positions import CursorResults, CursorsBody, PositionResults, PositionsBody
+from partq.wire.calls.positions import (
+    CursorResult,
+    CursorResults,
+    CursorsBody,
+    PositionResult,
+    PositionResults,
+    PositionsBody,
+)
 
 calls = Calls()
 
@@ -34,7 +40,8 @@ async def find(request: web.Request) -> web.Response:
     named(broker, list(body.offsets or ()))
     partitions = named(broker, body.partitions or list(body.offsets or ()))
     work = partial(find_position, broker, body=body)
-    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+    answers = await ask_owners(request, broker, partitions, work, body, PositionResult)
+    return json_response(PositionResults(by_name(answers)))
 
 
 @calls.add(
@@ -58,7 +65,8 @@ async def advance_group(request: web.Request) -> web.Response:
     if missing := sorted(set(map(str, partitions)) - body.positions.keys()):
         raise BadRequestError(f"cursors: no position for partition {missing[0]}; give it one")
 
-    async def work(partition: PartitionId) -> dict[str, Any]:
+    async def work(partition: PartitionId) -> CursorResult:
         return await advance(broker, partition, group, body.positions[str(partition)])
 
-    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+    answers = await ask_owners(request, broker, partitions, work, body, CursorResult)
+    return json_response(CursorResults(by_name(answers)))

@@ -11,7 +11,14 @@ from partq.broker.server.errors import json_response
 from partq.broker.server.owner_calls import ask_owners, by_name, named
 from partq.errors import UnknownPartitionError
 from partq.wire.calls.bodies import decode
-from partq.wire.calls.dead_letters import DropBody, DropResults, ReplayBody, ReplayResults
+from partq.wire.calls.dead_letters import (
+    DropBody,
+    DropResult,
+    DropResults,
+    ReplayBody,
+    ReplayResult,
+    ReplayResults,
+)
 
 calls = Calls()
 PREFIX = "/v1/queues/{queue}/dead-letters"
@@ -32,7 +39,8 @@ async def replay_letters(request: web.Request) -> web.Response:
     partitions = named(broker, body.partitions)
     named(broker, list(body.offsets))
     work = partial(replay, broker, body=body)
-    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+    answers = await ask_owners(request, broker, partitions, work, body, ReplayResult)
+    return json_response(ReplayResults(by_name(answers)))
 
 
 @calls.add(
@@ -49,4 +57,5 @@ async def drop_letters(request: web.Request) -> web.Response:
     body = decode(await read_body(request), DropBody)
     partitions = named(broker, body.partitions)
     work = partial(drop, broker, body=body)
-    return json_response(by_name(await ask_owners(request, broker, partitions, work, body)))
+    answers = await ask_owners(request, broker, partitions, work, body, DropResult)
+    return json_response(DropResults(by_name(answers)))

@@ -10,7 +10,7 @@ from partq.broker.server.endpoints import ADMINS, Calls
 from partq.broker.server.errors import json_response
 from partq.broker.server.owner_calls import ask_owners, by_name, named
 from partq.errors import UnknownPartitionError
-from partq.wire.calls.answers import ResetResults
+from partq.wire.calls.answers import ResetResult, ResetResults
 from partq.wire.calls.bodies import ResetBody, decode
 
 calls = Calls()
@@ -33,5 +33,5 @@ async def reset_group(request: web.Request) -> web.Response:
     named(broker, list(body.epochs or {}))
     check(body, len(partitions))
     work = partial(reset, broker, group=group, body=body)
-    answers = await ask_owners(request, broker, partitions, work, body)
-    return json_response(by_name(answers))
+    answers = await ask_owners(request, broker, partitions, work, body, ResetResult)
+    return json_response(ResetResults(by_name(answers)))

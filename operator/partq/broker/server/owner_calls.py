@@ -1,9 +1,8 @@
 """Calls about partitions of several brokers: the one that is asked asks the owners, once."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from aiohttp import ClientError, web
 
@@ -21,16 +20,23 @@ from partq.errors import (
     UnavailableError,
 )
 from partq.server.body import HOLD
-from partq.wire.calls.bodies import encode
-from partq.wire.calls.replies import error_detail, read_error
+from partq.wire.calls import replies
+from partq.wire.calls.answers import UNSET, ByPartition, ErrorDetail, UnsetType
+from partq.wire.calls.replies import error_detail, plain, read_error, to_error
 
 OWNER_TIMEOUT_S = 4.0
 """How long another broker may take: less than a client waits for its answer."""
 OWN_AT_ONCE = 8
 """Partitions of this broker that one call works on side by side."""
 
-Answer = dict[str, Any]
-"""What is said of one partition; {"error": {"code", "message"}} if its call failed."""
+
+class PartitionAnswer(Protocol):
+    """What is said of one partition, or the error that its call failed with."""
+
+    error: ErrorDetail | UnsetType
+
+
+A = TypeVar("A", bound=PartitionAnswer)
 
 
 def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
@@ -70,49 +76,54 @@ async def ask_owners(
     request: web.Request,
     broker: Broker,
     partitions: Sequence[PartitionId],
-    work: Callable[[PartitionId], Awaitable[Answer]],
-    body: Any,
-) -> dict[PartitionId, Answer]:
+    work: Callable[[PartitionId], Awaitable[A]],
+    body: object,
+    kind: type[A],
+) -> dict[PartitionId, A]:
     """Return what the owner of each partition answers.
 
     For its own ones this broker does the `work`; to each other owner the same call goes, with
-    `body` and the names of its partitions, which answers {"partitions": {NAME: answer}}. One that
+    `body` and the names of its partitions, which answers {"partitions": {NAME: `kind`}}. One that
     fails holds up nothing else.
     """
-    fields = json.loads(encode(body))
+    fields = plain(body)
     is_forwarded = FORWARDED in request.headers
     mine: list[PartitionId] = []
     others: dict[str, list[PartitionId]] = {}
-    answers: dict[PartitionId, Answer] = {}
+    answers: dict[PartitionId, A] = {}
     for partition in partitions:
         owner = broker.claims.owner_url(partition)
         if partition in broker.owned:
             mine.append(partition)
         elif is_forwarded:
             answers[partition] = _failed(
+                kind,
                 NotOwnerError(
                     f"partition {partition}: asked of {broker.id}, which is no owner; ask again"
-                )
+                ),
             )
         elif owner is None:
             answers[partition] = _failed(
+                kind,
                 UnavailableError(
                     f"partition {partition}: no broker serves it at the moment; ask again",
                     retry_after_s=1.0,
-                )
+                ),
             )
         else:
             others.setdefault(owner[1], []).append(partition)
     limit = asyncio.Semaphore(OWN_AT_ONCE)
 
-    async def one(partition: PartitionId) -> Answer:
+    async def one(partition: PartitionId) -> A:
         async with limit:
             try:
                 return await work(partition)
             except PartqError as error:
-                return _failed(error)
+                return _failed(kind, error)
 
-    theirs = asyncio.gather(*(_ask(request, broker, *other, fields) for other in others.items()))
+    theirs = asyncio.gather(
+        *(_ask(request, broker, *other, fields, kind) for other in others.items())
+    )
     own, found = await asyncio.gather(asyncio.gather(*map(one, mine)), theirs)
     answers |= dict(zip(mine, own, strict=True))
     for each in found:
@@ -125,8 +136,9 @@ async def _ask(
     broker: Broker,
     url: str,
     partitions: Sequence[PartitionId],
-    body: Mapping[str, Any],
-) -> dict[PartitionId, Answer]:
+    body: Mapping[str, object],
+    kind: type[A],
+) -> dict[PartitionId, A]:
     """Make the call at another broker, for its partitions."""
     try:
         _, answer = await call_peer(
@@ -140,33 +152,31 @@ async def _ask(
             hold=request[HOLD],
         )
         if (refusal := read_error(answer)) is not None:
-            return dict.fromkeys(partitions, _failed(refusal))
-        return {partition: _part(answer["partitions"][str(partition)]) for partition in partitions}
+            return dict.fromkeys(partitions, _failed(kind, refusal))
+        parts = replies.convert(answer, ByPartition[kind]).partitions  # type: ignore[valid-type]
+        return {partition: _part(kind, parts[str(partition)]) for partition in partitions}
     except OverloadedError as error:
-        return dict.fromkeys(partitions, _failed(error))
-    except (ClientError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        return dict.fromkeys(partitions, _failed(kind, error))
+    except (ClientError, TimeoutError, ValueError, KeyError) as error:
         failed = UnavailableError(
             f"{url}: no usable answer within {OWNER_TIMEOUT_S:g} s "
             f"({type(error).__name__} {error}); ask again",
             retry_after_s=1.0,
         )
-        return dict.fromkeys(partitions, _failed(failed))
+        return dict.fromkeys(partitions, _failed(kind, failed))
 
 
-def _part(answer: Any) -> Answer:
-    """Return what another broker answers of one partition.
-
-    Raises:
-        ValueError: it is no object, or its error has no code and message.
-    """
-    refusal = read_error(answer)
-    return answer if refusal is None else {**answer, **_failed(refusal)}
+def _part(kind: type[A], answer: A) -> A:
+    """Return what another broker answers of one partition; its error is one that is known here."""
+    return answer if answer.error is UNSET else _failed(kind, to_error(answer.error))
 
 
-def by_name(answers: Mapping[PartitionId, Answer]) -> dict[str, dict[str, Answer]]:
-    """Return the answers as a call gives them."""
-    return {"partitions": {str(partition): answer for partition, answer in answers.items()}}
+def by_name(answers: Mapping[PartitionId, A]) -> dict[str, A]:
+    """Return the answers by the names of their partitions, as a call gives them."""
+    return {str(partition): answer for partition, answer in answers.items()}
 
 
-def _failed(error: PartqError) -> Answer:
-    return {"error": error_detail(error)}
+def _failed(kind: type[A], error: PartqError) -> A:
+    answer = kind()
+    answer.error = error_detail(error)
+    return answer

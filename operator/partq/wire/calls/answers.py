@@ -1,10 +1,10 @@
 """HTTP answers: what a broker says as JSON, for its description and whoever checks it."""
 
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET as UNSET  # brokers and clients look for it in what they answer and read
-from msgspec import UnsetType
+from msgspec import UnsetType as UnsetType
 
 
 class ErrorDetail(msgspec.Struct):
@@ -133,6 +133,17 @@ class PublishResults(msgspec.Struct):
     """One result per message, in the order of the array."""
 
     results: list[PublishResult]
+
+
+class MessageContent(msgspec.Struct):
+    """What a message holds; with `error` in the place of all when it is undecodable."""
+
+    key: str | UnsetType | None = UNSET
+    value: str | UnsetType = UNSET
+    value_base64: str | UnsetType = UNSET
+    headers: dict[str, str] | UnsetType = UNSET
+    event_time_ms: int | UnsetType = UNSET
+    error: ErrorDetail | UnsetType = UNSET
 
 
 class PulledMessage(msgspec.Struct):
@@ -283,6 +294,15 @@ class CommitResults(msgspec.Struct):
     """One result per partition, in their order."""
 
     results: list[CommitResult]
+
+
+Result = TypeVar("Result")
+
+
+class ByPartition(msgspec.Struct, Generic[Result]):
+    """One result per partition, by its name, as one broker reads it of another."""
+
+    partitions: dict[str, Result]
 
 
 class ResetResult(msgspec.Struct):

@@ -33,10 +33,10 @@ class ReplayResult(msgspec.Struct):
     """How many had been replayed before, by a call that was cut off: they are not stored again."""
     skipped: int | UnsetType = UNSET
     """How many stand for undecodable messages: they are no messages themselves, and stay here."""
-    skipped_because: ErrorDetail | UnsetType = UNSET
-    """What to do about these."""
     stopped: ErrorDetail | UnsetType = UNSET
     """Why the message at `next` could not be replayed."""
+    skipped_because: ErrorDetail | UnsetType = UNSET
+    """What to do about those that were skipped."""
     error: ErrorDetail | UnsetType = UNSET
 
 

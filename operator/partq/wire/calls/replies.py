@@ -4,7 +4,7 @@ What answers may be a broker, or whatever else has that address.
 """
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -34,6 +34,8 @@ class _State(msgspec.Struct):
     partitions: dict[str, _Reported]
     flows: list[_ReportedFlow]
 
+
+T = TypeVar("T")
 
 plain = msgspec.to_builtins
 """Return an answer as the objects, arrays and texts that its JSON has."""
@@ -83,6 +85,18 @@ def parse_object(text: bytes | bytearray) -> dict[str, Any]:
     return answer
 
 
+def convert(answer: object, kind: type[T]) -> T:
+    """Return an answer as the type that describes it; fields that it does not have are left out.
+
+    Raises:
+        ValueError: it is something else; names the field.
+    """
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(shape_errors.told(error, answer, kind)) from error
+
+
 def read_error(answer: object, where: str = "") -> PartqError | None:
     """Return the error that an answer, or its part, names; None: it names none.
 
@@ -91,10 +105,7 @@ def read_error(answer: object, where: str = "") -> PartqError | None:
     Raises:
         ValueError: it is no object, or `error` is not as brokers write it.
     """
-    try:
-        found = msgspec.convert(answer, _MayRefuse)
-    except msgspec.ValidationError as error:
-        raise ValueError(shape_errors.told(error, answer, _MayRefuse)) from error
+    found = convert(answer, _MayRefuse)
     return None if found.error is UNSET else to_error(found.error, where)
 
 
