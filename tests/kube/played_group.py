@@ -11,7 +11,7 @@ from partq.core.group.planner import GroupRules, plan
 from partq.core.model import MemberId, PartitionId
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 from tests.core.group.test_planner import group
 from tests.kube.bodies import group_body, pod_body, queue_body
 from tests.kube.test_leader import Clock
@@ -29,7 +29,7 @@ class PlayedGroup:
 
     def __init__(self, *, partitions=12, policy="KubernetesAware"):
         self.clock = Clock()
-        self.cluster = Cluster(lambda key: None, self.clock)
+        self.cluster = ObjectCache(lambda key: None, self.clock)
         self.cluster.complete("")
         self.cluster.put_queue(queue_body())
         self.cluster.put_group(group_body())

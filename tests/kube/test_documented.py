@@ -22,7 +22,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
     "words",
     [
         names.ConditionType,
-        names.Reason,
+        names.ConditionReason,
         names.EventReason,
         [names.PAUSE, names.PAUSE_REBALANCE, names.REBALANCE_NOW, names.FINALIZER],
     ],

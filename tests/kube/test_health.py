@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from partq.kube.health import Health, HealthServer
+from partq.kube.health import HealthServer, ProcessHealth
 
 WAIT_S = 60.0
 
 
 @pytest.fixture
 async def port():
-    server = HealthServer(Health(lambda: 0.0), lambda: b"metric 1\n")
+    server = HealthServer(ProcessHealth(lambda: 0.0), lambda: b"metric 1\n")
     yield await server.start("127.0.0.1", 0)
     await server.close()
 
@@ -47,7 +47,7 @@ async def test_no_answer_says_what_serves_it(port, path):
 async def test_metrics_ask_for_their_token():
     """They name every queue; probes tell nothing, and need none."""
     token = "0123456789abcdef"
-    server = HealthServer(Health(lambda: 0.0), lambda: b"metric 1\n", token=token)
+    server = HealthServer(ProcessHealth(lambda: 0.0), lambda: b"metric 1\n", token=token)
     port = await server.start("127.0.0.1", 0)
     try:
         right, wrong = f"Authorization: Bearer {token}", "Authorization: Bearer wrong"

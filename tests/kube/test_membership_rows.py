@@ -3,7 +3,7 @@
 import pytest
 
 from partq.core.group.moves import Forced, Trigger
-from partq.kube.watch.nodes import Node, Taint
+from partq.kube.watch.nodes import KubeNode, Taint
 from partq.kube.watch.rollout import NEWS_S
 from tests.kube.played_group import DELAY_S, GRACE_S, PlayedGroup, uid_of
 
@@ -180,7 +180,7 @@ def test_a_standby_takes_over_one_for_one(how):
     assert (move.seat.member, move.target) == (uid_of(1), uid_of(PARTITIONS))
 
 
-CORDONED, TAINTED = Node(True, ()), Node(False, (Taint("maintenance", ""),))
+CORDONED, TAINTED = KubeNode(True, ()), KubeNode(False, (Taint("maintenance", ""),))
 
 
 @pytest.mark.req("MEM-13")

@@ -7,7 +7,7 @@ from partq.core.model import MemberId
 from partq.kube.names import QueueKey
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Cluster, GroupKey
+from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from partq.kube.watch.rollout import NEWS_S
 from tests.kube.bodies import POD_UID, group_body, pod_body, queue_body
 from tests.kube.test_leader import Clock
@@ -29,7 +29,7 @@ def clock():
 
 @pytest.fixture
 def cluster(noticed, clock):
-    cluster = Cluster(noticed.append, clock)
+    cluster = ObjectCache(noticed.append, clock)
     cluster.complete("")
     cluster.put_queue(queue_body())
     cluster.put_group(group_body())

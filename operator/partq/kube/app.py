@@ -13,15 +13,15 @@ import aiohttp
 from partq.errors import PartqError
 from partq.kube.api import KubeApi
 from partq.kube.events import EventRecorder
-from partq.kube.health import Health, HealthServer
+from partq.kube.health import HealthServer, ProcessHealth
 from partq.kube.leader import Leader
 from partq.kube.objects.broker_addresses import PodResolver
 from partq.kube.objects.deletion_cost import DeletionCosts
 from partq.kube.ports import OpenStore
 from partq.kube.reconcile.context import Context, end
 from partq.kube.reconcile.workers import Workers
-from partq.kube.watch.object_cache import Cluster
-from partq.kube.watch.relist import Lister
+from partq.kube.watch.object_cache import ObjectCache
+from partq.kube.watch.relist import Relister
 from partq.kube.watches import Watches
 from partq.metrics import OperatorMetrics
 from partq.settings import OperatorSettings
@@ -41,9 +41,9 @@ class Operator:
         self._settings = settings
         self._open_store = open_store
         self._workers = Workers()
-        self._cluster = Cluster(self._workers.notice)
+        self._cluster = ObjectCache(self._workers.notice)
         self._metrics = OperatorMetrics()
-        self._health = Health(time.monotonic)
+        self._health = ProcessHealth(time.monotonic)
         self._leads = asyncio.Event()
         self._stop = asyncio.Event()
 
@@ -88,7 +88,7 @@ class Operator:
         )
 
     async def _work(self, api: KubeApi, session: aiohttp.ClientSession, leader: Leader) -> None:
-        lister = Lister(api, self._cluster, self._settings.namespace_list, time.monotonic)
+        lister = Relister(api, self._cluster, self._settings.namespace_list, time.monotonic)
         version = await self._until_listed(api, lister)
         if version is None:
             return
@@ -158,7 +158,7 @@ class Operator:
         finally:
             await end(following)
 
-    async def _until_listed(self, api: KubeApi, lister: Lister) -> tuple[int, int] | None:
+    async def _until_listed(self, api: KubeApi, lister: Relister) -> tuple[int, int] | None:
         """List everything once, however long it takes; None: told to stop meanwhile."""
         while not self._stop.is_set():
             try:
@@ -175,7 +175,7 @@ class Operator:
                 return version
         return None
 
-    async def _list(self, lister: Lister) -> None:
+    async def _list(self, lister: Relister) -> None:
         while True:
             await asyncio.sleep(LIST_S)
             self._health.turn("lists")

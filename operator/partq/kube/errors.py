@@ -2,7 +2,7 @@
 
 from partq.coordinator.provision import OtherLifeError, PartitionsFixedError
 from partq.errors import PartqError, SettingsError, UnavailableError
-from partq.kube.names import ConditionType, Reason
+from partq.kube.names import ConditionReason, ConditionType
 
 
 class KubernetesError(UnavailableError):
@@ -52,34 +52,34 @@ class NotLeadingError(UnavailableError):
     code = "not_leading"
 
 
-def reason_of(error: BaseException) -> tuple[ConditionType, Reason]:
+def reason_of(error: BaseException) -> tuple[ConditionType, ConditionReason]:
     """Return the condition that an error turns false, and the reason."""
     match error:
         case NameTakenError():
-            return ConditionType.OBJECTS_APPLIED, Reason.NAME_TAKEN
+            return ConditionType.OBJECTS_APPLIED, ConditionReason.NAME_TAKEN
         case SecretMissingError():
-            return ConditionType.OBJECTS_APPLIED, Reason.SECRET_MISSING
+            return ConditionType.OBJECTS_APPLIED, ConditionReason.SECRET_MISSING
         case KubernetesError(status=403):
-            return ConditionType.OBJECTS_APPLIED, Reason.FORBIDDEN
+            return ConditionType.OBJECTS_APPLIED, ConditionReason.FORBIDDEN
         case KubernetesError(status=400 | 422):
-            return ConditionType.OBJECTS_APPLIED, Reason.REFUSED
+            return ConditionType.OBJECTS_APPLIED, ConditionReason.REFUSED
         case KubernetesError():
-            return ConditionType.OBJECTS_APPLIED, Reason.API_UNAVAILABLE
+            return ConditionType.OBJECTS_APPLIED, ConditionReason.API_UNAVAILABLE
         case AddressRefusedError():
-            return ConditionType.SPEC_VALID, Reason.ADDRESS_REFUSED
+            return ConditionType.SPEC_VALID, ConditionReason.ADDRESS_REFUSED
         case RedisImmutableError():
-            return ConditionType.SPEC_VALID, Reason.REDIS_IMMUTABLE
+            return ConditionType.SPEC_VALID, ConditionReason.REDIS_IMMUTABLE
         case StoreEmptyError():
-            return ConditionType.STORE_REACHABLE, Reason.STORE_EMPTY
+            return ConditionType.STORE_REACHABLE, ConditionReason.STORE_EMPTY
         case PartitionsFixedError():
-            return ConditionType.SPEC_VALID, Reason.PARTITIONS_IMMUTABLE
+            return ConditionType.SPEC_VALID, ConditionReason.PARTITIONS_IMMUTABLE
         case OtherLifeError():
-            return ConditionType.STORE_REACHABLE, Reason.STORE_OWNED_BY_ANOTHER
+            return ConditionType.STORE_REACHABLE, ConditionReason.STORE_OWNED_BY_ANOTHER
         case SettingsError():
-            return ConditionType.STORE_REACHABLE, Reason.STORE_UNUSABLE
+            return ConditionType.STORE_REACHABLE, ConditionReason.STORE_UNUSABLE
         case UnavailableError() | TimeoutError():
-            return ConditionType.STORE_REACHABLE, Reason.STORE_UNREACHABLE
-    return ConditionType.STORE_REACHABLE, Reason.INTERNAL_ERROR
+            return ConditionType.STORE_REACHABLE, ConditionReason.STORE_UNREACHABLE
+    return ConditionType.STORE_REACHABLE, ConditionReason.INTERNAL_ERROR
 
 
 def sentence(error: BaseException) -> str:

@@ -25,7 +25,7 @@ REQUEST_MEMORY_BYTES = 128 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Health:
+class ProcessHealth:
     """When each loop of the process has turned last, and when it last heard from the API server."""
 
     clock: Callable[[], float]
@@ -54,7 +54,7 @@ class HealthServer:
     """Serves `/healthz`, `/readyz` and `/metrics` until closed; the last one wants the `token`."""
 
     def __init__(
-        self, health: Health, metrics: Callable[[], bytes], *, token: str | None = None
+        self, health: ProcessHealth, metrics: Callable[[], bytes], *, token: str | None = None
     ) -> None:
         self._health = health
         self._metrics = metrics

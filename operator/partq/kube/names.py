@@ -134,7 +134,7 @@ class ConditionType(StrEnum):
     REBALANCE_PAUSED = "RebalancePaused"
 
 
-class Reason(StrEnum):
+class ConditionReason(StrEnum):
     """Why a condition is as it is; there are no others."""
 
     AS_SPECIFIED = "AsSpecified"

@@ -6,7 +6,7 @@ from partq.coordinator.ports import BindRefusal
 from partq.core.group.membership import MemberFact
 from partq.core.model import MemberId
 from partq.kube.watch import admission, parse
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 from partq.kube.watch.parse import Pod
 from partq.kube.watch.rollout import NEWS_S, rollout_facts
 from partq.resources.models import RebalancePolicy
@@ -20,7 +20,7 @@ class KubernetesRuntime:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ObjectCache,
         namespace: str,
         *,
         policy_of: Callable[[str], RebalancePolicy],

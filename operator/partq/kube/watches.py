@@ -11,10 +11,10 @@ import kopf
 
 from partq.kube.api import KubeApi, is_in_cluster
 from partq.kube.errors import KubernetesError
-from partq.kube.health import Health
+from partq.kube.health import ProcessHealth
 from partq.kube.reconcile.context import end
 from partq.kube.watch.handlers import register, register_nodes
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
@@ -27,7 +27,7 @@ NODES_RETRY_S = 300.0
 
 Scope = tuple[str, ...]
 """One namespace; none: the whole cluster."""
-Handlers = Callable[[kopf.OperatorRegistry, Cluster], None]
+Handlers = Callable[[kopf.OperatorRegistry, ObjectCache], None]
 """Registers what is to be heard of."""
 
 _log = logging.getLogger(__name__)
@@ -39,9 +39,9 @@ class Watches:
     def __init__(
         self,
         api: KubeApi,
-        cluster: Cluster,
+        cluster: ObjectCache,
         namespaces: Sequence[str],
-        health: Health,
+        health: ProcessHealth,
         on_started: Callable[[], None],
     ) -> None:
         """Take what is to be fed; `on_started` is called when kopf has taken SIGTERM and SIGINT."""

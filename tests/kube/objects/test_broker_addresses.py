@@ -7,7 +7,7 @@ import pytest
 from partq.kube.names import QUEUE_LABEL, QueueKey
 from partq.kube.objects.broker_addresses import NOWHERE, BrokerAddresses, PodResolver
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 from tests.kube.bodies import pod_body
 
 KEY = QueueKey("shop", "orders")
@@ -26,7 +26,7 @@ def broker_body(name="orders-broker-0", *, scheme="http", queue="orders", **chan
 
 @pytest.fixture
 def cluster():
-    return Cluster(lambda key: None)
+    return ObjectCache(lambda key: None)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from partq.kube.names import FINALIZER, QueueKey
 from partq.kube.objects import deletion
 from partq.kube.objects.deletion import PODS_LIMIT_S, STORE_LIMIT_S, Deletion
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 from tests.kube.bodies import UID, pod_body, queue_body
 from tests.kube.fake_api import FakeApi
 from tests.kube.test_leader import Clock
@@ -53,7 +53,7 @@ def api():
 
 @pytest.fixture
 def cluster():
-    return Cluster(lambda key: None)
+    return ObjectCache(lambda key: None)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from partq.kube.api import pod_path
 from partq.kube.names import DELETION_COST, OUR_DELETION_COST, QueueKey
 from partq.kube.objects.deletion_cost import MAX_WRITES, REFUSED_S, DeletionCosts, ranks
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 from tests.kube.bodies import pod_body
 from tests.kube.fake_api import FakeApi
 from tests.kube.test_leader import Clock
@@ -60,7 +60,7 @@ class Costs:
 
     def __init__(self):
         self.clock, self.api = Clock(), FakeApi()
-        self.cluster = Cluster(lambda key: None, self.clock)
+        self.cluster = ObjectCache(lambda key: None, self.clock)
         self.is_leading = True
         self.costs = DeletionCosts(
             self.api, self.cluster, is_leading=lambda: self.is_leading, clock=self.clock

@@ -6,7 +6,7 @@ from partq.errors import StoreUnavailableError, UnavailableError
 from partq.kube.errors import AddressRefusedError
 from partq.kube.names import QueueKey
 from partq.kube.objects import redis_hosts
-from partq.kube.objects.credentials import Access
+from partq.kube.objects.credentials import QueueCredentials
 from partq.kube.objects.redis_hosts import check, is_local
 from partq.kube.reconcile.troubles import trouble
 
@@ -81,13 +81,13 @@ async def test_no_answer_in_time_is_no_permission(monkeypatch):
 def test_what_answers_and_is_no_redis_is_not_shown(answer):
     error = StoreUnavailableError(f"store: cannot connect to Redis: {answer}")
     url = "redis://:hidden@intranet:22/0"
-    own = Access(redis_url=url, admin_token="t", tokens_secret="s", is_own_redis=True)
+    own = QueueCredentials(redis_url=url, admin_token="t", tokens_secret="s", is_own_redis=True)
     finding = trouble(QueueKey("shop", "orders"), "store", error, own)
     assert finding.message == (
         "Redis at intranet:22: no Redis answers there that can be used; the operator's log has "
         "the details"
     )
-    ours = Access(redis_url=url, admin_token="t", tokens_secret="s")
+    ours = QueueCredentials(redis_url=url, admin_token="t", tokens_secret="s")
     finding = trouble(QueueKey("shop", "orders"), "store", error, ours)
     assert answer in finding.message
     assert "hidden" not in finding.message

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.kube.names import ConditionType, Reason
+from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import render
 from tests.kube.facts import PARTITIONS, group_facts, group_view
 
@@ -21,7 +21,7 @@ def test_messages_present(missing, is_true):
     assert (present.is_true, ready.is_true) == (is_true, is_true)
     if not is_true:
         assert present.message == f"deliveries of the partitions 0-1 stopped: {WHY}"
-        assert ready.reason is Reason.MESSAGES_MISSING
+        assert ready.reason is ConditionReason.MESSAGES_MISSING
 
 
 def test_nobody_has_looked():

@@ -3,7 +3,7 @@
 import pytest
 
 from partq.coordinator.view import Parked
-from partq.kube.names import ConditionType, Reason
+from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import event_diff, render
 from tests.kube.facts import PARTITIONS, group_facts, group_view
 
@@ -25,7 +25,7 @@ def test_what_does_not_decode_and_waits_is_a_condition_and_nobody_is_less_ready(
     calm, _ = found()
     findings, by_type = found(parked=PARKED)
     stored = by_type[ConditionType.DEAD_LETTERS_STORED]
-    assert (stored.is_true, stored.reason) == (False, Reason.DEAD_LETTERS_PARKED)
+    assert (stored.is_true, stored.reason) == (False, ConditionReason.DEAD_LETTERS_PARKED)
     assert stored.message == TEXT
     assert by_type[ConditionType.READY].is_true is True
     assert by_type[ConditionType.STALLED].is_true is False
@@ -38,7 +38,7 @@ def test_what_does_not_decode_and_waits_is_a_condition_and_nobody_is_less_ready(
 def test_what_stops_deliveries_comes_first(parked):
     _, by_type = found(blocked=BLOCKED, parked=parked)
     stored = by_type[ConditionType.DEAD_LETTERS_STORED]
-    assert stored.reason is Reason.DEAD_LETTERS_BLOCKED
-    assert by_type[ConditionType.READY].reason is Reason.DEAD_LETTERS_BLOCKED
+    assert stored.reason is ConditionReason.DEAD_LETTERS_BLOCKED
+    assert by_type[ConditionType.READY].reason is ConditionReason.DEAD_LETTERS_BLOCKED
     told = "deliveries of the partitions 0 wait: its share of the quota is used up"
     assert stored.message == (f"{told}; besides, {TEXT}" if parked else told)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from partq.kube.names import ConditionType, Reason
+from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import render
 from partq.kube.status.conditions import bad
 from partq.kube.status.render import Durability
@@ -10,7 +10,7 @@ from tests.kube.facts import SYNCED, queue_facts, queue_view
 
 AWAY = {
     ConditionType.STORE_REACHABLE: bad(
-        ConditionType.STORE_REACHABLE, Reason.STORE_UNREACHABLE, "no answer"
+        ConditionType.STORE_REACHABLE, ConditionReason.STORE_UNREACHABLE, "no answer"
     )
 }
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from partq.kube.names import ConditionType, Reason
+from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import event_diff, render
 from partq.kube.status.conditions import Finding, bad
 from tests.kube.facts import NOW, group_facts, queue_facts
 
 PROBLEM = "spec.redis.url: got both or neither of url and secretRef, expected one"
-INVALID = bad(ConditionType.SPEC_VALID, Reason.INVALID_SPEC, PROBLEM)
+INVALID = bad(ConditionType.SPEC_VALID, ConditionReason.INVALID_SPEC, PROBLEM)
 
 
 def ready_of(**queue):
@@ -21,7 +21,7 @@ def test_one_that_never_was_is_told_in_one_sentence():
     findings = render.group_findings(group_facts(queue="orders", queue_ready=queue, view=None))
     told = f"queue orders is not accepted: {PROBLEM}"
     by_type = {each.type: each for each in findings}
-    wanted = (False, Reason.QUEUE_NOT_READY, told)
+    wanted = (False, ConditionReason.QUEUE_NOT_READY, told)
     for type_ in (ConditionType.QUEUE_READY, ConditionType.READY):
         assert (by_type[type_].is_true, by_type[type_].reason, by_type[type_].message) == wanted
     notes = event_diff.of_conditions([], findings)
@@ -41,7 +41,12 @@ def test_one_that_was_served_changes_nothing():
     [
         (None, "there is no queue orders in the namespace"),
         (
-            Finding(ConditionType.READY, False, Reason.STORE_UNREACHABLE, "Redis at r:1: silent"),
+            Finding(
+                ConditionType.READY,
+                False,
+                ConditionReason.STORE_UNREACHABLE,
+                "Redis at r:1: silent",
+            ),
             "queue orders: StoreUnreachable: Redis at r:1: silent",
         ),
     ],

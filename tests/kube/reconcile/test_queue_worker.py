@@ -10,7 +10,7 @@ from partq.kube.api import queue_path
 from partq.kube.names import FINALIZER, PAUSE, QueueKey
 from partq.kube.reconcile import queue_worker
 from partq.kube.reconcile.queue_worker import QueueWorker
-from partq.kube.watch.object_cache import Cluster, GroupKey
+from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from partq.metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 from tests.kube.bodies import group_body, queue_body
@@ -55,7 +55,7 @@ class Stage:
 
     def __init__(self, monkeypatch):
         self.api = FakeApi()
-        self.cluster = Cluster(lambda key: None)
+        self.cluster = ObjectCache(lambda key: None)
         self.store = FakeStore()
         self.clock = Clock()
         self.told = []
@@ -71,7 +71,7 @@ class Stage:
             made.append(FakeServing(*args, **kwargs))
             return made[0]
 
-        self._monkeypatch.setattr(queue_worker, "Serving", serving)
+        self._monkeypatch.setattr(queue_worker, "CoordinatorHost", serving)
         context = SimpleNamespace(
             api=self.api,
             cluster=self.cluster,

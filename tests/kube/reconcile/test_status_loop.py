@@ -18,7 +18,7 @@ from partq.kube.reconcile.status_loop import (
     StatusLoop,
     bodies_of,
 )
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 from partq.metrics import OperatorMetrics
 from partq.resources.status import MAX_MESSAGE_CHARS
 from tests.kube.bodies import group_body, queue_body
@@ -40,7 +40,7 @@ class Stage:
     def __init__(self):
         self.api = FakeApi()
         self.clock = Clock()
-        self.cluster = Cluster(lambda key: None)
+        self.cluster = ObjectCache(lambda key: None)
         self.groups = Groups(self.cluster, KEY)
         self.facts_of = facts_of
         self.loop = self.new_loop()

@@ -8,7 +8,7 @@ import pytest
 from partq.kube.names import QueueKey
 from partq.kube.reconcile import workers
 from partq.kube.reconcile.workers import Workers
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 from tests.kube.bodies import queue_body
 
 KEY = QueueKey("shop", "orders")
@@ -26,7 +26,7 @@ class System:
         self.leads = False
         self.changed = asyncio.Event()
         self.workers = Workers()
-        self.cluster = Cluster(self.workers.notice)
+        self.cluster = ObjectCache(self.workers.notice)
         self.cluster.put_queue(queue_body())
 
     def lead(self, leads):

@@ -8,13 +8,13 @@ from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
 from partq.core.model import MemberId
 from partq.core.records import RebalanceRecord
-from partq.kube.names import ConditionType, Reason
+from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import event_diff
 from partq.kube.status.conditions import Finding, bad, good
 
 A, B = MemberId("a"), MemberId("b")
 STORE = ConditionType.STORE_REACHABLE
-AWAY = bad(STORE, Reason.STORE_UNREACHABLE, "no answer")
+AWAY = bad(STORE, ConditionReason.STORE_UNREACHABLE, "no answer")
 CALM = GroupView(
     partitions={},
     members={A: MemberState.BOUND},
@@ -35,13 +35,18 @@ DONE = RebalanceRecord("member_joined", 2, 1, 1000, 1250, 40)
         pytest.param([good(STORE)], [AWAY], ["StoreUnreachable"], id="turned bad"),
         pytest.param([AWAY], [replace(AWAY, message="still")], [], id="no repeat of the same"),
         pytest.param([AWAY], [good(STORE)], ["Recovered"], id="good again"),
-        pytest.param([], [Finding(STORE, None, Reason.PENDING)], [], id="not known is no news"),
         pytest.param(
-            [], [bad(ConditionType.READY, Reason.STORE_UNREACHABLE, "x")], [], id="a sum is no news"
+            [], [Finding(STORE, None, ConditionReason.PENDING)], [], id="not known is no news"
         ),
         pytest.param(
-            [Finding(ConditionType.PAUSED, False, Reason.NOT_PAUSED)],
-            [Finding(ConditionType.PAUSED, True, Reason.ANNOTATION)],
+            [],
+            [bad(ConditionType.READY, ConditionReason.STORE_UNREACHABLE, "x")],
+            [],
+            id="a sum is no news",
+        ),
+        pytest.param(
+            [Finding(ConditionType.PAUSED, False, ConditionReason.NOT_PAUSED)],
+            [Finding(ConditionType.PAUSED, True, ConditionReason.ANNOTATION)],
             ["Paused"],
             id="paused",
         ),

@@ -9,7 +9,7 @@ from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
 from partq.core.model import Epoch, PartitionId
 from partq.core.records import AssignmentEntry, RebalanceRecord
-from partq.kube.names import ConditionType, Reason
+from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status import render
 from partq.kube.status.conditions import Finding, bad
 from partq.kube.status.group_conditions import ranges
@@ -38,11 +38,13 @@ def summary(findings):
 
 CALM = (False, "AsSpecified")
 REFUSED = {
-    ConditionType.SPEC_VALID: bad(ConditionType.SPEC_VALID, Reason.PARTITIONS_IMMUTABLE, "fixed")
+    ConditionType.SPEC_VALID: bad(
+        ConditionType.SPEC_VALID, ConditionReason.PARTITIONS_IMMUTABLE, "fixed"
+    )
 }
 AWAY = {
     ConditionType.STORE_REACHABLE: bad(
-        ConditionType.STORE_REACHABLE, Reason.STORE_UNREACHABLE, "no answer"
+        ConditionType.STORE_REACHABLE, ConditionReason.STORE_UNREACHABLE, "no answer"
     )
 }
 
@@ -232,7 +234,9 @@ def test_dead_letters(view, status, ready):
             id="no such queue",
         ),
         pytest.param(
-            group_facts(queue_ready=Finding(ConditionType.READY, False, Reason.STORE_UNREACHABLE)),
+            group_facts(
+                queue_ready=Finding(ConditionType.READY, False, ConditionReason.STORE_UNREACHABLE)
+            ),
             "Degraded",
             (False, "QueueNotReady"),
             (True, "QueueNotReady"),
@@ -248,7 +252,9 @@ def test_dead_letters(view, status, ready):
             id="a broker does not know it yet",
         ),
         pytest.param(
-            group_facts(problem=bad(ConditionType.SPEC_VALID, Reason.INVALID_SPEC, "strategy")),
+            group_facts(
+                problem=bad(ConditionType.SPEC_VALID, ConditionReason.INVALID_SPEC, "strategy")
+            ),
             "Stable",
             (True, "InvalidSpec"),
             (False, "InvalidSpec"),

@@ -4,7 +4,7 @@ import pytest
 
 from partq.kube import names
 from partq.kube.names import QueueKey
-from partq.kube.watch.object_cache import Cluster, GroupKey
+from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from tests.kube.bodies import group_body, queue_body
 
 ORDERS = QueueKey("shop", "orders")
@@ -17,7 +17,7 @@ def told():
 
 @pytest.fixture
 def cluster(told):
-    cluster = Cluster(told.append)
+    cluster = ObjectCache(told.append)
     cluster.put_queue(queue_body())
     cluster.put_group(group_body())
     told.clear()

@@ -5,8 +5,8 @@ import pytest
 from partq.kube.errors import KubernetesError
 from partq.kube.names import QueueKey
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Cluster
-from partq.kube.watch.relist import PODS_S, Lister
+from partq.kube.watch.object_cache import ObjectCache
+from partq.kube.watch.relist import PODS_S, Relister
 from tests.kube.bodies import group_body, pod_body, queue_body
 from tests.kube.fake_api import FakeApi
 from tests.kube.test_leader import Clock
@@ -37,11 +37,11 @@ def clock():
 
 @pytest.fixture
 def cluster():
-    return Cluster(lambda key: None)
+    return ObjectCache(lambda key: None)
 
 
 async def test_what_is_no_longer_listed_is_gone(api, cluster, clock):
-    lister = Lister(api, cluster, [], clock)
+    lister = Relister(api, cluster, [], clock)
     api.put("", queues=[queue_body()], groups=[group_body()], pods=[pod_body()])
     await lister.refresh()
     assert cluster.queue_keys == {SHOP}
@@ -52,7 +52,7 @@ async def test_what_is_no_longer_listed_is_gone(api, cluster, clock):
 
 
 async def test_a_pod_whose_end_no_watch_told_is_gone_in_the_end(api, cluster, clock):
-    lister = Lister(api, cluster, [], clock)
+    lister = Relister(api, cluster, [], clock)
     pod = parse.pod(pod_body())
     api.put("", pods=[pod_body()])
     await lister.refresh()
@@ -67,7 +67,7 @@ async def test_a_pod_whose_end_no_watch_told_is_gone_in_the_end(api, cluster, cl
 
 @pytest.mark.parametrize("plural", ["partitionedqueues", "consumergroups", "pods"])
 async def test_one_namespace_that_is_forbidden_stops_no_other(api, cluster, clock, plural):
-    lister = Lister(api, cluster, ["bank", "shop"], clock)
+    lister = Relister(api, cluster, ["bank", "shop"], clock)
     api.put("bank", queues=[queue_body(namespace="bank")])
     api.put("shop", queues=[queue_body()])
     root = "/api/v1" if plural == "pods" else ROOT
@@ -87,7 +87,7 @@ async def test_one_namespace_that_is_forbidden_stops_no_other(api, cluster, cloc
 
 
 async def test_without_any_namespace_it_is_said(api, cluster, clock):
-    lister = Lister(api, cluster, ["bank", "shop"], clock)
+    lister = Relister(api, cluster, ["bank", "shop"], clock)
     api.broken = {"*"}
     with pytest.raises(KubernetesError):
         await lister.refresh()
@@ -95,7 +95,7 @@ async def test_without_any_namespace_it_is_said(api, cluster, clock):
 
 async def test_an_answer_that_is_no_list_empties_nothing(api, cluster, clock):
     """A proxy's page, with status 200."""
-    lister = Lister(api, cluster, [], clock)
+    lister = Relister(api, cluster, [], clock)
     api.put("", queues=[queue_body()], groups=[group_body()])
     await lister.refresh()
     api.objects[f"{ROOT}/consumergroups"] = {"message": "Please log in"}
@@ -105,7 +105,7 @@ async def test_an_answer_that_is_no_list_empties_nothing(api, cluster, clock):
 
 
 async def test_a_pod_that_goes_while_the_rest_is_listed_stays_gone(api, cluster, clock):
-    lister = Lister(api, cluster, [], clock)
+    lister = Relister(api, cluster, [], clock)
     api.put("", pods=[pod_body()])
     await lister.refresh()
     pod = parse.pod(pod_body())

@@ -5,7 +5,7 @@ import pytest
 from partq.core.group.membership import MemberFact
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 from partq.kube.watch.rollout import HOLD_S, MARGIN_S, NEWS_S, Ages, rollout_facts
 from tests.kube.bodies import group_body, pod_body, queue_body
 from tests.kube.test_leader import Clock
@@ -97,7 +97,7 @@ def test_a_late_replacement_is_not_waited_for_to_the_end():
 
 def test_members_of_a_group_in_a_rollout():
     clock = Clock()
-    cluster = Cluster(lambda key: None, clock)
+    cluster = ObjectCache(lambda key: None, clock)
     cluster.put_queue(queue_body())
     cluster.put_group(group_body())
     old, new = (f"{letter * 8}-bbbb-4ccc-8ddd-eeeeeeeeeeee" for letter in "ab")

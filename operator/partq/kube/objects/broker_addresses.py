@@ -13,7 +13,7 @@ from partq.coordinator.ports import LeaseRecord
 from partq.core.model import BrokerId
 from partq.kube import names
 from partq.kube.names import QueueKey
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 
 NOWHERE = "http://no-such-pod.invalid"
 """Nobody answers there, as for a broker whose pod is not seen yet."""
@@ -23,7 +23,7 @@ _HOST = re.compile(r"(?P<pod>[a-z0-9-]+)\.(?P<queue>[a-z0-9-]+)-brokers\.(?P<ns>
 class BrokerAddresses:
     """The address book of one queue."""
 
-    def __init__(self, cluster: Cluster, key: QueueKey) -> None:
+    def __init__(self, cluster: ObjectCache, key: QueueKey) -> None:
         self._cluster = cluster
         self._key = key
 
@@ -48,7 +48,7 @@ class BrokerAddresses:
 class PodResolver(AbstractResolver):
     """Knows the addresses of broker pods, and of nothing else."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ObjectCache) -> None:
         self._cluster = cluster
 
     async def resolve(

@@ -15,7 +15,7 @@ from partq.wire.tls import trust
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class QueueCredentials:
     """How to reach a queue's store and its brokers. It is never logged."""
 
     redis_url: str
@@ -35,7 +35,7 @@ async def read_access(
     groups: Collection[str] = (),
     *,
     hosts: Collection[str] = (),
-) -> Access:
+) -> QueueCredentials:
     """Read the queue's Secrets; without one for its tokens, make it.
 
     In one of the operator's own, each of the `groups` gets a token. `hosts`: which the queue may
@@ -69,7 +69,7 @@ async def read_access(
         raise SecretMissingError(error.message) from None
     url = await read_redis_url(api, queue, default_url, hosts)
     ca_pem = await _read_ca(api, queue)
-    return Access(
+    return QueueCredentials(
         redis_url=url,
         admin_token=token,
         tokens_secret=name,

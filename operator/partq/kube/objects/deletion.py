@@ -14,8 +14,8 @@ from partq.kube.errors import KubernetesError, sentence
 from partq.kube.names import EventReason, QueueKey
 from partq.kube.objects.credentials import is_owned
 from partq.kube.ports import QueueStore
-from partq.kube.status.event_diff import Note
-from partq.kube.watch.object_cache import Body, Cluster
+from partq.kube.status.event_diff import PendingEvent
+from partq.kube.watch.object_cache import Body, ObjectCache
 
 STORE_LIMIT_S = 60.0
 """How long the store may keep the resource from going."""
@@ -31,7 +31,7 @@ class Deletion:
     """Ends one queue; `step` is called until it is over."""
 
     def __init__(
-        self, api: KubeApi, cluster: Cluster, key: QueueKey, clock: Callable[[], float]
+        self, api: KubeApi, cluster: ObjectCache, key: QueueKey, clock: Callable[[], float]
     ) -> None:
         self._api = api
         self._cluster = cluster
@@ -49,7 +49,7 @@ class Deletion:
         store: QueueStore | None,
         *,
         keeps_data: bool,
-        tell: Callable[[Note], None],
+        tell: Callable[[PendingEvent], None],
     ) -> bool:
         """Do what can be done now, and return whether it is over.
 
@@ -76,7 +76,7 @@ class Deletion:
                 f"collector, which removes it once the queue is gone: {sentence(error)}"
             )
             if not self._is_set_left:
-                tell(Note(EventReason.FINALIZER_RELEASED, text, is_warning=True))
+                tell(PendingEvent(EventReason.FINALIZER_RELEASED, text, is_warning=True))
                 self._is_set_left = True
         if self._cluster.brokers(self._key) and age_s < PODS_LIMIT_S:
             # They still write: what is removed now could come back.
@@ -90,21 +90,21 @@ class Deletion:
                 f"the store did not answer for {STORE_LIMIT_S:g} s; keys of the queue may remain "
                 f"there, under {self._key}"
             )
-            tell(Note(EventReason.FINALIZER_RELEASED, text, is_warning=True))
+            tell(PendingEvent(EventReason.FINALIZER_RELEASED, text, is_warning=True))
             self._is_told = True
         await release(self._api, body)
         return True
 
     async def _erase(
-        self, store: QueueStore, keeps_data: bool, tell: Callable[[Note], None]
+        self, store: QueueStore, keeps_data: bool, tell: Callable[[PendingEvent], None]
     ) -> None:
         if keeps_data:
             await store.release(keeps_data=True)
-            tell(Note(EventReason.DATA_RETAINED, "the messages stay in Redis"))
+            tell(PendingEvent(EventReason.DATA_RETAINED, "the messages stay in Redis"))
             return
         count = await store.erase()
         await store.release(keeps_data=False)
-        tell(Note(EventReason.DATA_REMOVED, f"{count} keys removed"))
+        tell(PendingEvent(EventReason.DATA_REMOVED, f"{count} keys removed"))
 
     async def _try(self, work: Awaitable[object], what: str) -> bool:
         try:

@@ -15,7 +15,7 @@ from partq.kube import names
 from partq.kube.api import KubeApi, pod_path
 from partq.kube.errors import KubernetesError
 from partq.kube.names import QueueKey
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 from partq.kube.watch.parse import Pod
 
 ROUND_S: Final = 5.0
@@ -55,7 +55,7 @@ class DeletionCosts:
     def __init__(
         self,
         api: KubeApi,
-        cluster: Cluster,
+        cluster: ObjectCache,
         *,
         is_leading: Callable[[], bool],
         clock: Callable[[], float],

@@ -19,7 +19,7 @@ from partq.kube.errors import NotLeadingError
 from partq.kube.events import EventRecorder
 from partq.kube.objects.deletion_cost import DeletionCosts
 from partq.kube.ports import OpenStore
-from partq.kube.watch.object_cache import Cluster
+from partq.kube.watch.object_cache import ObjectCache
 from partq.metrics import OperatorMetrics
 from partq.settings import OperatorSettings
 
@@ -30,7 +30,7 @@ class Context:
 
     settings: OperatorSettings
     api: KubeApi
-    cluster: Cluster
+    cluster: ObjectCache
     events: EventRecorder
     metrics: OperatorMetrics
     costs: DeletionCosts

@@ -19,7 +19,7 @@ RESTART_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-class Serving:
+class CoordinatorHost:
     """The store and the coordinator of one queue, opened again when what they rest on changes."""
 
     def __init__(

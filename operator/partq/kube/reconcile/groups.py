@@ -11,12 +11,12 @@ from partq.core.group.membership import MemberState
 from partq.core.model import PartitionId
 from partq.errors import UnknownQueueError
 from partq.kube import names
-from partq.kube.names import ConditionType, QueueKey, Reason
+from partq.kube.names import ConditionReason, ConditionType, QueueKey
 from partq.kube.ports import QueueStore
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.status.conditions import Finding, bad
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Body, Cluster, group_models
+from partq.kube.watch.object_cache import Body, ObjectCache, group_models
 from partq.kube.watch.parse import Pod
 from partq.resources import (
     ConsumerGroup,
@@ -37,7 +37,7 @@ Spec = dict[str, Any]
 class Groups:
     """What a worker keeps of its queue's groups."""
 
-    def __init__(self, cluster: Cluster, key: QueueKey) -> None:
+    def __init__(self, cluster: ObjectCache, key: QueueKey) -> None:
         self._cluster = cluster
         self._key = key
         self._specs: dict[str, Spec] = {}
@@ -67,10 +67,10 @@ class Groups:
         """Return what is wrong with a group's spec; the one that was valid last goes on."""
         _, problems = group_models({name: body})
         if name in problems:
-            return bad(ConditionType.SPEC_VALID, Reason.INVALID_SPEC, problems[name])
+            return bad(ConditionType.SPEC_VALID, ConditionReason.INVALID_SPEC, problems[name])
         if body["spec"].get("queue") != self._key.name:
             text = f"spec.queue: a group cannot move to another queue; it stays at {self._key.name}"
-            return bad(ConditionType.SPEC_VALID, Reason.QUEUE_IMMUTABLE, text)
+            return bad(ConditionType.SPEC_VALID, ConditionReason.QUEUE_IMMUTABLE, text)
         return self._refused.get(name)
 
     async def provision(
@@ -132,7 +132,9 @@ class Groups:
         self._refused.pop(name, None)
         if before is not None and before.get("start", spec["start"]) != spec["start"]:
             text = f"spec.start: it counts when the group is made; {before['start']} holds"
-            self._refused[name] = bad(ConditionType.SPEC_VALID, Reason.START_IMMUTABLE, text)
+            self._refused[name] = bad(
+                ConditionType.SPEC_VALID, ConditionReason.START_IMMUTABLE, text
+            )
             spec["start"] = before["start"]
         return spec
 

@@ -17,22 +17,22 @@ from partq.core.records import RebalanceRecord
 from partq.errors import PartqError, StoreUnavailableError
 from partq.kube import names
 from partq.kube.api import pod_path, queues_path
-from partq.kube.names import ConditionType, EventReason, QueueKey, Reason
+from partq.kube.names import ConditionReason, ConditionType, EventReason, QueueKey
 from partq.kube.objects import broker_tls, deletion, queue_place
 from partq.kube.objects.apply import Applier
 from partq.kube.objects.broker_pods import BrokerPlan, objects, unwanted
-from partq.kube.objects.credentials import Access, read_access, read_redis_url
+from partq.kube.objects.credentials import QueueCredentials, read_access, read_redis_url
 from partq.kube.ports import QueueStore
 from partq.kube.reconcile.context import Context
-from partq.kube.reconcile.coordinator_host import Serving
+from partq.kube.reconcile.coordinator_host import CoordinatorHost
 from partq.kube.reconcile.groups import Groups
 from partq.kube.reconcile.reporter import Reporter
 from partq.kube.reconcile.status_loop import StatusLoop, bodies_of
 from partq.kube.reconcile.troubles import trouble
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.status.conditions import Finding, bad
-from partq.kube.status.event_diff import Note
-from partq.kube.status.patience import Patience
+from partq.kube.status.event_diff import PendingEvent
+from partq.kube.status.patience import ShortageWatch
 from partq.kube.status.render import Durability, QueueFacts
 from partq.kube.watch import parse
 from partq.kube.watch.object_cache import Body
@@ -69,7 +69,7 @@ class QueueWorker:
             delay_s_of=self._groups.delay_s_of,
             clock=context.clock,
         )
-        self._serving = Serving(
+        self._serving = CoordinatorHost(
             context, key, self._runtime, on_view=self._take_view, on_rebalance=self._count
         )
         self._reporter = Reporter(context, key, self._runtime)
@@ -81,7 +81,7 @@ class QueueWorker:
         self._model: PartitionedQueue | None = None
         """The last spec that was valid."""
         self._troubles: dict[str, Finding] = {}
-        self._access: Access | None = None
+        self._access: QueueCredentials | None = None
         self._access_of: tuple[float, object] = (float("-inf"), None)
         self._is_provisioned = self._is_applied = False
         self._partition_count: int | None = None
@@ -90,7 +90,7 @@ class QueueWorker:
         self._durability: Durability | None = None
         self._measured_at = float("-inf")
         self._view: QueueView | None = None
-        self._patience = Patience(context.clock())
+        self._patience = ShortageWatch(context.clock())
 
     @property
     def troubles(self) -> Collection[Finding]:
@@ -201,7 +201,7 @@ class QueueWorker:
     async def _read(self, body: Body) -> PartitionedQueue:
         return parse.queue(body)
 
-    async def _read_access(self, model: PartitionedQueue, body: Body) -> Access:
+    async def _read_access(self, model: PartitionedQueue, body: Body) -> QueueCredentials:
         now, generation = self._context.clock(), int(body["metadata"].get("generation", 0))
         groups = frozenset(self._context.cluster.groups(self.key))
         read_at, read_for = self._access_of
@@ -214,7 +214,7 @@ class QueueWorker:
             self._access_of = now, asked
         return self._access
 
-    async def _at_its_place(self, access: Access, body: Body) -> Access:
+    async def _at_its_place(self, access: QueueCredentials, body: Body) -> QueueCredentials:
         """Return the access to where the queue's records are: another URL is told, and not used."""
         url, refusal = await queue_place.settled_url(
             self._context.api, self.key, body, access.redis_url
@@ -224,7 +224,7 @@ class QueueWorker:
             self._note("redis", refusal)
         return replace(access, redis_url=url)
 
-    async def _provision(self, store: QueueStore, body: Body, access: Access) -> None:
+    async def _provision(self, store: QueueStore, body: Body, access: QueueCredentials) -> None:
         await queue_place.refuse_loss(store, self.key, body, access.redis_url)
         model = self._model
         if model is None:
@@ -238,7 +238,7 @@ class QueueWorker:
         if count != model.spec.partitions:
             raise PartitionsFixedError(str(self.key), got=model.spec.partitions, expected=count)
 
-    async def _apply(self, model: PartitionedQueue, body: Body, access: Access) -> None:
+    async def _apply(self, model: PartitionedQueue, body: Body, access: QueueCredentials) -> None:
         settings, uid = self._context.settings, body["metadata"]["uid"]
         plan = BrokerPlan(
             queue=model,
@@ -258,7 +258,9 @@ class QueueWorker:
         is_new = await self._applier.apply(objects(plan), uid, unwanted=unwanted(plan))
         self._is_applied = True
         if is_new:
-            note = Note(EventReason.UPDATED, "brokers, Services and policies are as specified")
+            note = PendingEvent(
+                EventReason.UPDATED, "brokers, Services and policies are as specified"
+            )
             self._reporter.tell(body, "PartitionedQueue", note)
 
     async def _make_dead_letter_queues(self, model: PartitionedQueue, body: Body) -> None:
@@ -270,7 +272,7 @@ class QueueWorker:
             made = dead_letters.body_of(name, model)
             if await self._context.api.create(queues_path(namespace), made) is not None:
                 text = f"PartitionedQueue {name} is made for dead letters"
-                note = Note(EventReason.DEAD_LETTER_QUEUE_CREATED, text)
+                note = PendingEvent(EventReason.DEAD_LETTER_QUEUE_CREATED, text)
                 self._reporter.tell(body, "PartitionedQueue", note)
 
     async def _measure(self, store: QueueStore) -> None:
@@ -362,7 +364,7 @@ class QueueWorker:
         troubles = {each.type: each for each in self._troubles.values()}
         if parse.is_deleting(body):
             text = "brokers and data are being removed"
-            finding = bad(ConditionType.OBJECTS_APPLIED, Reason.DELETING, text)
+            finding = bad(ConditionType.OBJECTS_APPLIED, ConditionReason.DELETING, text)
             troubles = {finding.type: finding, **troubles}
         pods, model = self._context.cluster.brokers(self.key), self._model or self._recorded
         partitions = (body.get("status") or {}).get("partitions") or {}

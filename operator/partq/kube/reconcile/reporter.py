@@ -13,7 +13,7 @@ from partq.kube.reconcile.context import Context
 from partq.kube.runtime import KubernetesRuntime
 from partq.kube.status import event_diff, render
 from partq.kube.status.conditions import Finding
-from partq.kube.status.event_diff import Note
+from partq.kube.status.event_diff import PendingEvent
 from partq.kube.status.render import GroupFacts, QueueFacts
 from partq.kube.watch import parse
 from partq.kube.watch.object_cache import Body, is_older
@@ -82,7 +82,7 @@ class Reporter:
         bound = [member for member, standing in standings if standing is MemberState.BOUND]
         return self._runtime.unselected(group, bound)
 
-    def tell(self, body: Body, kind: str, note: Note) -> None:
+    def tell(self, body: Body, kind: str, note: PendingEvent) -> None:
         """Write one Event about a queue or a group."""
         self._tell(Subject.of(body, kind), [note])
 
@@ -93,7 +93,7 @@ class Reporter:
             return member
         return f"{pod.name}/{container}" if container else pod.name
 
-    def _tell(self, subject: Subject, notes: Sequence[Note]) -> None:
+    def _tell(self, subject: Subject, notes: Sequence[PendingEvent]) -> None:
         for note in notes:
             self._context.events.emit(subject, note.reason, note.text, is_warning=note.is_warning)
 

@@ -20,7 +20,7 @@ from partq.kube.reconcile.reporter import Reporter
 from partq.kube.status.conditions import Finding
 from partq.kube.status.render import GroupFacts, QueueFacts, queue_findings
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Body, Cluster
+from partq.kube.watch.object_cache import Body, ObjectCache
 
 GAP_S = 0.5
 """How far two writings of status are apart, at least."""
@@ -192,7 +192,7 @@ def _ready(facts: QueueFacts) -> Finding:
     return next(each for each in queue_findings(facts) if each.type is ConditionType.READY)
 
 
-def bodies_of(cluster: Cluster, key: QueueKey) -> list[Body]:
+def bodies_of(cluster: ObjectCache, key: QueueKey) -> list[Body]:
     """Return the bodies of a queue, if it is there, and of its groups."""
     queue = cluster.queue(key)
     return [*([queue] if queue is not None else []), *cluster.groups(key).values()]

@@ -3,8 +3,8 @@
 import logging
 
 from partq.kube.errors import reason_of, sentence
-from partq.kube.names import ConditionType, QueueKey, Reason
-from partq.kube.objects.credentials import Access
+from partq.kube.names import ConditionReason, ConditionType, QueueKey
+from partq.kube.objects.credentials import QueueCredentials
 from partq.kube.objects.queue_place import place_of
 from partq.kube.status.conditions import Finding, bad
 
@@ -14,16 +14,18 @@ NO_REDIS = "no Redis answers there that can be used; the operator's log has the 
 _log = logging.getLogger(__name__)
 
 
-def trouble(key: QueueKey, part: str, error: BaseException, access: Access | None) -> Finding:
+def trouble(
+    key: QueueKey, part: str, error: BaseException, access: QueueCredentials | None
+) -> Finding:
     """Return the condition that an error in a part of the work turns false.
 
     Of a Redis that the queue names, what it has answered is logged and not shown.
     """
     type_, reason = reason_of(error)
     if part == "spec":
-        type_, reason = ConditionType.SPEC_VALID, Reason.INVALID_SPEC
+        type_, reason = ConditionType.SPEC_VALID, ConditionReason.INVALID_SPEC
     text = sentence(error)
-    if reason is Reason.STORE_UNREACHABLE and access is not None:
+    if reason is ConditionReason.STORE_UNREACHABLE and access is not None:
         where = place_of(access.redis_url)
         if access.is_own_redis:
             _log.info("queue %s: Redis at %s: %s", key, where, text)

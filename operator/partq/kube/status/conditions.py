@@ -4,25 +4,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from partq.kube.names import ConditionType, Reason
+from partq.kube.names import ConditionReason, ConditionType
 from partq.resources.status import MAX_MESSAGE_CHARS
 
-STALLING: frozenset[Reason] = frozenset(
+STALLING: frozenset[ConditionReason] = frozenset(
     {
-        Reason.INVALID_SPEC,
-        Reason.PARTITIONS_IMMUTABLE,
-        Reason.QUEUE_IMMUTABLE,
-        Reason.START_IMMUTABLE,
-        Reason.QUEUE_NOT_FOUND,
-        Reason.SECRET_MISSING,
-        Reason.NAME_TAKEN,
-        Reason.FORBIDDEN,
-        Reason.REFUSED,
-        Reason.STORE_UNUSABLE,
-        Reason.ADDRESS_REFUSED,
-        Reason.REDIS_IMMUTABLE,
-        Reason.STORE_EMPTY,
-        Reason.STORE_OWNED_BY_ANOTHER,
+        ConditionReason.INVALID_SPEC,
+        ConditionReason.PARTITIONS_IMMUTABLE,
+        ConditionReason.QUEUE_IMMUTABLE,
+        ConditionReason.START_IMMUTABLE,
+        ConditionReason.QUEUE_NOT_FOUND,
+        ConditionReason.SECRET_MISSING,
+        ConditionReason.NAME_TAKEN,
+        ConditionReason.FORBIDDEN,
+        ConditionReason.REFUSED,
+        ConditionReason.STORE_UNUSABLE,
+        ConditionReason.ADDRESS_REFUSED,
+        ConditionReason.REDIS_IMMUTABLE,
+        ConditionReason.STORE_EMPTY,
+        ConditionReason.STORE_OWNED_BY_ANOTHER,
     }
 )
 """Reasons that time alone does not mend: a person has to do something."""
@@ -35,16 +35,18 @@ class Finding:
     type: ConditionType
     is_true: bool | None
     """None: not known."""
-    reason: Reason
+    reason: ConditionReason
     message: str = ""
 
 
-def good(type_: ConditionType, reason: Reason = Reason.AS_SPECIFIED, message: str = "") -> Finding:
+def good(
+    type_: ConditionType, reason: ConditionReason = ConditionReason.AS_SPECIFIED, message: str = ""
+) -> Finding:
     """Return a condition that is as it should be."""
     return Finding(type_, True, reason, message)
 
 
-def bad(type_: ConditionType, reason: Reason, message: str) -> Finding:
+def bad(type_: ConditionType, reason: ConditionReason, message: str) -> Finding:
     """Return a condition that is not as it should be."""
     return Finding(type_, False, reason, message)
 
@@ -85,7 +87,7 @@ def summarize(
         else Finding(ConditionType.RECONCILING, False, ready.reason),
         Finding(ConditionType.STALLED, True, stalled.reason, stalled.message)
         if stalled is not None
-        else Finding(ConditionType.STALLED, False, Reason.AS_SPECIFIED),
+        else Finding(ConditionType.STALLED, False, ConditionReason.AS_SPECIFIED),
         *findings,
     ]
 

@@ -26,7 +26,7 @@ _QUIET = frozenset(
 """They sum up others, or change with each rebalance, of which `of_group` tells."""
 
 
-class Note(NamedTuple):
+class PendingEvent(NamedTuple):
     """An Event to be."""
 
     reason: str
@@ -34,7 +34,7 @@ class Note(NamedTuple):
     is_warning: bool = False
 
 
-def of_conditions(before: Sequence[Finding], after: Sequence[Finding]) -> list[Note]:
+def of_conditions(before: Sequence[Finding], after: Sequence[Finding]) -> list[PendingEvent]:
     """Tell which conditions have turned bad, and which are good again."""
     known = {each.type: each for each in before}
     notes = []
@@ -45,11 +45,13 @@ def of_conditions(before: Sequence[Finding], after: Sequence[Finding]) -> list[N
         if finding.type in (ConditionType.PAUSED, ConditionType.REBALANCE_PAUSED):
             if last is not None:
                 text = "by annotation" if finding.is_true else "no longer"
-                notes.append(Note(str(finding.type), text))
+                notes.append(PendingEvent(str(finding.type), text))
         elif finding.is_true is False:
-            notes.append(Note(str(finding.reason), finding.message, is_warning=True))
+            notes.append(PendingEvent(str(finding.reason), finding.message, is_warning=True))
         elif finding.is_true is True and last is not None and last.is_true is False:
-            notes.append(Note(EventReason.RECOVERED, f"{finding.type}: {last.reason} is over"))
+            notes.append(
+                PendingEvent(EventReason.RECOVERED, f"{finding.type}: {last.reason} is over")
+            )
     return notes
 
 
@@ -72,7 +74,7 @@ def with_members(before: GroupView | None, after: GroupView) -> GroupView:
 
 def of_group(
     before: GroupView | None, after: GroupView, pod_name: Callable[[MemberId], str]
-) -> list[Note]:
+) -> list[PendingEvent]:
     """Tell who has come and gone, and what the rebalances do; of views by `with_members`."""
     if before is None:
         return []  # what was there when the operator started is no news
@@ -80,24 +82,24 @@ def of_group(
     came = after.members.keys() - before.members.keys()
     went = before.members.keys() - after.members.keys()
     if came:
-        notes.append(Note(EventReason.MEMBER_JOINED, _named(came, pod_name)))
+        notes.append(PendingEvent(EventReason.MEMBER_JOINED, _named(came, pod_name)))
     if went:
-        notes.append(Note(EventReason.MEMBER_LEFT, _named(went, pod_name)))
+        notes.append(PendingEvent(EventReason.MEMBER_LEFT, _named(went, pod_name)))
     if after.is_waiting and not before.is_waiting:
         text = "a member's connection is lost; its partitions wait for it"
-        notes.append(Note(EventReason.REBALANCE_SCHEDULED, text))
+        notes.append(PendingEvent(EventReason.REBALANCE_SCHEDULED, text))
     done = _new(before, after)
     is_calm = not after.is_waiting and not after.moving_count and not before.moving_count
     if before.is_waiting and is_calm and not done:
         text = "the member is back; nothing has moved"
-        notes.append(Note(EventReason.REBALANCE_CANCELLED, text))
+        notes.append(PendingEvent(EventReason.REBALANCE_CANCELLED, text))
     # One that began and ended between two looks has begun all the same.
     count = after.moving_count or sum(each.moved + each.assigned for each in done)
     # What had to wait for the budget goes on with what was told before.
     goes_on = after.waiting_count < before.waiting_count
     if count and not before.moving_count and not goes_on:
         text = f"{count} partitions are handed over"
-        notes.append(Note(EventReason.REBALANCE_STARTED, text))
+        notes.append(PendingEvent(EventReason.REBALANCE_STARTED, text))
     for rebalance in done:
         notes.append(_completed(rebalance))
         if rebalance.timed_out:
@@ -105,7 +107,9 @@ def of_group(
                 f"{rebalance.timed_out} partitions were taken from members that had not finished "
                 "in time; what they had in hand is delivered again"
             )
-            notes.append(Note(EventReason.PARTITION_HANDOFF_TIMED_OUT, text, is_warning=True))
+            notes.append(
+                PendingEvent(EventReason.PARTITION_HANDOFF_TIMED_OUT, text, is_warning=True)
+            )
     return notes
 
 
@@ -118,13 +122,13 @@ def _new(before: GroupView, after: GroupView) -> list[RebalanceRecord]:
     return [each for each in after.rebalances if each not in known]
 
 
-def _completed(rebalance: RebalanceRecord) -> Note:
+def _completed(rebalance: RebalanceRecord) -> PendingEvent:
     """Say what is the same for rebalances that are alike: only those become one Event.
 
     How long each took is in the group's status.
     """
     text = f"{rebalance.trigger}: {rebalance.moved} partitions moved, {rebalance.assigned} assigned"
-    return Note(EventReason.REBALANCE_COMPLETED, text)
+    return PendingEvent(EventReason.REBALANCE_COMPLETED, text)
 
 
 def _named(members: Collection[MemberId], pod_name: Callable[[MemberId], str]) -> str:

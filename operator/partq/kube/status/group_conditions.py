@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from partq.coordinator.view import GroupView
 from partq.core.group.membership import MemberState
-from partq.kube.names import ConditionType, Reason
+from partq.kube.names import ConditionReason, ConditionType
 from partq.kube.status.conditions import Finding, bad, good
 
 
@@ -27,38 +27,44 @@ def assigned_of(view: GroupView | None) -> Finding:
     """Say whether every partition has a member that is connected."""
     type_ = ConditionType.PARTITIONS_ASSIGNED
     if view is None:
-        return Finding(type_, None, Reason.PENDING)
+        return Finding(type_, None, ConditionReason.PENDING)
     states = Counter(each.state for each in view.partitions.values())
     without = states["Unassigned"] + states["Unbound"]
     if not any(standing is not MemberState.GONE for standing in view.members.values()):
-        return bad(type_, Reason.NO_MEMBER, "no member is connected")
+        return bad(type_, ConditionReason.NO_MEMBER, "no member is connected")
     if view.moving_count:
         text = f"{view.moving_count} partitions are being handed over"
-        return Finding(type_, not without, Reason.REBALANCING, text)
+        return Finding(type_, not without, ConditionReason.REBALANCING, text)
     if view.is_waiting:
         text = f"{states['Unbound']} partitions wait for their member until its delay is over"
-        return bad(type_, Reason.WAITING_FOR_MEMBER, text)
+        return bad(type_, ConditionReason.WAITING_FOR_MEMBER, text)
     if without:
-        return bad(type_, Reason.PARTITIONS_UNASSIGNED, f"{without} partitions have no member")
+        return bad(
+            type_, ConditionReason.PARTITIONS_UNASSIGNED, f"{without} partitions have no member"
+        )
     if view.waiting_count:
         text = f"{view.waiting_count} partitions are to move when the budget of spec.rebalance lets"
-        return good(type_, Reason.WAITING_FOR_BUDGET, text)
-    return good(type_, Reason.STABLE)
+        return good(type_, ConditionReason.WAITING_FOR_BUDGET, text)
+    return good(type_, ConditionReason.STABLE)
 
 
 def dead_letters_stored(view: GroupView | None) -> Finding:
     """Say whether dead letters wait to be stored: such as stop deliveries, or do not decode."""
     type_ = ConditionType.DEAD_LETTERS_STORED
     if view is None:
-        return Finding(type_, None, Reason.PENDING)
+        return Finding(type_, None, ConditionReason.PENDING)
     if not view.blocked:
-        return bad(type_, Reason.DEAD_LETTERS_PARKED, _parked(view)) if view.parked else good(type_)
+        return (
+            bad(type_, ConditionReason.DEAD_LETTERS_PARKED, _parked(view))
+            if view.parked
+            else good(type_)
+        )
     # One answer stands for all: those of others differ by the partition that they name.
     indexes = {partition.index: why for partition, why in view.blocked.items()}
     text = f"deliveries of the partitions {ranges(indexes)} wait: {indexes[min(indexes)]}"
     if view.parked:
         text = f"{text}; besides, {_parked(view)}"
-    return bad(type_, Reason.DEAD_LETTERS_BLOCKED, text)
+    return bad(type_, ConditionReason.DEAD_LETTERS_BLOCKED, text)
 
 
 def _parked(view: GroupView) -> str:
@@ -74,24 +80,24 @@ def messages_present(view: GroupView | None) -> Finding:
     """Say whether a partition has stopped at a message that its log does not hold."""
     type_ = ConditionType.MESSAGES_PRESENT
     if view is None:
-        return Finding(type_, None, Reason.PENDING)
+        return Finding(type_, None, ConditionReason.PENDING)
     if not view.missing:
         return good(type_)
     indexes = {partition.index: why for partition, why in view.missing.items()}
     text = f"deliveries of the partitions {ranges(indexes)} stopped: {indexes[min(indexes)]}"
-    return bad(type_, Reason.MESSAGES_MISSING, text)
+    return bad(type_, ConditionReason.MESSAGES_MISSING, text)
 
 
 def members_admitted(view: GroupView | None, unselected: Sequence[str]) -> Finding:
     """Say who wants to be a member and may not, and who is one that could not come back."""
     type_ = ConditionType.MEMBERS_ADMITTED
     if view is None:
-        return Finding(type_, None, Reason.PENDING)
+        return Finding(type_, None, ConditionReason.PENDING)
     if view.refused:
-        return bad(type_, Reason.MEMBER_REFUSED, _some(sorted(view.refused.values())))
+        return bad(type_, ConditionReason.MEMBER_REFUSED, _some(sorted(view.refused.values())))
     if unselected:
         text = f"{_some(unselected)}; it goes on until it ends, and is not let in again"
-        return bad(type_, Reason.MEMBER_NOT_SELECTED, text)
+        return bad(type_, ConditionReason.MEMBER_NOT_SELECTED, text)
     return good(type_)
 
 

@@ -8,7 +8,7 @@ from partq.kube.status.render import QueueFacts
 START_S = 30.0
 
 
-class Patience:
+class ShortageWatch:
     """Knows since when the brokers of a queue are fewer than its spec says. Any clock will do."""
 
     def __init__(self, now: float) -> None:

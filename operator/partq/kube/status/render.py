@@ -10,7 +10,7 @@ from partq.coordinator.view import GroupView, QueueView
 from partq.core.group.membership import MemberState
 from partq.core.model import MemberId
 from partq.core.records import RebalanceRecord
-from partq.kube.names import ConditionType, QueueKey, Reason, client_url
+from partq.kube.names import ConditionReason, ConditionType, QueueKey, client_url
 from partq.kube.status import conditions
 from partq.kube.status.conditions import Finding, bad, good, summarize
 from partq.kube.status.group_conditions import (
@@ -29,7 +29,11 @@ from partq.resources.status import (
 )
 
 MOVING = frozenset(
-    {Reason.REBALANCING, Reason.WAITING_FOR_MEMBER, Reason.WAITING_FOR_BUDGET},
+    {
+        ConditionReason.REBALANCING,
+        ConditionReason.WAITING_FOR_MEMBER,
+        ConditionReason.WAITING_FOR_BUDGET,
+    },
 )
 """Reasons by which a group is on its way to its desired state."""
 
@@ -190,28 +194,31 @@ def group_findings(facts: GroupFacts) -> list[Finding]:
     problem = facts.problem
     if queue is None:
         text = f"there is no queue {facts.queue} in the namespace"
-        problem = problem or bad(valid, Reason.QUEUE_NOT_FOUND, text)
+        problem = problem or bad(valid, ConditionReason.QUEUE_NOT_FOUND, text)
     # A change that is refused stops nothing of a group that has been served.
     refused = problem if queue is not None and facts.view is not None else None
     needed = [problem or good(valid)]
     if queue is not None and queue.is_true is not True:
         # A spec that is refused is the queue's error: its groups name it, and have none themselves.
-        is_refused = queue.reason is Reason.INVALID_SPEC
+        is_refused = queue.reason is ConditionReason.INVALID_SPEC
         why = f" is not accepted: {queue.message}" if is_refused else _trouble(queue)
         text = f"queue {facts.queue}{why}"
         needed.append(
-            Finding(ConditionType.QUEUE_READY, queue.is_true, Reason.QUEUE_NOT_READY, text)
+            Finding(ConditionType.QUEUE_READY, queue.is_true, ConditionReason.QUEUE_NOT_READY, text)
         )
     elif queue is not None and (facts.view is None or facts.view.unseen_count):
         text = "not every broker serves the group yet"
-        needed.append(Finding(ConditionType.QUEUE_READY, None, Reason.PENDING, text))
+        needed.append(Finding(ConditionType.QUEUE_READY, None, ConditionReason.PENDING, text))
     assigned, stored = assigned_of(facts.view), dead_letters_stored(facts.view)
     present = messages_present(facts.view)
     admitted = members_admitted(facts.view, facts.unselected)
     # A group without consumers does what it should; its reason says so in the first columns.
-    is_ready = assigned.is_true is True or assigned.reason is Reason.NO_MEMBER
-    stops = [present, *([stored] if stored.reason is not Reason.DEAD_LETTERS_PARKED else ())]
-    needs = [*stops, *([admitted] if assigned.reason is Reason.NO_MEMBER else ())]
+    is_ready = assigned.is_true is True or assigned.reason is ConditionReason.NO_MEMBER
+    stops = [
+        present,
+        *([stored] if stored.reason is not ConditionReason.DEAD_LETTERS_PARKED else ()),
+    ]
+    needs = [*stops, *([admitted] if assigned.reason is ConditionReason.NO_MEMBER else ())]
     trouble = next((each for each in needs if is_ready and each.is_true is False), None)
     shown = trouble or assigned
     is_ready = is_ready and trouble is None
@@ -236,7 +243,7 @@ def instant(at: datetime) -> str:
 def _part(facts: QueueFacts, type_: ConditionType, *, is_done: bool) -> Finding:
     if trouble := facts.troubles.get(type_):
         return trouble
-    return good(type_) if is_done else Finding(type_, None, Reason.PENDING, "not done yet")
+    return good(type_) if is_done else Finding(type_, None, ConditionReason.PENDING, "not done yet")
 
 
 def _served(facts: QueueFacts) -> Finding:
@@ -244,21 +251,21 @@ def _served(facts: QueueFacts) -> Finding:
     type_, view = ConditionType.PARTITIONS_SERVED, facts.view
     if view is None or facts.partition_count is None:
         text = "waiting for the first look at the brokers"
-        return Finding(type_, None, Reason.PENDING, text)
+        return Finding(type_, None, ConditionReason.PENDING, text)
     missing = facts.partition_count - len(view.owners)
     if not missing:
         return good(type_)
     if facts.is_starting:
         text = f"{missing} of {facts.partition_count} partitions wait for brokers that start"
-        return Finding(type_, None, Reason.BROKERS_STARTING, text)
+        return Finding(type_, None, ConditionReason.BROKERS_STARTING, text)
     unreachable = sorted(broker for broker, answers in view.brokers.items() if not answers)
     if not view.brokers:
-        return bad(type_, Reason.BROKERS_MISSING, "no broker is up")
+        return bad(type_, ConditionReason.BROKERS_MISSING, "no broker is up")
     if unreachable:
         text = f"{missing} partitions are not served; no answer from {', '.join(unreachable)}"
-        return bad(type_, Reason.BROKER_UNREACHABLE, text)
+        return bad(type_, ConditionReason.BROKER_UNREACHABLE, text)
     text = f"{missing} of {facts.partition_count} partitions have no broker yet"
-    return bad(type_, Reason.PARTITIONS_UNSERVED, text)
+    return bad(type_, ConditionReason.PARTITIONS_UNSERVED, text)
 
 
 def _brokers(facts: QueueFacts) -> Finding:
@@ -267,48 +274,56 @@ def _brokers(facts: QueueFacts) -> Finding:
         return good(type_)
     text = f"{facts.ready_brokers} of {facts.desired_brokers} brokers are ready"
     if not facts.is_short:
-        return Finding(type_, None, Reason.BROKERS_STARTING, f"{text}; the others are starting")
-    return bad(type_, Reason.BROKERS_MISSING, text)
+        return Finding(
+            type_, None, ConditionReason.BROKERS_STARTING, f"{text}; the others are starting"
+        )
+    return bad(type_, ConditionReason.BROKERS_MISSING, text)
 
 
 def _durable(facts: QueueFacts) -> Finding:
     type_, durability = ConditionType.STORE_DURABLE, facts.durability
     if ConditionType.STORE_REACHABLE in facts.troubles:
-        return Finding(type_, None, Reason.PENDING, "Redis cannot be asked")
+        return Finding(type_, None, ConditionReason.PENDING, "Redis cannot be asked")
     if durability is None:
-        return Finding(type_, None, Reason.PENDING, "Redis has not been asked yet")
+        return Finding(type_, None, ConditionReason.PENDING, "Redis has not been asked yet")
     if durability.is_nearly_full:
-        return bad(type_, Reason.STORE_NEARLY_FULL, "above 80 % of maxmemory: publishing stops")
+        return bad(
+            type_, ConditionReason.STORE_NEARLY_FULL, "above 80 % of maxmemory: publishing stops"
+        )
     if not durability.is_appending:
         text = "appendonly is off: messages are lost when Redis restarts"
-        return bad(type_, Reason.NOT_SYNCED, text)
+        return bad(type_, ConditionReason.NOT_SYNCED, text)
     if facts.is_store_ephemeral:
         text = "Redis has no volume: messages are lost with its pod; see redis.builtIn.persistence"
-        return bad(type_, Reason.NOT_PERSISTENT, text)
+        return bad(type_, ConditionReason.NOT_PERSISTENT, text)
     match durability.sync:
         case "always":
-            return good(type_, Reason.SYNCED_ALWAYS)
+            return good(type_, ConditionReason.SYNCED_ALWAYS)
         case "everysec":
             text = "appendfsync is everysec: up to 2 s can be lost when Redis dies"
-            return bad(type_, Reason.SYNCED_EVERY_SECOND, text)
+            return bad(type_, ConditionReason.SYNCED_EVERY_SECOND, text)
         case "no":
-            return bad(type_, Reason.NOT_SYNCED, "appendfsync is no: the kernel decides when")
-    return Finding(type_, None, Reason.PENDING, "Redis does not let us ask for appendfsync")
+            return bad(
+                type_, ConditionReason.NOT_SYNCED, "appendfsync is no: the kernel decides when"
+            )
+    return Finding(
+        type_, None, ConditionReason.PENDING, "Redis does not let us ask for appendfsync"
+    )
 
 
 def _within_quota(view: QueueView | None) -> Finding:
     type_ = ConditionType.WITHIN_QUOTA
     if view is None or not any(view.brokers.values()):
-        return Finding(type_, None, Reason.PENDING, "no broker says how much is stored")
+        return Finding(type_, None, ConditionReason.PENDING, "no broker says how much is stored")
     if view.is_quota_used_up:
         text = "limits.maxSpoolBytes is used up: publishes are refused until consumers make room"
-        return bad(type_, Reason.QUOTA_USED_UP, text)
+        return bad(type_, ConditionReason.QUOTA_USED_UP, text)
     return good(type_)
 
 
 def _pauses(facts: QueueFacts | GroupFacts) -> list[Finding]:
     return [
-        Finding(type_, is_on, Reason.ANNOTATION if is_on else Reason.NOT_PAUSED)
+        Finding(type_, is_on, ConditionReason.ANNOTATION if is_on else ConditionReason.NOT_PAUSED)
         for type_, is_on in (
             (ConditionType.PAUSED, facts.is_paused),
             (ConditionType.REBALANCE_PAUSED, facts.is_rebalance_paused),
@@ -334,11 +349,15 @@ def _phase(facts: GroupFacts) -> str:
     if not is_served or facts.view is None:
         return "Degraded"
     match assigned_of(facts.view).reason:
-        case Reason.NO_MEMBER:
+        case ConditionReason.NO_MEMBER:
             return "Empty"
-        case Reason.REBALANCING | Reason.PARTITIONS_UNASSIGNED | Reason.WAITING_FOR_BUDGET:
+        case (
+            ConditionReason.REBALANCING
+            | ConditionReason.PARTITIONS_UNASSIGNED
+            | ConditionReason.WAITING_FOR_BUDGET
+        ):
             return "Rebalancing"
-        case Reason.WAITING_FOR_MEMBER:
+        case ConditionReason.WAITING_FOR_MEMBER:
             return "Waiting"
     return "Stable"
 

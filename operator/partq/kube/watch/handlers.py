@@ -7,11 +7,11 @@ import kopf
 
 from partq.kube import names
 from partq.kube.watch import nodes, parse
-from partq.kube.watch.object_cache import Cluster, GroupKey
+from partq.kube.watch.object_cache import GroupKey, ObjectCache
 from partq.resources import API_GROUP
 
 
-def register(registry: kopf.OperatorRegistry, cluster: Cluster) -> None:
+def register(registry: kopf.OperatorRegistry, cluster: ObjectCache) -> None:
     """Let `cluster` hear of queues, groups and pods."""
 
     @kopf.on.event(API_GROUP, names.VERSION, names.QUEUES, registry=registry)
@@ -36,7 +36,7 @@ def register(registry: kopf.OperatorRegistry, cluster: Cluster) -> None:
             cluster.put_pod(parse.pod(body))
 
 
-def register_nodes(registry: kopf.OperatorRegistry, cluster: Cluster) -> None:
+def register_nodes(registry: kopf.OperatorRegistry, cluster: ObjectCache) -> None:
     """Let `cluster` hear of nodes."""
 
     @kopf.on.event("", "v1", "nodes", registry=registry)

@@ -12,7 +12,7 @@ class Taint(NamedTuple):
     value: str
 
 
-class Toleration(NamedTuple):
+class PodToleration(NamedTuple):
     """Of a pod: it bears such taints for as long as it lives."""
 
     key: str
@@ -26,24 +26,24 @@ class Toleration(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class KubeNode:
     """What the operator keeps of a node."""
 
     is_cordoned: bool
     """It gets no new pods: in most cases it is about to be emptied."""
     taints: tuple[Taint, ...]
 
-    def sheds(self, tolerations: Collection[Toleration]) -> bool:
+    def sheds(self, tolerations: Collection[PodToleration]) -> bool:
         """Whether a pod with these tolerations is about to be moved away."""
         return self.is_cordoned or any(
             not any(toleration.bears(taint) for toleration in tolerations) for taint in self.taints
         )
 
 
-def node(body: Mapping[str, Any]) -> Node:
+def node(body: Mapping[str, Any]) -> KubeNode:
     """Read a node."""
     spec = body.get("spec") or {}
-    return Node(
+    return KubeNode(
         is_cordoned=bool(spec.get("unschedulable")),
         taints=tuple(
             Taint(each.get("key") or "", each.get("value") or "")
@@ -53,10 +53,10 @@ def node(body: Mapping[str, Any]) -> Node:
     )
 
 
-def tolerations(pod: Mapping[str, Any]) -> tuple[Toleration, ...]:
+def tolerations(pod: Mapping[str, Any]) -> tuple[PodToleration, ...]:
     """Read what a pod bears of a node without end; what ends is a delay, no more."""
     return tuple(
-        Toleration(
+        PodToleration(
             each.get("key") or "",
             None if each.get("operator") == "Exists" else each.get("value") or "",
         )

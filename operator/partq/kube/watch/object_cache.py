@@ -14,7 +14,7 @@ from partq.errors import SettingsError
 from partq.kube import names
 from partq.kube.names import QueueKey
 from partq.kube.watch import parse
-from partq.kube.watch.nodes import Node
+from partq.kube.watch.nodes import KubeNode
 from partq.kube.watch.parse import Pod
 from partq.kube.watch.rollout import Ages
 from partq.resources import ConsumerGroup, Selector
@@ -32,7 +32,7 @@ class GroupKey(NamedTuple):
     name: str
 
 
-class Known(NamedTuple):
+class KnownNames(NamedTuple):
     """Names at one time: what a list that begins then does not find is gone."""
 
     queues: frozenset[QueueKey]
@@ -41,7 +41,7 @@ class Known(NamedTuple):
     """By uid."""
 
 
-class Cluster:
+class ObjectCache:
     """Bodies and pods by name; `on_change` hears which queue is concerned."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Cluster:
         self._by_namespace: dict[str, dict[str, Pod]] = defaultdict(dict)
         self._matching: dict[GroupKey, list[Pod]] = {}
         """Each group's pods, until a pod or the selector changes."""
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, KubeNode] = {}
         self._seen_at: dict[str, float] = {}
         self._ending_at: dict[str, float] = {}
         self._by_name: dict[tuple[str, str], str] = {}
@@ -75,9 +75,9 @@ class Cluster:
                 if scope in ("", key.namespace):
                     self._on_change(key)
 
-    def known(self, scope: str) -> Known:
+    def known(self, scope: str) -> KnownNames:
         """Return the names that are known now of a namespace; "": of the whole cluster."""
-        return Known(
+        return KnownNames(
             frozenset(key for key in self._queues if scope in ("", key.namespace)),
             frozenset(key for key in self._groups if scope in ("", key.namespace)),
             frozenset(self._by_namespace.get(scope, ()) if scope else self._pods),
@@ -196,7 +196,7 @@ class Cluster:
             ending_s=now - self._ending_at.get(pod.uid, now),
         )
 
-    def put_node(self, name: str, node: Node | None) -> None:
+    def put_node(self, name: str, node: KubeNode | None) -> None:
         """Take note of a node; None: it is gone."""
         if node == self._nodes.get(name):
             return

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from partq.errors import SettingsError
 from partq.kube import names
 from partq.kube.names import QueueKey
-from partq.kube.watch.nodes import Toleration, tolerations
+from partq.kube.watch.nodes import PodToleration, tolerations
 from partq.resources import ConsumerGroup, PartitionedQueue, parse_resource
 
 NAME_KEEPERS = frozenset({"StatefulSet"})
@@ -58,7 +58,7 @@ class Pod:
     """Of each container, in seconds, how long the kubelet waits before it starts it again."""
     node: str
     """Where it runs; empty: nowhere yet."""
-    tolerations: tuple[Toleration, ...]
+    tolerations: tuple[PodToleration, ...]
     """What it bears of a node without end."""
     broker_port: BrokerPort | None
     """Where a broker listens; None: it is no pod of a broker."""

@@ -8,7 +8,7 @@ from partq.kube import names
 from partq.kube.api import KubeApi
 from partq.kube.errors import KubernetesError
 from partq.kube.watch import parse
-from partq.kube.watch.object_cache import Cluster, GroupKey
+from partq.kube.watch.object_cache import GroupKey, ObjectCache
 
 PAGE = 500
 MAX_PAGES = 1000
@@ -18,13 +18,13 @@ PODS_S = 300.0
 _log = logging.getLogger(__name__)
 
 
-class Lister:
+class Relister:
     """Lists into the cache, each namespace by itself: trouble with one is not the others'."""
 
     def __init__(
         self,
         api: KubeApi,
-        cluster: Cluster,
+        cluster: ObjectCache,
         namespaces: Sequence[str],
         clock: Callable[[], float],
     ) -> None:
