@@ -10,7 +10,14 @@ from e2e import manifests
 from e2e.cluster import Cluster
 from partq.lab.verdict.journal import in_order
 from partq.lab.verdict.judge import Verdict, judge
-from partq.lab.verdict.records import ASSIGNED, Delivery, Held, Published, Row, parse_lines
+from partq.lab.verdict.records import (
+    ASSIGNED,
+    DeliveredRow,
+    HeldRow,
+    PublishedRow,
+    Row,
+    parse_lines,
+)
 
 READY_S = 120.0
 POLL_S = 0.5
@@ -264,7 +271,7 @@ class Stage:
         owner: dict[str, str] = {}
         count = 0
         for row in self.rows():
-            if isinstance(row, Held) and row.change == ASSIGNED:
+            if isinstance(row, HeldRow) and row.change == ASSIGNED:
                 count += owner.get(row.partition, row.member) != row.member
                 owner[row.partition] = row.member
         return count
@@ -321,10 +328,10 @@ class Stage:
             timeout_s=_DELETE_S,
         )
 
-    def _traffic(self) -> tuple[list[Published], list[Delivery]]:
+    def _traffic(self) -> tuple[list[PublishedRow], list[DeliveredRow]]:
         rows = self.rows()
-        published = [row for row in rows if isinstance(row, Published)]
-        return published, [row for row in rows if isinstance(row, Delivery)]
+        published = [row for row in rows if isinstance(row, PublishedRow)]
+        return published, [row for row in rows if isinstance(row, DeliveredRow)]
 
     def _has_all(self) -> bool:
         published, delivered = self._traffic()

@@ -6,7 +6,7 @@ import pytest
 
 from e2e.figures import Figures
 from e2e.stage import Stage
-from partq.lab.verdict.records import ASSIGNED, Held
+from partq.lab.verdict.records import ASSIGNED, HeldRow
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -27,7 +27,7 @@ def test_consumers_scale_up_and_down_under_load(stage: Stage, figures: Figures) 
     stage.await_traffic()
     # One half of 16; one more when one of the two joins before the other: 8+8, 6+5+5, 4+4+4+4.
     assert 8 <= stage.moves() - before <= 9
-    assigned = [row for row in stage.rows() if isinstance(row, Held) and row.change == ASSIGNED]
+    assigned = [row for row in stage.rows() if isinstance(row, HeldRow) and row.change == ASSIGNED]
     told = stage.partq("explain", assigned[-1].partition)
     assert (told["member"], told["state"]) == (assigned[-1].member, "Ready")
     assert told["waits_for"]["what"] == "nothing"

@@ -12,7 +12,7 @@ import yaml
 from e2e import manifests
 from e2e.figures import Figures
 from e2e.stage import Stage, StageError
-from partq.lab.verdict.records import Published
+from partq.lab.verdict.records import PublishedRow
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -130,9 +130,9 @@ def archived(stage: Stage) -> list[tuple[tuple[str, int], str]]:
     return [((partition, offset), key) for partition, offset, key in rows]
 
 
-def places(stage: Stage) -> dict[tuple[str, int], Published]:
+def places(stage: Stage) -> dict[tuple[str, int], PublishedRow]:
     """Return everything that the producer has written down as stored, by its place."""
-    rows = (row for row in stage.rows() if isinstance(row, Published))
+    rows = (row for row in stage.rows() if isinstance(row, PublishedRow))
     return {(row.partition, row.offset): row for row in rows}
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from partq.cli.commands import cli
 from partq.lab.bench.measure import percentile
 from partq.lab.bench.rate import pace
-from partq.lab.bench.workload import MIN_VALUE_BYTES, OrderCheck, Seen, Workload, due_ns_of
+from partq.lab.bench.workload import MIN_VALUE_BYTES, OrderCheck, ReaderTally, Workload, due_ns_of
 from partq.wire.batch import Message
 
 KEYS = {
@@ -35,7 +35,7 @@ def test_a_workload_repeats_and_numbers_each_key_from_0():
     assert len({message.key for message in messages}) == 3
     check = OrderCheck()
     check.take(messages)
-    assert check.seen == Seen(messages=70)
+    assert check.seen == ReaderTally(messages=70)
 
 
 def test_a_message_tells_when_it_was_due():
@@ -44,12 +44,12 @@ def test_a_message_tells_when_it_was_due():
 
 
 @pytest.mark.parametrize(("numbers", "seen"), [
-    pytest.param([0, 1, 2], Seen(3, 0, 0), id="one after another"),
-    pytest.param([0, 0, 1], Seen(2, 1, 0), id="a repeat is a duplicate"),
-    pytest.param([0, 1, 0, 1, 2], Seen(3, 2, 0), id="a step back repeats"),
-    pytest.param([0, 2], Seen(2, 0, 1), id="a gap is out of order"),
-    pytest.param([1, 0], Seen(2, 0, 2), id="swapped: both are out of order"),
-    pytest.param([1, 0, 0], Seen(2, 1, 2), id="late, then repeated"),
+    pytest.param([0, 1, 2], ReaderTally(3, 0, 0), id="one after another"),
+    pytest.param([0, 0, 1], ReaderTally(2, 1, 0), id="a repeat is a duplicate"),
+    pytest.param([0, 1, 0, 1, 2], ReaderTally(3, 2, 0), id="a step back repeats"),
+    pytest.param([0, 2], ReaderTally(2, 0, 1), id="a gap is out of order"),
+    pytest.param([1, 0], ReaderTally(2, 0, 2), id="swapped: both are out of order"),
+    pytest.param([1, 0, 0], ReaderTally(2, 1, 2), id="late, then repeated"),
 ])  # fmt: skip
 def test_order_check(numbers, seen):
     (template,) = Workload(1, MIN_VALUE_BYTES).block(1)

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
-from partq.lab.bench.handoff.drive import Load, Strike
+from partq.lab.bench.handoff.drive import HandoffLoad, Strike
 from partq.lab.bench.handoff.figures import (
     MARGIN_NS,
     first_elsewhere,
@@ -15,16 +15,16 @@ from partq.lab.bench.handoff.figures import (
     highest_tokens,
     summary,
 )
-from partq.lab.bench.handoff.report import Found, render, report
+from partq.lab.bench.handoff.report import HandoffMeasurements, render, report
 from partq.lab.verdict.judge import judge
-from partq.lab.verdict.records import Delivery, Published
+from partq.lab.verdict.records import DeliveredRow, PublishedRow
 from partq.lab.workload.synthetic import in_turn
 
 MS = 1_000_000
 
 
 def row(at_ms, partition, member, epoch, broker_epoch=1):
-    return Delivery(at_ms * MS, member, partition, at_ms, broker_epoch, epoch, 0, "k", at_ms)
+    return DeliveredRow(at_ms * MS, member, partition, at_ms, broker_epoch, epoch, 0, "k", at_ms)
 
 
 MOVED = [
@@ -99,7 +99,7 @@ def steady(stop_ms):
 def test_the_report_tells_gaps_the_others_and_what_followed_each_strike():
     rows = steady(4000)
     strike = Strike(at_ns=0, elsewhere_ns=(5_100 * MS, 5_120 * MS))
-    found = Found(
+    found = HandoffMeasurements(
         rows=rows,
         changes=[(900 * MS, 1100 * MS)],
         scaled_ns=4000 * MS,
@@ -107,9 +107,9 @@ def test_the_report_tells_gaps_the_others_and_what_followed_each_strike():
         killed_at_once=[Strike(at_ns=0, elsewhere_ns=(40 * MS,))],
         consumers_frozen=[],
         brokers_frozen=[],
-        verdicts=[judge([Published(0, "p", 0, "x", 1)], [])],
+        verdicts=[judge([PublishedRow(0, "p", 0, "x", 1)], [])],
     )
-    told = report(Load(partitions=2, per_s=200), found, lease_s=3.0, delay_s=5.0)
+    told = report(HandoffLoad(partitions=2, per_s=200), found, lease_s=3.0, delay_s=5.0)
     assert told["graceful_gap_ms"] == {"count": 1, "p50": 50, "p99": 50, "max": 50}
     others = told["others"]
     assert others["rate_ratio"] == pytest.approx(1, abs=0.05)

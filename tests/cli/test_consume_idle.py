@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from partq import Consumer, Producer
-from partq.cli.queues.idle import Rest, rest
+from partq.cli.queues.idle import RemainingWork, rest
 from partq.core.model import PartitionId
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import PARTQ, started
@@ -87,13 +87,22 @@ def seen(*, lag=3, member="other", row_state="Ready", state="Active"):
     ("answer", "mine", "left"),
     [
         pytest.param(seen(lag=0), (), None, id="nothing is left"),
-        pytest.param(seen(), (), Rest(3, ("1.1",), ("other",)), id="another holds it all"),
+        pytest.param(seen(), (), RemainingWork(3, ("1.1",), ("other",)), id="another holds it all"),
         pytest.param(seen(), (MINE,), None, id="another holds the rest"),
-        pytest.param(seen(state="Lost"), (MINE,), Rest(3, ("1.1",)), id="a lost one holds it"),
-        pytest.param(seen(row_state="Unbound"), (MINE,), Rest(3, ("1.1",)), id="nobody does"),
-        pytest.param(seen(member="me"), (MINE,), Rest(3, ("1.1",), ("me",)), id="its own name"),
         pytest.param(
-            {**seen(), "groups": {}}, (MINE,), Rest(3, ("1.1",)), id="the group is not there yet"
+            seen(state="Lost"), (MINE,), RemainingWork(3, ("1.1",)), id="a lost one holds it"
+        ),
+        pytest.param(
+            seen(row_state="Unbound"), (MINE,), RemainingWork(3, ("1.1",)), id="nobody does"
+        ),
+        pytest.param(
+            seen(member="me"), (MINE,), RemainingWork(3, ("1.1",), ("me",)), id="its own name"
+        ),
+        pytest.param(
+            {**seen(), "groups": {}},
+            (MINE,),
+            RemainingWork(3, ("1.1",)),
+            id="the group is not there yet",
         ),
     ],
 )

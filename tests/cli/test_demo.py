@@ -10,9 +10,9 @@ from partq.cli.commands import cli
 from partq.errors import BadRequestError
 from partq.lab.demo.outcome import conclude
 from partq.lab.demo.scenario import STEPS
-from partq.lab.verdict.progress import Progress
-from partq.lab.verdict.records import Delivery, Published
-from partq.lab.verdict.timeline import Change
+from partq.lab.verdict.progress import RunProgress
+from partq.lab.verdict.records import DeliveredRow, PublishedRow
+from partq.lab.verdict.timeline import RunChange
 from partq.lab.workload.events import MAX_LINE_BYTES, default_input, disordered, load, parse
 from partq.lab.workload.synthetic import generate
 
@@ -103,22 +103,24 @@ S = 1_000_000_000
 
 
 def progress_of(count, *, lost=()):
-    progress = Progress()
-    progress.add(Published(n * S, "1.0", n, "k", n) for n in range(count))
+    progress = RunProgress()
+    progress.add(PublishedRow(n * S, "1.0", n, "k", n) for n in range(count))
     progress.add(
-        Delivery(n * S + 1, "a", "1.0", n, 1, 1, 0, "k", n) for n in range(count) if n not in lost
+        DeliveredRow(n * S + 1, "a", "1.0", n, 1, 1, 0, "k", n)
+        for n in range(count)
+        if n not in lost
     )
     return progress
 
 
 def test_a_run_is_good_when_all_is_there_and_every_change_had_traffic():
-    outcome = conclude(progress_of(30), [Change(trigger="t", at_ns=9 * S, until_ns=20 * S)], 30)
+    outcome = conclude(progress_of(30), [RunChange(trigger="t", at_ns=9 * S, until_ns=20 * S)], 30)
     assert outcome.is_good
     assert outcome.duplicates == (0,)
 
 
 def test_a_change_without_traffic_fails_the_run():
-    outcome = conclude(progress_of(30), [Change(trigger="t", at_ns=50 * S, until_ns=60 * S)], 30)
+    outcome = conclude(progress_of(30), [RunChange(trigger="t", at_ns=50 * S, until_ns=60 * S)], 30)
     assert outcome.verdict.is_good
     assert outcome.failures == ("'t' did not hit live traffic",)
     assert not outcome.is_good

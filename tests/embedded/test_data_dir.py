@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from partq.embedded.data_dir import DataDir, QueueState, Tokens, read_state
+from partq.embedded.data_dir import DataDir, QueueState, QueueTokens, read_state
 from partq.errors import SettingsError
 
 
@@ -100,7 +100,9 @@ def test_damaged_identity(held, text):
 
 
 def test_state_is_what_was_published_while_it_is_held(held):
-    state = QueueState("default", "orders", "http://a:1,http://b:2", ("w",), Tokens("p", "c", "a"))
+    state = QueueState(
+        "default", "orders", "http://a:1,http://b:2", ("w",), QueueTokens("p", "c", "a")
+    )
     held.publish_state([state])
 
     assert read_state(held.path) == [state]

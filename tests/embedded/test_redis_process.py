@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from partq.embedded.redis_process import (
-    RedisServer,
+    RedisProgram,
     choose_redis_server,
     find_redis_server,
 )
@@ -90,10 +90,10 @@ async def test_an_older_server_is_an_error_and_changes_nothing(tmp_path, make_se
 
 
 def test_a_newer_server_is_taken_where_the_old_one_is_gone(directory, make_server, put_first):
-    RedisServer(directory / "gone", (6, 2, 14)).remember(directory)
+    RedisProgram(directory / "gone", (6, 2, 14)).remember(directory)
     newer = make_server("b", "7.0.15")
     put_first(newer)
-    assert choose_redis_server(directory) == RedisServer(newer, (7, 0, 15))
+    assert choose_redis_server(directory) == RedisProgram(newer, (7, 0, 15))
 
 
 def test_data_of_redis_7_is_told_by_its_folder(directory, make_server, put_first, monkeypatch):

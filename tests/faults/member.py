@@ -7,7 +7,7 @@ from pathlib import Path
 from partq import Consumer
 from partq.errors import FencedError
 from partq.lab.verdict.journal import JournalWriter
-from partq.lab.workload.consumer import Diary
+from partq.lab.workload.consumer import MemberJournal
 
 LOOK_S = 0.01
 
@@ -33,7 +33,7 @@ async def consume(url, token, name, journals, hold):
     """
     hold = Path(hold)
     with JournalWriter(Path(journals), name) as journal:
-        diary = Diary(name, journal)
+        diary = MemberJournal(name, journal)
         async with Consumer(
             url,
             queue="orders",

@@ -9,8 +9,8 @@ from partq.core.layout import Layout
 from partq.core.model import PartitionId
 from partq.lab.verdict.journal import JournalReader, in_order
 from partq.lab.verdict.judge import judge
-from partq.lab.verdict.progress import Progress
-from partq.lab.verdict.records import MESSAGE_NUMBER_HEADER, Published
+from partq.lab.verdict.progress import RunProgress
+from partq.lab.verdict.records import MESSAGE_NUMBER_HEADER, PublishedRow
 
 WAIT_S = 60.0
 KEYS = 3
@@ -40,7 +40,7 @@ class Traffic:
     def __init__(self, producer, directory):
         self.rows = []
         """What is known to be stored."""
-        self.progress = Progress()
+        self.progress = RunProgress()
         self._producer = producer
         self._directory = directory
         self._journals = JournalReader(directory / "journals")
@@ -105,7 +105,7 @@ class Traffic:
             self._errors.append(error)
         else:
             at = answer.result()
-            row = Published(time.monotonic_ns(), str(at.partition), at.offset, key, number)
+            row = PublishedRow(time.monotonic_ns(), str(at.partition), at.offset, key, number)
             self.rows.append(row)
 
     # ---- what came of them ----

@@ -15,8 +15,8 @@ from partq.errors import UnavailableError
 from partq.lab.chaos.faults import CHOICES, FREEZE_S, LEASE_S, PLANS, Fault, drawn
 from partq.lab.chaos.rounds import Chaos, Round
 from partq.lab.verdict.judge import judge
-from partq.lab.verdict.progress import Progress
-from partq.lab.verdict.records import Delivery, Published
+from partq.lab.verdict.progress import RunProgress
+from partq.lab.verdict.records import DeliveredRow, PublishedRow
 
 
 def test_every_fault_is_planned_and_can_be_chosen():
@@ -48,8 +48,8 @@ def test_rounds_are_counted_or_drawn_but_not_both():
 
 
 def test_a_run_that_breaks_off_tells_what_it_had_found(monkeypatch, tmp_path):
-    published = [Published(1, "1.0", 1, "k", 1)]
-    verdict = judge(published, [Delivery(1, "a", "1.0", 1, 1, 1, 0, "k", 1)])
+    published = [PublishedRow(1, "1.0", 1, "k", 1)]
+    verdict = judge(published, [DeliveredRow(1, "a", "1.0", 1, 1, 1, 0, "k", 1)])
 
     async def break_off(run, *_):
         faults = (Fault.REDIS_KILLED, Fault.BROKER_KILLED)
@@ -59,7 +59,7 @@ def test_a_run_that_breaks_off_tells_what_it_had_found(monkeypatch, tmp_path):
         run.total = verdict
         raise UnavailableError("not every partition is Ready")
 
-    monkeypatch.setattr(command._Run, "rounds", break_off)
+    monkeypatch.setattr(command._ChaosRun, "rounds", break_off)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     report = tmp_path / "chaos.json"
     result = CliRunner().invoke(cli, ["chaos", "--minutes", "1", "--json", str(report)])
@@ -88,7 +88,7 @@ class Restarting:
 
 
 class Looking:
-    progress = Progress()
+    progress = RunProgress()
 
     async def until(self, condition, timeout_s):
         return any(condition() for _ in range(10))

@@ -3,8 +3,8 @@
 import pytest
 
 from partq.core.model import Cause
-from partq.lab.demo.record import Record, unrecorded
-from partq.lab.verdict.records import Delivery
+from partq.lab.demo.record import DeliveryRecord, unrecorded
+from partq.lab.verdict.records import DeliveredRow
 from partq.wire.audit import GENESIS, decode_columns, encode_group, encode_record
 
 AGAIN = "flow_lost"
@@ -17,7 +17,7 @@ def deliver(first, stop, *, epoch, cause="", group="workers"):
 @pytest.fixture
 def record():
     """Offsets 0 to 9 under epoch 1, of which 4 to 9 came again under epoch 2."""
-    found = Record("workers")
+    found = DeliveryRecord("workers")
     records = [
         encode_record("publish", slots=bytes(20), first=0, stop=10),
         deliver(6, 10, epoch=1),
@@ -31,7 +31,7 @@ def record():
 
 
 def processed(offset, epoch, cause=Cause.NONE, *, partition="1.0", broker_epoch=7):
-    return Delivery(0, "a", partition, offset, broker_epoch, epoch, int(cause), "k", offset)
+    return DeliveredRow(0, "a", partition, offset, broker_epoch, epoch, int(cause), "k", offset)
 
 
 def test_what_was_published_is_counted(record):

@@ -5,18 +5,18 @@ import pytest
 from partq.core.model import Cause
 from partq.lab.verdict.journal import JournalReader, JournalWriter
 from partq.lab.verdict.judge import UNKNOWN_CAUSE, judge
-from partq.lab.verdict.progress import Progress
-from partq.lab.verdict.records import Delivery, Published
-from partq.lab.verdict.totals import Books
+from partq.lab.verdict.progress import RunProgress
+from partq.lab.verdict.records import DeliveredRow, PublishedRow
+from partq.lab.verdict.totals import RunTotals
 
 
 def published(part, *numbers):
-    return [Published(number, "1.0", number, f"{part}/k", number) for number in numbers]
+    return [PublishedRow(number, "1.0", number, f"{part}/k", number) for number in numbers]
 
 
 def delivered(part, *numbers, epoch=1, cause=0):
     return [
-        Delivery(number, "a", "1.0", number, 1, epoch, cause, f"{part}/k", number)
+        DeliveredRow(number, "a", "1.0", number, 1, epoch, cause, f"{part}/k", number)
         for number in numbers
     ]
 
@@ -26,8 +26,8 @@ FIRST, LAST = 0, 3
 
 def books_of(parts, keep_parts=2):
     """Judge `parts`, each a list of rows; return the books, their progress and each verdict."""
-    progress = Progress()
-    books = Books(progress, keep_parts=keep_parts)
+    progress = RunProgress()
+    books = RunTotals(progress, keep_parts=keep_parts)
     verdicts = []
     for part, rows in enumerate(parts):
         books.begin(f"{part}/")
@@ -50,8 +50,8 @@ def test_the_total_of_parts_is_the_verdict_over_all_rows():
     books, _, verdicts = books_of(parts, keep_parts=1)
     rows = [row for part in parts for row in part]
     whole = judge(
-        [row for row in rows if isinstance(row, Published)],
-        [row for row in rows if isinstance(row, Delivery)],
+        [row for row in rows if isinstance(row, PublishedRow)],
+        [row for row in rows if isinstance(row, DeliveredRow)],
     )
     total = books.total()
     assert {*total.findings} == {*whole.findings}

@@ -7,14 +7,20 @@ import pytest
 from partq.core.model import Cause
 from partq.lab.verdict.journal import JournalReader, JournalWriter, in_order
 from partq.lab.verdict.judge import UNKNOWN_CAUSE, judge
-from partq.lab.verdict.progress import Progress
-from partq.lab.verdict.records import Delivery, Held, Published, line_of, parse_lines
-from partq.lab.verdict.timeline import Change, Rebalance, RecordedPause, hit_live_traffic, measure
+from partq.lab.verdict.progress import RunProgress
+from partq.lab.verdict.records import DeliveredRow, HeldRow, PublishedRow, line_of, parse_lines
+from partq.lab.verdict.timeline import (
+    ObservedRebalance,
+    RecordedPause,
+    RunChange,
+    hit_live_traffic,
+    measure,
+)
 
 
 def published(*messages):
     return [
-        Published(at_ns=at, partition="1.0", offset=at, key=key, number=number)
+        PublishedRow(at_ns=at, partition="1.0", offset=at, key=key, number=number)
         for at, (key, number) in enumerate(messages)
     ]
 
@@ -22,7 +28,7 @@ def published(*messages):
 def delivered(*messages, epoch=1, cause=0, member="a", start=0):
     """Rows of one token; message (key, number) lies at the offset that counts it in its key."""
     return [
-        Delivery(
+        DeliveredRow(
             at_ns=at,
             member=member,
             partition="1.0",
@@ -135,9 +141,9 @@ def test_a_hundred_thousand_rows_are_judged_soon():
 
 
 ROWS = [
-    Published(1, "1.0", 0, "k", 1),
-    Delivery(2, "a", "1.0", 0, 7, 8, 0, 'tab\t, "quote" and ☃', 1),
-    Held(3, "a", "1.0", "assigned"),
+    PublishedRow(1, "1.0", 0, "k", 1),
+    DeliveredRow(2, "a", "1.0", 0, 7, 8, 0, 'tab\t, "quote" and ☃', 1),
+    HeldRow(3, "a", "1.0", "assigned"),
 ]
 
 
@@ -174,7 +180,7 @@ S = 1_000_000_000
 
 
 def held(at_s, member, partition, change):
-    return Held(round(at_s * S), member, partition, change)
+    return HeldRow(round(at_s * S), member, partition, change)
 
 
 START = [
@@ -214,12 +220,12 @@ START = [
     pytest.param([held(30, "b", "1.0", "assigned")], 0, 0, 300, id="the next change's business"),
 ])  # fmt: skip
 def test_what_a_change_did(rows, moved, duration_ms, longest_pause_ms):
-    change = Change(trigger="t", at_ns=10 * S, until_ns=20 * S, killed="z")
+    change = RunChange(trigger="t", at_ns=10 * S, until_ns=20 * S, killed="z")
     recorded = [
         RecordedPause(at_ns=at_s * S, longest_pause_ms=pause_ms)
         for at_s, pause_ms in [(9, 9000), (15, 300), (20, 9000)]
     ]
-    assert measure(change, [*START, *rows], recorded) == Rebalance(
+    assert measure(change, [*START, *rows], recorded) == ObservedRebalance(
         trigger="t", moved=moved, duration_ms=duration_ms, longest_pause_ms=longest_pause_ms
     )
 
@@ -235,13 +241,13 @@ def test_what_a_change_did(rows, moved, duration_ms, longest_pause_ms):
     pytest.param([], [], False, id="no traffic at all"),
 ])  # fmt: skip
 def test_live_traffic(published_s, processed_s, expected):
-    change = Change(trigger="t", at_ns=10 * S, until_ns=20 * S)
+    change = RunChange(trigger="t", at_ns=10 * S, until_ns=20 * S)
     instants = [[at * S for at in side] for side in (published_s, processed_s)]
     assert hit_live_traffic(change, *instants) is expected
 
 
 def test_progress_counts_messages_and_knows_owners_whatever_journal_is_read_first():
-    progress = Progress()
+    progress = RunProgress()
     moved = [held(2, "b", "1.1", "assigned"), held(3, "a", "1.1", "revoked")]
     progress.add([*START, *reversed(moved)])
     assert {partition: owner.member for partition, owner in progress.owners.items()} == {
@@ -272,7 +278,7 @@ def test_progress_counts_messages_and_knows_owners_whatever_journal_is_read_firs
 
 
 def test_a_frozen_member_that_is_told_late_of_what_it_has_lost_does_not_become_the_owner():
-    progress = Progress()
+    progress = RunProgress()
     moved = [held(2, "b", "1.1", "assigned"), held(2, "b", "1.0", "assigned")]
     progress.add([*START, *moved])
     # It wakes, loses its old flow, and reads what was sent to the new one before it was cut, too.

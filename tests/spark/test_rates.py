@@ -6,7 +6,7 @@ import pytest
 
 from partq.cli.lab.bench_spark import require_clean
 from partq.errors import BadRequestError, InternalError
-from partq.lab.bench.spark_figures import SIDES, WITHOUT_QUEUE, Found, Turn, render
+from partq.lab.bench.spark_figures import SIDES, WITHOUT_QUEUE, SparkMeasurements, Turn, render
 from partq.spark import rates
 from partq.spark.pipeline.access import QueueAccess
 from partq.spark.pipeline.archive_files import read_archive, read_audit
@@ -59,7 +59,7 @@ def test_input_without_keys_is_refused(spark, tmp_path):
 
 def test_rates_are_medians_and_count_all_cpu_time():
     parts = {"client": 3.0, "brokers": 1.0, "redis": 1.0}
-    found = Found(1000, records=50)
+    found = SparkMeasurements(1000, records=50)
     for name in SIDES:
         spent = {"client": 3.0} if name in WITHOUT_QUEUE else parts
         found.turns[name] = [Turn(seconds, spent) for seconds in (1.0, 2.0, 50.0)]

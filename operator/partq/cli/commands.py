@@ -11,7 +11,7 @@ from partq.cli.interrupts import INTERRUPTED
 from partq.errors import BadRequestError, PartqError, SettingsError
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """Where a command is, and what the list of commands says of it."""
 
     module: str
@@ -19,57 +19,61 @@ class Entry(NamedTuple):
     summary: str
 
 
-COMMANDS: Mapping[str, Entry] = {
-    "demo": Entry("partq.cli.lab.demo", "demo", "Run the main job on real input, and judge it."),
-    "dev": Entry(
+COMMANDS: Mapping[str, CommandEntry] = {
+    "demo": CommandEntry(
+        "partq.cli.lab.demo", "demo", "Run the main job on real input, and judge it."
+    ),
+    "dev": CommandEntry(
         "partq.cli.hosting.dev", "dev", "Run queues on this machine: Redis, brokers, coordinator."
     ),
-    "publish": Entry("partq.cli.queues.publish", "publish", "Publish messages."),
-    "consume": Entry(
+    "publish": CommandEntry("partq.cli.queues.publish", "publish", "Publish messages."),
+    "consume": CommandEntry(
         "partq.cli.queues.consume", "consume", "Print the messages of a consumer group."
     ),
-    "drained": Entry(
+    "drained": CommandEntry(
         "partq.cli.queues.drained",
         "drained",
         "Hand a member's partitions over, and wait: for preStop.",
     ),
-    "status": Entry(
+    "status": CommandEntry(
         "partq.cli.queues.status", "status", "Show partitions, members, lag and handoffs."
     ),
-    "browse": Entry(
+    "browse": CommandEntry(
         "partq.cli.queues.browse", "browse", "Look at messages without consuming them."
     ),
-    "groups": Entry(
+    "groups": CommandEntry(
         "partq.cli.queues.groups", "groups", "List the consumer groups and their lag; remove one."
     ),
-    "reset": Entry("partq.cli.queues.reset", "reset", "Move a group's cursors, back or forward."),
-    "dead-letters": Entry(
+    "reset": CommandEntry(
+        "partq.cli.queues.reset", "reset", "Move a group's cursors, back or forward."
+    ),
+    "dead-letters": CommandEntry(
         "partq.cli.queues.dead_letters",
         "dead_letters",
         "Look at dead letters, replay or drop them.",
     ),
-    "explain": Entry(
+    "explain": CommandEntry(
         "partq.cli.queues.explain", "explain", "Say why a partition moved, and what it waits for."
     ),
-    "plan": Entry(
+    "plan": CommandEntry(
         "partq.cli.queues.plan", "plan", "Compute an assignment, or what a scale would move."
     ),
-    "bench": Entry("partq.cli.lab.bench", "bench", "Measure throughput and latency."),
-    "chaos": Entry("partq.cli.lab.chaos", "chaos", "Kill every part under load, and judge."),
-    "simulate": Entry(
+    "bench": CommandEntry("partq.cli.lab.bench", "bench", "Measure throughput and latency."),
+    "chaos": CommandEntry("partq.cli.lab.chaos", "chaos", "Kill every part under load, and judge."),
+    "simulate": CommandEntry(
         "partq.cli.lab.simulate", "simulate", "Run the protocol under faults in simulated time."
     ),
-    "pipeline": Entry(
+    "pipeline": CommandEntry(
         "partq.cli.pipeline.group", "pipeline", "Archive, replay and check queues, with Spark."
     ),
-    "crds": Entry("partq.cli.crds", "crds", "Write the CustomResourceDefinitions."),
-    "broker": Entry(
+    "crds": CommandEntry("partq.cli.crds", "crds", "Write the CustomResourceDefinitions."),
+    "broker": CommandEntry(
         "partq.cli.hosting.processes", "broker", "Run one broker; settings: environment."
     ),
-    "coordinator": Entry(
+    "coordinator": CommandEntry(
         "partq.cli.hosting.processes", "coordinator", "Run one coordinator; settings: environment."
     ),
-    "operator": Entry(
+    "operator": CommandEntry(
         "partq.cli.hosting.processes", "operator", "Run the operator; settings: environment."
     ),
 }
@@ -96,7 +100,7 @@ class WrongInputError(ExpectedError):
 class LazyGroup(click.Group):
     """Commands by name; the help lists them without importing any."""
 
-    def __init__(self, *, table: Mapping[str, Entry], **others: Any) -> None:
+    def __init__(self, *, table: Mapping[str, CommandEntry], **others: Any) -> None:
         super().__init__(**others)
         self._table = table
 

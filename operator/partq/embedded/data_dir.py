@@ -26,7 +26,7 @@ _IDENTITY = "identity.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class QueueTokens:
     """The bearer tokens of one queue, one per role."""
 
     produce: str
@@ -45,7 +45,7 @@ class QueueIdentity:
 
     uid: str
     """First 8 characters of a uuid, which stands for the uid of a Kubernetes resource."""
-    tokens: Tokens
+    tokens: QueueTokens
     tokens_file: Path
     """What brokers read."""
     admin_token_file: Path
@@ -63,7 +63,7 @@ class QueueState:
     url: str
     """The brokers' URLs with commas between them, as the clients take it."""
     groups: tuple[str, ...]
-    tokens: Tokens
+    tokens: QueueTokens
 
 
 class DataDir:
@@ -152,7 +152,7 @@ class DataDir:
                     "restore the file, or remove the data directory with all its messages"
                 ) from error
         else:
-            uid, tokens, is_made = uuid.uuid4().hex[:8], Tokens.draw(), False
+            uid, tokens, is_made = uuid.uuid4().hex[:8], QueueTokens.draw(), False
             write_private(kept_file, json.dumps({"uid": uid, "tokens": _roles(tokens)}))
         write_private(admin_file, tokens.admin + "\n")
         identity = QueueIdentity(uid, tokens, tokens_file, admin_file, is_made=is_made)
@@ -257,12 +257,12 @@ def _is_held(directory: Path) -> bool:
     return False
 
 
-def _roles(tokens: Tokens) -> dict[str, str]:
+def _roles(tokens: QueueTokens) -> dict[str, str]:
     return {"produce": tokens.produce, "consume": tokens.consume, "admin": tokens.admin}
 
 
-def _tokens(roles: Mapping[str, Any]) -> Tokens:
-    return Tokens(str(roles["produce"]), str(roles["consume"]), str(roles["admin"]))
+def _tokens(roles: Mapping[str, Any]) -> QueueTokens:
+    return QueueTokens(str(roles["produce"]), str(roles["consume"]), str(roles["admin"]))
 
 
 def _read_json(file: Path) -> Any:

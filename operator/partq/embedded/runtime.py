@@ -14,7 +14,7 @@ from typing import Any, Self
 import aiohttp
 
 from partq.embedded.child import POLL_S, Child
-from partq.embedded.data_dir import DataDir, QueueIdentity, QueueState, Tokens, write_private
+from partq.embedded.data_dir import DataDir, QueueIdentity, QueueState, QueueTokens, write_private
 from partq.embedded.provision import holds, provision
 from partq.embedded.redis_process import answers_ping, choose_redis_server, render_config
 from partq.errors import SettingsError, UnavailableError
@@ -58,7 +58,7 @@ class RunningQueue:
     namespace: str
     name: str
     uid: str
-    tokens: Tokens
+    tokens: QueueTokens
     groups: tuple[str, ...]
     brokers: tuple[BrokerChild, ...]
     coordinator: Child

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import yaml
 
-from partq.embedded.data_dir import Tokens
+from partq.embedded.data_dir import QueueTokens
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
 from partq.resources import API_VERSION, parse_resources
 
@@ -105,7 +105,7 @@ class LocalBroker:
         return self.queue.url
 
     @property
-    def tokens(self) -> Tokens:
+    def tokens(self) -> QueueTokens:
         """The tokens `produce`, `consume` and `admin`."""
         return self.queue.tokens
 

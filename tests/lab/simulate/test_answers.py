@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from partq.lab.simulate.oracle.answers import Answers
-from partq.lab.simulate.oracle.facts import GROUP, LogFacts, SeatFacts
+from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts, LogFacts
 
 TOKEN = {"broker_epoch": 7, "epoch": 20, "delivery": 0}
 
@@ -18,7 +18,7 @@ def failed():
 @pytest.fixture
 def seat():
     log = LogFacts("1.0", b"meta", b"log", broker_epoch=7, ids=[100, 101, 102, 103])
-    return SeatFacts("1.0", log, GROUP, b"cursor", set(), is_there=True)
+    return GroupPartitionFacts("1.0", log, GROUP, b"cursor", set(), is_there=True)
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from partq.lab.simulate.oracle.facts import LogFacts, SeatFacts
-from partq.lab.simulate.oracle.fault_windows import Troubles
+from partq.lab.simulate.oracle.facts import GroupPartitionFacts, LogFacts
+from partq.lab.simulate.oracle.fault_windows import FaultWindows
 from partq.lab.simulate.oracle.isolation import Isolation
 
 MEMBER, BROKER = "pod-1", "broker-0"
@@ -22,9 +22,11 @@ class _Case:
 
     def __post_init__(self):
         log = LogFacts("1.0", b"meta", b"log", broker_epoch=TOKEN[0])
-        self.seat = SeatFacts("1.0/second", log, "second", b"cursor", set(), is_there=True)
+        self.seat = GroupPartitionFacts(
+            "1.0/second", log, "second", b"cursor", set(), is_there=True
+        )
         self.seat.top_epoch = TOKEN[1]
-        troubles = Troubles(lambda: self.at)
+        troubles = FaultWindows(lambda: self.at)
         self.isolation = Isolation(
             troubles, lambda _, text: self.found.append(text), lambda: self.at
         )

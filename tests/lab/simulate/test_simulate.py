@@ -20,7 +20,7 @@ from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.oracle.facts import GROUP, SECOND
 from partq.lab.simulate.oracle.forged_acks import MANY, undelivered_stop
 from partq.lab.simulate.oracle.movement import Movement
-from partq.lab.simulate.oracle.oracle import Watcher
+from partq.lab.simulate.oracle.oracle import Oracle
 from partq.lab.simulate.oracle.records import Records
 from partq.lab.simulate.processes.coordinators import KEYS, LETTER_KEYS
 from partq.lab.simulate.schedule import Event, draw_schedule
@@ -86,7 +86,7 @@ def test_a_schedule_is_drawn_from_its_seed_alone():
 
 
 def test_only_what_the_store_has_forgotten_may_be_missing():
-    watcher = Watcher(SimLoop(), random.Random(0))
+    watcher = Oracle(SimLoop(), random.Random(0))
     limits, fail = {GROUP: None, SECOND: None}, watcher.fail
     memory = MemoryRedis(lambda: 0.0)
     watcher.records = Records(memory, KEYS, LETTER_KEYS, [], limits, fail, lambda: 0.0, lambda: 0.0)
@@ -107,7 +107,7 @@ def test_an_ack_over_a_dead_letter_is_no_hostile_one():
 
 def test_a_dead_letter_that_waits_is_drained():
     """It became one after the broker had looked, and before it answered."""
-    watcher = Watcher(SimLoop(), random.Random(0))
+    watcher = Oracle(SimLoop(), random.Random(0))
     memory, partition = MemoryRedis(lambda: 0.0), PartitionId(1, 0)
     clocks = (lambda: 0.0, lambda: 0.0)
     args = (memory, KEYS, LETTER_KEYS, [partition], {GROUP: None}, watcher.fail, *clocks)

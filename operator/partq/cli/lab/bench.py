@@ -15,7 +15,7 @@ from partq.cli.lab.bench_spark import spark
 from partq.client.producer import CODECS
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.lab.bench import redis_baseline
-from partq.lab.bench.measure import READERS, Load, Measured, measure
+from partq.lab.bench.measure import READERS, BenchLoad, Measured, measure
 from partq.lab.bench.partq_side import Queue
 from partq.lab.bench.processes import pids_of
 from partq.lab.bench.redis_baseline import Plain
@@ -101,7 +101,7 @@ def bench(
         return
     if consumers > partitions:
         raise click.UsageError("--consumers: more than --partitions; some would have nothing to do")
-    load = Load(partitions, keys, size, messages, consumers, compression)
+    load = BenchLoad(partitions, keys, size, messages, consumers, compression)
     with TemporaryDirectory(prefix="partq-bench-") as directory:
         found, measured = asyncio.run(_run(load, brokers, Path(directory), audit=audit))
     result = report(load, brokers, found["appendfsync"], os.cpu_count() or 1, measured)
@@ -119,7 +119,7 @@ bench.add_command(spark)
 
 
 async def _run(
-    load: Load, brokers: int, directory: Path, *, audit: bool
+    load: BenchLoad, brokers: int, directory: Path, *, audit: bool
 ) -> tuple[dict[str, str], Measured]:
     """Return the settings of Redis and the measurement."""
     spec = {"partitions": load.partitions, "audit": audit}

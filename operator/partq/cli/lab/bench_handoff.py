@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from partq.cli.lab.scratch import scratch
-from partq.lab.bench.handoff.drive import BROKERS, FEW, LEASE_S, MANY, Load, phase
-from partq.lab.bench.handoff.report import Found, render, report
+from partq.lab.bench.handoff.drive import BROKERS, FEW, LEASE_S, MANY, HandoffLoad, phase
+from partq.lab.bench.handoff.report import HandoffMeasurements, render, report
 
 DELAY_S: Final = 5.0
 """The rebalance delay that queues have unless told otherwise, in seconds."""
@@ -77,7 +77,7 @@ def handoff(
     json_file: Path | None,
 ) -> None:
     """Measure, report, judge."""
-    load = Load(partitions=partitions, per_s=per_s)
+    load = HandoffLoad(partitions=partitions, per_s=per_s)
     console = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console
@@ -99,8 +99,13 @@ def handoff(
 
 
 async def _run(
-    load: Load, directory: Path, rounds: int, kills: int, freezes: int, say: Callable[[], None]
-) -> Found:
+    load: HandoffLoad,
+    directory: Path,
+    rounds: int,
+    kills: int,
+    freezes: int,
+    say: Callable[[], None],
+) -> HandoffMeasurements:
     async with phase(directory / "waiting", load, DELAY_S, say) as waiting:
         changes = await waiting.scale(rounds)
         scaled_ns = time.monotonic_ns()
@@ -109,7 +114,7 @@ async def _run(
         killed_at_once = await at_once.kill(kills)
         consumers_frozen = await at_once.freeze_consumer(freezes)
         brokers_frozen = await at_once.freeze_broker(freezes)
-    return Found(
+    return HandoffMeasurements(
         rows=waiting.rows,
         changes=changes,
         scaled_ns=scaled_ns,

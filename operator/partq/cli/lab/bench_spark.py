@@ -20,7 +20,7 @@ from partq.errors import InternalError
 from partq.lab.bench.measure import Pids
 from partq.lab.bench.processes import cpu_s, family_of_this_process, pids_of
 from partq.lab.bench.resources import resources_of
-from partq.lab.bench.spark_figures import SIDES, WITHOUT_QUEUE, Found, Turn, render
+from partq.lab.bench.spark_figures import SIDES, WITHOUT_QUEUE, SparkMeasurements, Turn, render
 from partq.lab.workload.events import default_input
 from partq.spark.pipeline.watch import Watch
 
@@ -119,7 +119,7 @@ async def _run(
     partitions: int,
     brokers: int,
     turns: int,
-) -> "tuple[Found, Verdict]":
+) -> "tuple[SparkMeasurements, Verdict]":
     from partq.spark import rates
     from partq.spark.pipeline.access import QueueAccess
 
@@ -127,7 +127,7 @@ async def _run(
     folder, archive = directory / "rows", directory / "archive"
     _tell("making the rows")
     rows = await asyncio.to_thread(rates.make_rows, session, events, row_count, partitions, folder)
-    found = Found(rows)
+    found = SparkMeasurements(rows)
     spec = {"partitions": partitions, "audit": True}
     # The archive's group keeps what the readers are done with, until it is archived.
     resources = resources_of(_QUEUE, spec, _GROUP, _ARCHIVE)
@@ -163,7 +163,7 @@ async def _run(
 class _Sides:
     """Measures one side after the other."""
 
-    def __init__(self, job: "Job", found: Found, servers: Pids) -> None:
+    def __init__(self, job: "Job", found: SparkMeasurements, servers: Pids) -> None:
         self._job = job
         self._found = found
         self._servers = servers

@@ -81,7 +81,7 @@ def chaos(
     chosen = CHOICES[only] if only else tuple(PLANS)
     listed = None if minutes else _each(chosen, rounds)
     total_s = TOTAL_S if minutes is None else minutes * 60.0
-    run = _Run(Console())
+    run = _ChaosRun(Console())
     with scratch("chaos") as directory:
         plan = f"{minutes} min" if listed is None else f"{len(listed)} rounds"
         run.console.print(f"{plan}, seed {seed}, in {directory.path}", markup=False)
@@ -110,7 +110,7 @@ def _each(chosen: Sequence[Fault], rounds: int | None) -> list[Strike]:
     ]
 
 
-class _Run:
+class _ChaosRun:
     """Rounds against a queue of its own, and what was found so far."""
 
     def __init__(self, console: Console) -> None:

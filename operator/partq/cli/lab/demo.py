@@ -15,7 +15,7 @@ from partq.errors import BadRequestError
 from partq.lab.demo.inspection import print_inspection
 from partq.lab.demo.inspection import to_json as inspection_to_json
 from partq.lab.demo.jobs import require_spark
-from partq.lab.demo.outcome import Outcome
+from partq.lab.demo.outcome import DemoOutcome
 from partq.lab.demo.run import GROUP, run
 from partq.lab.verdict.report import print_rebalances, print_verdict, rebalance_to_json, to_json
 from partq.lab.workload.events import default_input, disordered, load
@@ -116,7 +116,7 @@ def demo(
         raise click.exceptions.Exit(1)
 
 
-def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+def outcome_to_json(outcome: DemoOutcome) -> dict[str, Any]:
     """Return what `--json` writes."""
     return {
         **to_json(outcome.verdict),
@@ -126,7 +126,7 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, outcome: Outcome) -> None:
+def _print(console: Console, outcome: DemoOutcome) -> None:
     print_rebalances(console, outcome.rebalances, outcome.duplicates)
     for failure in outcome.failures:
         console.print(failure, style="red", markup=False)

@@ -53,7 +53,7 @@ class LiveLine:
     def __init__(self, title: str, bar: Bar) -> None:
         self._bar = bar
         self._task = bar.add_task(title, total=None, rows="", detail="starting Spark")
-        self._rate = Rate()
+        self._rate = RowRate()
 
     def show(self, progress: "Progress") -> None:
         """Change the line."""
@@ -75,7 +75,7 @@ class PlainLines:
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._rate = Rate()
+        self._rate = RowRate()
         self._last: Progress | None = None
         self._written_at = float("-inf")
 
@@ -102,7 +102,7 @@ class PlainLines:
         click.echo(f"{self._title}: {text}  {progress.detail}".rstrip(), err=True)
 
 
-class Rate:
+class RowRate:
     """Rows per second since the first was shown."""
 
     def __init__(self) -> None:

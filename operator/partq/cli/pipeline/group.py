@@ -4,22 +4,22 @@ from collections.abc import Mapping
 
 import click
 
-from partq.cli.commands import Entry, LazyGroup
+from partq.cli.commands import CommandEntry, LazyGroup
 
-PIPELINES: Mapping[str, Entry] = {
-    "advise": Entry(
+PIPELINES: Mapping[str, CommandEntry] = {
+    "advise": CommandEntry(
         "partq.cli.pipeline.advise", "advise", "Suggest numbers of partitions and consumers."
     ),
-    "archive": Entry(
+    "archive": CommandEntry(
         "partq.cli.pipeline.archive", "archive", "Write a queue to Parquet, each message once."
     ),
-    "audit": Entry(
+    "audit": CommandEntry(
         "partq.cli.pipeline.audit", "audit", "Check the archived record of what happened."
     ),
-    "compact": Entry(
+    "compact": CommandEntry(
         "partq.cli.pipeline.compact", "compact", "Merge the small files of an archive."
     ),
-    "replay": Entry(
+    "replay": CommandEntry(
         "partq.cli.pipeline.replay", "replay", "Publish an archive, in the order of each key."
     ),
 }

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from partq.cli.queues.connection import Connection
+from partq.cli.queues.connection import QueueAddress
 from partq.client.transport.session import Session
 from partq.errors import SettingsError
 
 
-def open_session(connection: Connection) -> Session:
+def open_session(connection: QueueAddress) -> Session:
     """Return a session for `async with`."""
     return Session(
         connection.url,
@@ -18,7 +18,7 @@ def open_session(connection: Connection) -> Session:
     )
 
 
-async def ask_for_group(connection: Connection, group: str | None) -> tuple[str, Any]:
+async def ask_for_group(connection: QueueAddress, group: str | None) -> tuple[str, Any]:
     """Return a group's name and its picture; None: the only group that there is.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from partq.cli.formatting import full_name, milliseconds
-from partq.cli.queues.connection import Connect, Connection, connection_options
+from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.client.browser import Browsed, Browser
 from partq.core.model import PartitionId
 from partq.errors import SettingsError
@@ -64,7 +64,7 @@ def browse(
 
 
 async def _browse(
-    connection: Connection, where: dict[str, Any], *, count: int, pin: str | None, as_json: bool
+    connection: QueueAddress, where: dict[str, Any], *, count: int, pin: str | None, as_json: bool
 ) -> None:
     shown = 0
     async with Browser(

@@ -18,7 +18,7 @@ DEFAULT_DATA_DIR = Path(".partq")
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class QueueAddress:
     """Where a queue is, and the right to call it."""
 
     url: str
@@ -32,7 +32,7 @@ class Connection:
     """Whether `partq dev up` runs it on this machine."""
 
 
-Connect = Callable[[Role], Connection]
+Connect = Callable[[Role], QueueAddress]
 """Finds the queue, with a token of that role; raises as `find_connection`."""
 
 
@@ -136,7 +136,7 @@ def find_connection(
     token: str | None,
     ca_file: Path | None,
     data_dir: Path,
-) -> Connection:
+) -> QueueAddress:
     """Return the connection that the options name.
 
     With a URL the token has to be given, too: that of the local runtime is for nobody else.
@@ -150,7 +150,7 @@ def find_connection(
         if queue is None or token is None:
             missing = "--queue (PARTQ_QUEUE)" if queue is None else "--token (PARTQ_TOKEN)"
             raise SettingsError(f"--url is given without {missing}; give both")
-        return Connection(url, queue, namespace, token, ca_file)
+        return QueueAddress(url, queue, namespace, token, ca_file)
 
     # Only here: the other road needs none of what the runtime needs.
     from partq.embedded.data_dir import read_state
@@ -168,12 +168,12 @@ def find_connection(
     if found is None:
         raise SettingsError(f"queue {queue!r}: got no such queue in {data_dir}; expected {names}")
     own_token = token or getattr(found.tokens, role)
-    return Connection(
+    return QueueAddress(
         found.url, found.name, namespace, own_token, groups=found.groups, is_local=True
     )
 
 
-def known_group(connection: Connection, group: str | None) -> str:
+def known_group(connection: QueueAddress, group: str | None) -> str:
     """Return the group that is meant; one of a queue on this machine is there, or never will be.
 
     Raises:

@@ -15,7 +15,7 @@ from partq.cli.quantity import Quantity
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import (
     Connect,
-    Connection,
+    QueueAddress,
     connection_options,
     group_option,
     known_group,
@@ -99,7 +99,7 @@ def consume(
 
 
 async def _consume(
-    connection: Connection,
+    connection: QueueAddress,
     *,
     group: str,
     wait_s: float,

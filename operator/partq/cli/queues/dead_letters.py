@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from partq.cli.queues.broker_session import open_session
-from partq.cli.queues.connection import Connect, Connection, connection_options
+from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.tables import add_columns, show
 from partq.core.dead_letters import HEADER_PREFIX
 from partq.errors import ConflictError, SettingsError, UnavailableError
@@ -129,12 +129,12 @@ def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
     click.confirm(question, abort=True)
 
 
-async def _ask_once(connection: Connection, path: str, body: Mapping[str, Any]) -> Any:
+async def _ask_once(connection: QueueAddress, path: str, body: Mapping[str, Any]) -> Any:
     async with open_session(connection) as session:
         return await session.ask("POST", path, body)
 
 
-async def _replay(connection: Connection, names: list[str], *, as_json: bool) -> None:
+async def _replay(connection: QueueAddress, names: list[str], *, as_json: bool) -> None:
     offsets: dict[str, int] = {}
     done: dict[str, dict[str, Any]] = {}
     replayed = repeated = skipped = 0

@@ -12,7 +12,7 @@ import click
 from partq.cli.quantity import Quantity
 from partq.cli.queues.connection import (
     Connect,
-    Connection,
+    QueueAddress,
     connection_options,
     group_option,
     known_group,
@@ -109,7 +109,7 @@ def _tell_strangers(names: Sequence[str], group: str, *, is_hook: bool) -> None:
 
 
 async def _drain(
-    connection: Connection, group: str, members: tuple[str, ...], wait_s: float | None
+    connection: QueueAddress, group: str, members: tuple[str, ...], wait_s: float | None
 ) -> DrainStatus:
     """Ask until nothing is held or the time is over; without a time, once and for the answer only.
 

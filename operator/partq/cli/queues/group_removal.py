@@ -10,7 +10,7 @@ import click
 
 from partq.cli.quantity import Quantity
 from partq.cli.queues.broker_session import open_session
-from partq.cli.queues.connection import Connect, Connection, connection_options
+from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.client.transport.session import Session
 from partq.errors import SettingsError, UnavailableError, UnknownGroupError
 
@@ -87,7 +87,7 @@ def _may(question: str, *, as_json: bool) -> bool:
     return click.confirm(question)
 
 
-def _describe(connection: Connection, group: str, planned: dict[str, Any]) -> str:
+def _describe(connection: QueueAddress, group: str, planned: dict[str, Any]) -> str:
     letters = planned["dead_letters"]
     waiting = f"; {letters:,} dead letters wait to be stored, and are dropped" if letters else ""
     return (
@@ -101,7 +101,7 @@ def _print(group: str, planned: dict[str, Any], *, is_removed: bool) -> None:
     click.echo(json.dumps({"group": group, "is_removed": is_removed, **counts}))
 
 
-async def _plan(connection: Connection, group: str) -> dict[str, Any]:
+async def _plan(connection: QueueAddress, group: str) -> dict[str, Any]:
     async with open_session(connection) as session:
         return await _ask(session, group, is_dry_run=True)
 
@@ -112,7 +112,7 @@ async def _ask(session: Session, group: str, *, is_dry_run: bool) -> dict[str, A
     return answer
 
 
-async def _remove(connection: Connection, group: str, wait_s: float) -> None:
+async def _remove(connection: QueueAddress, group: str, wait_s: float) -> None:
     """Remove a group that was there, and wait until nothing is left of it.
 
     Raises:

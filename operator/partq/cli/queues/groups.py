@@ -12,7 +12,7 @@ from rich.table import Table
 
 from partq.cli.formatting import spell_age
 from partq.cli.queues.broker_session import open_session
-from partq.cli.queues.connection import Connect, Connection, connection_options
+from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.queues.group_removal import remove
 from partq.cli.queues.status import (
     blocked_lines,
@@ -78,7 +78,7 @@ def _check_place(context: click.Context) -> None:
 groups.add_command(remove)
 
 
-async def _ask(connection: Connection) -> Any:
+async def _ask(connection: QueueAddress) -> Any:
     async with open_session(connection) as session:
         return await session.ask("GET", "/status")
 

@@ -24,7 +24,7 @@ class IdleError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class RemainingWork:
     """What a member may still get, although it does not hold it."""
 
     messages: int
@@ -45,7 +45,7 @@ class Rest:
 
 def rest(
     answer: Mapping[str, Any], group: str, *, member: str, mine: frozenset[PartitionId]
-) -> Rest | None:
+) -> RemainingWork | None:
     """Return what is left for a member beyond what it holds; None: nothing.
 
     What another connected member holds is that one's, once this one holds something itself.
@@ -73,7 +73,7 @@ def rest(
             holders.append(holder if is_held else "")
     if not left:
         return None
-    return Rest(
+    return RemainingWork(
         sum(left.values()), tuple(left), tuple(sorted(set(holders))) if all(holders) else ()
     )
 
@@ -141,7 +141,7 @@ class Idleness:
     def _is_over(self) -> bool:
         return self._clock() >= self._since + self._idle_s
 
-    async def _look(self, consumer: Consumer) -> Rest | None:
+    async def _look(self, consumer: Consumer) -> RemainingWork | None:
         """Return what is left; raises UnavailableError as `bound`."""
         since, waited_s = self._since, self._clock() - self._since
         try:
@@ -149,7 +149,7 @@ class Idleness:
         except UnavailableError:
             if waited_s >= self._wait_s:
                 raise
-            return Rest(0)  # nobody knows
+            return RemainingWork(0)  # nobody knows
         mine = consumer.partitions
         left = rest(answer, self._group, member=consumer.member, mine=mine)
         if left is None or self._since != since:  # it was assigned something meanwhile

@@ -10,7 +10,7 @@ import click
 
 from partq.cli.formatting import spell_ms
 from partq.cli.queues.broker_session import ask_for_group
-from partq.cli.queues.connection import Connection
+from partq.cli.queues.connection import QueueAddress
 from partq.coordinator.picture import GroupSnapshot, read_picture
 from partq.core.group.forecast import (
     MemberChange,
@@ -47,7 +47,7 @@ class Wish:
             )
 
 
-def plan_from_live(connection: Connection, group: str | None, wish: Wish) -> dict[str, Any]:
+def plan_from_live(connection: QueueAddress, group: str | None, wish: Wish) -> dict[str, Any]:
     """Return what `--json` prints.
 
     Raises:

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from partq.cli.quantity import Quantity
 from partq.cli.queues.connection import (
     Connect,
-    Connection,
+    QueueAddress,
     connection_options,
     wait_option,
 )
@@ -65,7 +65,7 @@ class Outgoing:
 
 
 @dataclass(slots=True)
-class Outcome:
+class PublishTally:
     """What has become of the messages so far."""
 
     published_count: int = 0
@@ -123,7 +123,7 @@ def publish(
         path = None if is_stdin else input_file
         size_bytes = path.stat().st_size if path else None
         messages = _records(path) if input_file is not None else _lines(key)
-    outcome = Outcome()
+    outcome = PublishTally()
     work = _publish(
         connection,
         messages,
@@ -146,9 +146,9 @@ def publish(
 
 
 async def _publish(
-    connection: Connection,
+    connection: QueueAddress,
     messages: AsyncIterator[Outgoing],
-    outcome: Outcome,
+    outcome: PublishTally,
     as_json: bool,
     *,
     wait_s: float,
@@ -195,7 +195,7 @@ async def _send(producer: Producer, message: Outgoing) -> asyncio.Future[Positio
         raise type(error)(f"{message.where}: {error.message}") from error
 
 
-async def _settle(answer: asyncio.Future[Position], outcome: Outcome, as_json: bool) -> None:
+async def _settle(answer: asyncio.Future[Position], outcome: PublishTally, as_json: bool) -> None:
     """Wait for the answer to one message, count it and print it."""
     try:
         partition, offset = await answer

@@ -14,7 +14,7 @@ from partq.cli.formatting import full_name, milliseconds
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import (
     Connect,
-    Connection,
+    QueueAddress,
     connection_options,
     group_option,
     known_group,
@@ -122,7 +122,7 @@ def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict
     return found
 
 
-async def _ask(connection: Connection, group: str, body: Mapping[str, Any]) -> dict[str, Any]:
+async def _ask(connection: QueueAddress, group: str, body: Mapping[str, Any]) -> dict[str, Any]:
     async with open_session(connection) as session:
         answer = await session.ask("POST", f"/groups/{group}/reset", body)
     partitions: dict[str, Any] = answer["partitions"]

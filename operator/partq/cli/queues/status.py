@@ -17,7 +17,7 @@ from rich.text import Text
 
 from partq.cli.formatting import spell_age
 from partq.cli.queues.broker_session import open_session
-from partq.cli.queues.connection import Connect, Connection, connection_options
+from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.tables import add_columns, open_console, show
 from partq.core.rate import Rate
 from partq.errors import UnavailableError
@@ -63,12 +63,12 @@ def status(
         show(render(answer))
 
 
-async def _ask_once(connection: Connection) -> Any:
+async def _ask_once(connection: QueueAddress) -> Any:
     async with open_session(connection) as session:
         return await session.ask("GET", "/status")
 
 
-async def _watch(connection: Connection, *, as_json: bool) -> None:
+async def _watch(connection: QueueAddress, *, as_json: bool) -> None:
     rates = Rates()
     async with open_session(connection) as session:
         with nullcontext(show) if as_json else _pictures() as show_next:

@@ -11,8 +11,16 @@ from partq.errors import InternalError
 from partq.lab.bench import partq_side, redis_baseline
 from partq.lab.bench.partq_side import Queue
 from partq.lab.bench.redis_baseline import Plain
-from partq.lab.bench.workers import Read, Rest, Rested, Worker, Write, Written, follow
-from partq.lab.bench.workload import Seen, Workload
+from partq.lab.bench.workers import (
+    ReadOrder,
+    RestOrder,
+    RestResult,
+    Worker,
+    WriteOrder,
+    WriteResult,
+    follow,
+)
+from partq.lab.bench.workload import ReaderTally, Workload
 
 RUNS = 3
 READERS = 2
@@ -28,7 +36,7 @@ Pids = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class BenchLoad:
     """What is measured."""
 
     partitions: int
@@ -42,7 +50,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ThroughputRun:
     """One run of one side, as fast as it goes."""
 
     publish_msgs_per_s: float
@@ -61,7 +69,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ReaderTotals:
     """What the readers of a side got in all, warm-up included."""
 
     published: int
@@ -74,11 +82,11 @@ class Totals:
 class Measured:
     """Everything that was measured."""
 
-    runs: tuple[Run, ...]
-    limit_runs: tuple[Run, ...]
+    runs: tuple[ThroughputRun, ...]
+    limit_runs: tuple[ThroughputRun, ...]
     latencies: tuple[Latency, ...]
     limit_latencies: tuple[Latency, ...]
-    totals: Totals
+    totals: ReaderTotals
 
 
 class Side:
@@ -98,15 +106,15 @@ class Side:
             **servers,
         }
         self._published = 0
-        self._seen: list[Seen] = []
+        self._seen: list[ReaderTally] = []
 
-    def run(self, messages: int, batch_messages: int = 0) -> Run:
+    def run(self, messages: int, batch_messages: int = 0) -> ThroughputRun:
         """Send `messages` as fast as it goes."""
         batches, cpu_s = redis_baseline.stored_batches(self._plain), self._cpu_s()
-        written, done_at, _ = self._carry(Write(messages, batch_messages=batch_messages))
+        written, done_at, _ = self._carry(WriteOrder(messages, batch_messages=batch_messages))
         cpu_s = {name: after - cpu_s[name] for name, after in self._cpu_s().items()}
         batches = redis_baseline.stored_batches(self._plain) - batches
-        return Run(
+        return ThroughputRun(
             messages / (written.confirmed_at - written.began_at),
             messages / (done_at - written.began_at),
             {name: 1e6 * used / messages for name, used in cpu_s.items()},
@@ -115,32 +123,32 @@ class Side:
 
     def run_singles(self, messages: int) -> Latency:
         """Send single messages at a steady rate."""
-        _, _, latencies_ms = self._carry(Write(messages, SINGLES_PER_S))
+        _, _, latencies_ms = self._carry(WriteOrder(messages, SINGLES_PER_S))
         return Latency(percentile(latencies_ms, 50), percentile(latencies_ms, 99))
 
-    def totals(self) -> Totals:
+    def totals(self) -> ReaderTotals:
         """Return what came so far."""
-        return Totals(
+        return ReaderTotals(
             self._published,
             self._published - sum(seen.messages for seen in self._seen),
             sum(seen.duplicates for seen in self._seen),
             sum(seen.out_of_order for seen in self._seen),
         )
 
-    def _carry(self, order: Write) -> tuple[Written, float, list[float]]:
+    def _carry(self, order: WriteOrder) -> tuple[WriteResult, float, list[float]]:
         """Have the order carried out; return its answer, when the last reader was done, latencies.
 
         Silence ends the wait, too: `totals` tells what is missing.
         """
         for reader in self._readers:
-            reader.order(Read())
+            reader.order(ReadOrder())
         self._published += order.messages
         self._writer.order(order)
         follow([self._writer, *self._readers], self._is_done, _STALL_S)
-        written = self._writer.answer(Written)
+        written = self._writer.answer(WriteResult)
         for reader in self._readers:
-            reader.order(Rest())
-        rested = [reader.answer(Rested) for reader in self._readers]
+            reader.order(RestOrder())
+        rested = [reader.answer(RestResult) for reader in self._readers]
         self._seen = [each.seen for each in rested]
         done_at = max(reader.progress.at for reader in self._readers)
         return written, done_at, [ms for each in rested for ms in each.latencies_ms]
@@ -163,7 +171,7 @@ class Side:
 
 
 def measure(
-    load: Load, queue: Queue, plain: Plain, servers: Pids, say: Callable[[str], None]
+    load: BenchLoad, queue: Queue, plain: Plain, servers: Pids, say: Callable[[str], None]
 ) -> Measured:
     """Measure a queue that runs, and its Redis without it. Blocks; `say` tells how far it is.
 
@@ -205,7 +213,7 @@ def measure(
             redis_baseline.remove(plain)
             rewrite()
 
-        def run_both(messages: int) -> tuple[Run, Run]:
+        def run_both(messages: int) -> tuple[ThroughputRun, ThroughputRun]:
             clean_up()
             run = queue_side.run(messages)
             return run, limit_side.run(messages, run.batch_messages)
@@ -237,7 +245,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else 0.0
 
 
-def _wait_until_spread(load: Load, consumers: Sequence[Worker]) -> None:
+def _wait_until_spread(load: BenchLoad, consumers: Sequence[Worker]) -> None:
     def is_spread() -> bool:
         held = [count for each in consumers for count in each.progress.held]
         is_complete = len(held) == load.consumers and sum(held) == load.partitions
@@ -248,7 +256,7 @@ def _wait_until_spread(load: Load, consumers: Sequence[Worker]) -> None:
         raise InternalError(f"bench: the consumers hold {held} of {load.partitions} partitions")
 
 
-def _rate(run: Run) -> str:
+def _rate(run: ThroughputRun) -> str:
     return f"{run.end_to_end_msgs_per_s:,.0f} messages/s"
 
 

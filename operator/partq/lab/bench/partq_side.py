@@ -9,7 +9,14 @@ from time import monotonic
 
 from partq import Batch, Consumer, FencedError, Message, Producer
 from partq.lab.bench.rate import pace
-from partq.lab.bench.workers import PROGRESS_EVERY_S, Log, Rest, Write, Written, next_order
+from partq.lab.bench.workers import (
+    PROGRESS_EVERY_S,
+    ReaderLog,
+    RestOrder,
+    WriteOrder,
+    WriteResult,
+    next_order,
+)
 from partq.lab.bench.workload import BLOCK_MESSAGES, OrderCheck, Workload
 
 
@@ -46,13 +53,13 @@ async def _write(
     )
     async with produce() as batching, produce(linger_ms=0) as at_once:
         while (order := await asyncio.to_thread(next_order, connection)) is not None:
-            assert isinstance(order, Write)  # noqa: S101  # writers get no other
+            assert isinstance(order, WriteOrder)  # noqa: S101  # writers get no other
             began_at = monotonic()
             if order.per_s:
                 await _write_singles(at_once, workload, order.messages, order.per_s)
             else:
                 await _write_batches(batching, workload, order.messages)
-            connection.send(Written(began_at, monotonic()))
+            connection.send(WriteResult(began_at, monotonic()))
 
 
 async def _write_batches(producer: Producer, workload: Workload, count: int) -> None:
@@ -85,7 +92,7 @@ async def _write_singles(producer: Producer, workload: Workload, count: int, per
 
 async def _read(queue: Queue, members: tuple[str, ...], connection: Connection) -> None:
     check = OrderCheck()
-    log = Log(connection, check.seen)
+    log = ReaderLog(connection, check.seen)
     async with AsyncExitStack() as stack:
         consumers = [
             await stack.enter_async_context(
@@ -103,20 +110,20 @@ async def _read(queue: Queue, members: tuple[str, ...], connection: Connection) 
             works = [tasks.create_task(_report(consumers, log))]
             works += [tasks.create_task(_consume(tasks, each, check, log)) for each in consumers]
             while (order := await asyncio.to_thread(next_order, connection)) is not None:
-                if isinstance(order, Rest):
+                if isinstance(order, RestOrder):
                     log.rested()
             for work in works:
                 work.cancel()
 
 
-async def _report(consumers: list[Consumer], log: Log) -> None:
+async def _report(consumers: list[Consumer], log: ReaderLog) -> None:
     while True:
         log.report(tuple(len(consumer.partitions) for consumer in consumers))
         await asyncio.sleep(PROGRESS_EVERY_S)
 
 
 async def _consume(
-    tasks: asyncio.TaskGroup, consumer: Consumer, check: OrderCheck, log: Log
+    tasks: asyncio.TaskGroup, consumer: Consumer, check: OrderCheck, log: ReaderLog
 ) -> None:
     async for batch in consumer.batches():
         log.took(batch.messages)
@@ -125,7 +132,7 @@ async def _consume(
         tasks.create_task(_ack(consumer, batch, log))
 
 
-async def _ack(consumer: Consumer, batch: Batch, log: Log) -> None:
+async def _ack(consumer: Consumer, batch: Batch, log: ReaderLog) -> None:
     with suppress(FencedError):  # the messages come again, and are counted as duplicates
         await consumer.ack(batch, confirmed=True)
     log.unconfirmed -= 1

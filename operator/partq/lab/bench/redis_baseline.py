@@ -24,7 +24,14 @@ from partq.client.produce.partitioner import Partitioner
 from partq.core.layout import Layout
 from partq.errors import InternalError
 from partq.lab.bench.rate import pace
-from partq.lab.bench.workers import PROGRESS_EVERY_S, Log, Read, Write, Written, next_order
+from partq.lab.bench.workers import (
+    PROGRESS_EVERY_S,
+    ReaderLog,
+    ReadOrder,
+    WriteOrder,
+    WriteResult,
+    next_order,
+)
 from partq.lab.bench.workload import BLOCK_MESSAGES, OrderCheck, Workload
 from partq.wire.batch import Codec, decode, encode, encode_messages
 
@@ -116,7 +123,7 @@ def write(plain: Plain, workload: Workload, codec: Codec, connection: Connection
     pack = partial(encode, codec=codec)
     with _client(plain) as client:
         while (order := next_order(connection)) is not None:
-            assert isinstance(order, Write)  # noqa: S101  # writers get no other
+            assert isinstance(order, WriteOrder)  # noqa: S101  # writers get no other
             began_at = monotonic()
             if order.per_s:
                 _write_singles(client, plain.streams, workload, order.messages, order.per_s, pack)
@@ -124,7 +131,7 @@ def write(plain: Plain, workload: Workload, codec: Codec, connection: Connection
                 _write_batches(
                     client, plain.streams, workload, order.messages, order.batch_messages, pack
                 )
-            connection.send(Written(began_at, monotonic()))
+            connection.send(WriteResult(began_at, monotonic()))
 
 
 def _write_batches(
@@ -198,16 +205,18 @@ def _write_singles(
 def read(plain: Plain, connection: Connection) -> None:
     """Be a reader's process: the streams of `plain` are its own."""
     check = OrderCheck()
-    log = Log(connection, check.seen)
+    log = ReaderLog(connection, check.seen)
     with _client(plain) as client:
         while (order := next_order(connection)) is not None:
-            if isinstance(order, Read):
+            if isinstance(order, ReadOrder):
                 _read_until_ordered(client, plain.streams, check, log)
             else:
                 log.rested()
 
 
-def _read_until_ordered(client: Any, streams: tuple[str, ...], check: OrderCheck, log: Log) -> None:
+def _read_until_ordered(
+    client: Any, streams: tuple[str, ...], check: OrderCheck, log: ReaderLog
+) -> None:
     """Read from the streams' beginning on, until an order waits in the pipe."""
     after: dict[Any, Any] = dict.fromkeys(streams, "0-0")
     wait_ms = round(1000 * PROGRESS_EVERY_S)

@@ -5,13 +5,13 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from partq.lab.bench.measure import Latency, Load, Measured, Run
+from partq.lab.bench.measure import BenchLoad, Latency, Measured, ThroughputRun
 
 Report = dict[str, Any]
 
 
 def report(
-    load: Load, brokers: int, appendfsync: str, cpu_count: int, measured: Measured
+    load: BenchLoad, brokers: int, appendfsync: str, cpu_count: int, measured: Measured
 ) -> Report:
     """Return the report: medians of the runs, and the runs themselves."""
     runs, limit_runs, totals = measured.runs, measured.limit_runs, measured.totals
@@ -66,7 +66,7 @@ lost {report["lost"]}   out of order {report["out_of_order"]}   \
 duplicates {report["duplicates"]}   of {report["published"]:,} published"""
 
 
-def _median(runs: Iterable[Run], figure: Callable[[Run], float]) -> float:
+def _median(runs: Iterable[ThroughputRun], figure: Callable[[ThroughputRun], float]) -> float:
     return median(map(figure, runs))
 
 
@@ -77,7 +77,7 @@ def _latency(latencies: Sequence[Latency]) -> dict[str, float]:
     }
 
 
-def _cpu(runs: Sequence[Run]) -> dict[str, float]:
+def _cpu(runs: Sequence[ThroughputRun]) -> dict[str, float]:
     return {
         name: round(median(run.cpu_s_per_million[name] for run in runs), 2)
         for name in runs[0].cpu_s_per_million

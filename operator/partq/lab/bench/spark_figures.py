@@ -30,7 +30,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Found:
+class SparkMeasurements:
     """What was measured."""
 
     rows: int

@@ -1,8 +1,9 @@
 """The processes that write and read: how the bench orders them about, and what they answer.
 
-A worker is a process of its own with one pipe to the bench. A writer carries out one `Write` after
-another and answers each with `Written`. A reader reads from `Read` on, sends its `Progress` from
-time to time, and answers `Rest` with `Rested`. When the bench dies, the pipe's end tells them.
+A worker is a process of its own with one pipe to the bench. A writer carries out one
+`WriteOrder` after another and answers each with `WriteResult`. A reader reads from `ReadOrder` on,
+sends its `ReaderProgress` from time to time, and answers `RestOrder` with `RestResult`. When the
+bench dies, the pipe's end tells them.
 """
 
 import multiprocessing
@@ -15,7 +16,7 @@ from time import monotonic, monotonic_ns
 from typing import Any, Self, TypeVar
 
 from partq.errors import InternalError
-from partq.lab.bench.workload import Keyed, Seen, due_ns_of
+from partq.lab.bench.workload import Keyed, ReaderTally, due_ns_of
 
 PROGRESS_EVERY_S = 0.02
 ANSWER_S = 60.0
@@ -26,7 +27,7 @@ _Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class WriteOrder:
     """Order to a writer: publish, and answer when all of it is confirmed."""
 
     messages: int
@@ -37,36 +38,36 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Answer to `Write`. Instants are of the system's monotonic clock, in seconds."""
+class WriteResult:
+    """Answer to `WriteOrder`. Instants are of the system's monotonic clock, in seconds."""
 
     began_at: float
     confirmed_at: float
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadOrder:
     """Order to a reader: read until told to rest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class RestOrder:
     """Order to a reader: stop reading and tell what came."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rested:
-    """Answer to `Rest`."""
+class RestResult:
+    """Answer to `RestOrder`."""
 
-    seen: Seen
+    seen: ReaderTally
     """Since the reader's process began."""
     latencies_ms: list[float]
     """From the instant a message was due until its reader had it; of those that carry one, since
-    the last `Rest`."""
+    the last `RestOrder`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReaderProgress:
     """How far a reader is since its process began."""
 
     messages: int = 0
@@ -79,14 +80,14 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Log:
-    """A reader's own side of `Progress` and `Rested`."""
+class ReaderLog:
+    """A reader's own side of `ReaderProgress` and `RestResult`."""
 
     connection: Connection
-    seen: Seen
+    seen: ReaderTally
     unconfirmed: int = 0
     latencies_ms: list[float] = field(default_factory=list)
-    _last: Progress = field(default_factory=Progress)
+    _last: ReaderProgress = field(default_factory=ReaderProgress)
     _sent_at: float = 0.0
     _done_at: float = 0.0
 
@@ -103,21 +104,21 @@ class Log:
     def report(self, held: tuple[int, ...] = ()) -> None:
         """Send the progress if it has changed and was not sent a moment ago."""
         now = monotonic()
-        progress = Progress(self.seen.messages, self.unconfirmed, self._done_at, held)
+        progress = ReaderProgress(self.seen.messages, self.unconfirmed, self._done_at, held)
         if progress != self._last and now - self._sent_at >= PROGRESS_EVERY_S:
             self.connection.send(progress)
             self._last, self._sent_at = progress, now
 
     def rested(self) -> None:
         """Send what came, and begin again."""
-        self.connection.send(Rested(self.seen, self.latencies_ms))
+        self.connection.send(RestResult(self.seen, self.latencies_ms))
         self.latencies_ms = []
 
 
-def next_order(connection: Connection) -> Write | Read | Rest | None:
+def next_order(connection: Connection) -> WriteOrder | ReadOrder | RestOrder | None:
     """Wait for a worker's next order; None: end, or the bench is gone."""
     try:
-        order: Write | Read | Rest | None = connection.recv()
+        order: WriteOrder | ReadOrder | RestOrder | None = connection.recv()
     except (EOFError, ConnectionError):
         return None
     return order
@@ -130,7 +131,7 @@ class Worker:
         """Start the process `main(*args, connection)`. `name` is for messages to people."""
         spawning = multiprocessing.get_context("spawn")
         self.connection, theirs = spawning.Pipe()
-        self.progress = Progress()
+        self.progress = ReaderProgress()
         self._answers: deque[object] = deque()
         self._name = name
         self._process = spawning.Process(target=main, args=(*args, theirs), daemon=True)
@@ -143,7 +144,7 @@ class Worker:
         assert self._process.pid is not None  # noqa: S101  # it was started
         return self._process.pid
 
-    def order(self, order: Write | Read | Rest) -> None:
+    def order(self, order: WriteOrder | ReadOrder | RestOrder) -> None:
         """Give an order; the answer comes by `answer`."""
         self.connection.send(order)
 
@@ -162,7 +163,7 @@ class Worker:
             message: object = self.connection.recv()
         except (EOFError, ConnectionError) as error:
             raise InternalError(f"bench: the {self._name} has ended; see its traceback") from error
-        if isinstance(message, Progress):
+        if isinstance(message, ReaderProgress):
             self.progress = message
         else:
             self._answers.append(message)

@@ -60,7 +60,7 @@ def due_ns_of(value: bytes) -> int:
 
 
 @dataclass(slots=True)
-class Seen:
+class ReaderTally:
     """What one reader got."""
 
     messages: int = 0
@@ -74,7 +74,7 @@ class Seen:
 class OrderCheck:
     """Checks that each key's messages come one after another, without a gap."""
 
-    seen: Seen = field(default_factory=Seen)
+    seen: ReaderTally = field(default_factory=ReaderTally)
     _due: dict[str | None, int] = field(default_factory=dict)
     _skipped: set[tuple[str | None, int]] = field(default_factory=set)
 

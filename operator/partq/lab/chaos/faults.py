@@ -26,7 +26,7 @@ class Fault(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class RoundLoad:
     """What one round publishes."""
 
     messages: int
@@ -38,27 +38,27 @@ class Load:
 # Redis has to be hit while it writes hard. Consumers and brokers have to be hit with thousands of
 # messages on their way, so the producer is faster than the consumers. A producer has to be hit
 # before it is done, and the coordinator while traffic goes on.
-_HEAVY: Final = Load(messages=3_000, size_bytes=20_000, per_s=0)
-_BACKLOG: Final = Load(messages=9_000, size_bytes=500, per_s=0)
-_STEADY: Final = Load(messages=4_000, size_bytes=500, per_s=800)
+_HEAVY: Final = RoundLoad(messages=3_000, size_bytes=20_000, per_s=0)
+_BACKLOG: Final = RoundLoad(messages=9_000, size_bytes=500, per_s=0)
+_STEADY: Final = RoundLoad(messages=4_000, size_bytes=500, per_s=800)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FaultPlan:
     """How often a fault strikes unless told otherwise, and what runs meanwhile."""
 
     rounds: int
-    load: Load
+    load: RoundLoad
 
 
 PLANS: Final = {
-    Fault.REDIS_KILLED: Plan(rounds=20, load=_HEAVY),
-    Fault.BROKER_KILLED: Plan(rounds=6, load=_BACKLOG),
-    Fault.CONSUMER_KILLED: Plan(rounds=6, load=_BACKLOG),
-    Fault.PRODUCER_KILLED: Plan(rounds=6, load=_STEADY),
-    Fault.COORDINATOR_KILLED: Plan(rounds=6, load=_STEADY),
-    Fault.CONSUMER_FROZEN: Plan(rounds=3, load=_BACKLOG),
-    Fault.BROKER_FROZEN: Plan(rounds=3, load=_BACKLOG),
+    Fault.REDIS_KILLED: FaultPlan(rounds=20, load=_HEAVY),
+    Fault.BROKER_KILLED: FaultPlan(rounds=6, load=_BACKLOG),
+    Fault.CONSUMER_KILLED: FaultPlan(rounds=6, load=_BACKLOG),
+    Fault.PRODUCER_KILLED: FaultPlan(rounds=6, load=_STEADY),
+    Fault.COORDINATOR_KILLED: FaultPlan(rounds=6, load=_STEADY),
+    Fault.CONSUMER_FROZEN: FaultPlan(rounds=3, load=_BACKLOG),
+    Fault.BROKER_FROZEN: FaultPlan(rounds=3, load=_BACKLOG),
 }
 
 CHOICES: Final = {

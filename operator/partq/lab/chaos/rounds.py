@@ -12,9 +12,9 @@ from typing import Final
 from partq.embedded.child import Child
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import InternalError, UnavailableError
-from partq.lab.chaos.faults import FREEZE_S, PLANS, Fault, Load
+from partq.lab.chaos.faults import FREEZE_S, PLANS, Fault, RoundLoad
 from partq.lab.verdict.judge import Verdict
-from partq.lab.verdict.totals import KEEP_PARTS, Books
+from partq.lab.verdict.totals import KEEP_PARTS, RunTotals
 from partq.lab.workload.process import WorkerProcess
 from partq.lab.workload.stage import Stage
 from partq.lab.workload.synthetic import key_prefix
@@ -55,7 +55,7 @@ class Chaos:
         self._stage = stage
         self._draw = draw
         self._member_count = 0
-        self._books = Books(stage.progress)
+        self._books = RunTotals(stage.progress)
         self._began_ns: deque[int] = deque(maxlen=KEEP_PARTS)
         """When the last rounds began: what is older is not looked at again."""
         self._is_clean = True
@@ -119,7 +119,7 @@ class Chaos:
     # ---- faults ----
 
     async def _strike(
-        self, fault: Fault, name: str, load: Load, publisher: WorkerProcess
+        self, fault: Fault, name: str, load: RoundLoad, publisher: WorkerProcess
     ) -> tuple[str, WorkerProcess]:
         """Hit a process; return what it was, and the producer that goes on."""
         match fault:
@@ -194,7 +194,7 @@ class Chaos:
         await self._stage.start_consumer(member)
         return member
 
-    async def _publish(self, name: str, load: Load) -> WorkerProcess:
+    async def _publish(self, name: str, load: RoundLoad) -> WorkerProcess:
         numbers = {
             "--messages": load.messages,
             "--size-bytes": load.size_bytes,

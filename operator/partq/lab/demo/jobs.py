@@ -16,8 +16,8 @@ from partq.embedded import tether
 from partq.embedded.runtime import RunningQueue
 from partq.errors import InternalError, SettingsError, UnavailableError
 from partq.lab.demo.inspection import Inspection
-from partq.lab.demo.record import Record, unrecorded
-from partq.lab.verdict.records import Delivery
+from partq.lab.demo.record import DeliveryRecord, unrecorded
+from partq.lab.verdict.records import DeliveredRow
 from partq.spark.java import find_java
 from partq.wire.audit import decode_columns
 
@@ -47,7 +47,7 @@ def require_spark() -> None:
 
 async def inspect(
     queue: RunningQueue,
-    deliveries: Sequence[Delivery],
+    deliveries: Sequence[DeliveredRow],
     *,
     group: str,
     directory: Path,
@@ -90,8 +90,8 @@ async def inspect(
     )
 
 
-async def _record(queue: RunningQueue, group: str) -> Record:
-    record = Record(group)
+async def _record(queue: RunningQueue, group: str) -> DeliveryRecord:
+    record = DeliveryRecord(group)
     reader = AuditReader(
         queue.url, queue=queue.name, token=queue.tokens.admin, namespace=queue.namespace
     )

@@ -6,16 +6,22 @@ from dataclasses import dataclass
 from partq.lab.demo.inspection import Inspection
 from partq.lab.verdict.journal import in_order
 from partq.lab.verdict.judge import Verdict, find_duplicates, judge
-from partq.lab.verdict.progress import Progress
-from partq.lab.verdict.timeline import Change, Rebalance, RecordedPause, hit_live_traffic, measure
+from partq.lab.verdict.progress import RunProgress
+from partq.lab.verdict.timeline import (
+    ObservedRebalance,
+    RecordedPause,
+    RunChange,
+    hit_live_traffic,
+    measure,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class DemoOutcome:
     """What came of a run."""
 
     verdict: Verdict
-    rebalances: tuple[Rebalance, ...]
+    rebalances: tuple[ObservedRebalance, ...]
     duplicates: tuple[int, ...]
     """How many came between each change and the next one."""
     failures: tuple[str, ...]
@@ -30,11 +36,11 @@ class Outcome:
 
 
 def conclude(
-    progress: Progress,
-    changes: Sequence[Change],
+    progress: RunProgress,
+    changes: Sequence[RunChange],
     event_count: int,
     recorded: Sequence[RecordedPause] = (),
-) -> Outcome:
+) -> DemoOutcome:
     """Judge a run by its journals; `recorded`: the coordinator's word on its rebalances."""
     published, deliveries = in_order(progress.published), in_order(progress.deliveries)
     held = in_order(progress.held)
@@ -49,7 +55,7 @@ def conclude(
     ]
     if verdict.published != event_count:
         failures.append(f"{verdict.published} of {event_count} events were published")
-    return Outcome(
+    return DemoOutcome(
         verdict=verdict,
         rebalances=tuple(measure(change, held, recorded) for change in changes),
         duplicates=tuple(

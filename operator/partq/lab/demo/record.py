@@ -6,7 +6,7 @@ from typing import Any
 
 from partq.core.model import Cause
 from partq.lab.verdict.judge import MAX_FINDINGS
-from partq.lab.verdict.records import Delivery
+from partq.lab.verdict.records import DeliveredRow
 
 _CAUSES = {cause.name.lower(): int(cause) for cause in Cause} | {"": int(Cause.NONE)}
 
@@ -14,7 +14,7 @@ _Window = tuple[int, int, int]
 """First offset, the one behind the last, and the number of the cause."""
 
 
-class Record:
+class DeliveryRecord:
     """The deliveries to one group, and how much was published, as far as the record was read."""
 
     def __init__(self, group: str) -> None:
@@ -41,14 +41,14 @@ class Record:
         for token in touched:
             self._windows[token].sort()
 
-    def has(self, row: Delivery) -> bool:
+    def has(self, row: DeliveredRow) -> bool:
         """Say whether a message was delivered under the token, and for the cause, it came with."""
         windows = self._windows.get((row.partition, row.broker_epoch, row.epoch), [])
         before = windows[: bisect_right(windows, row.offset, key=lambda window: window[0])]
         return any(row.offset < stop and cause == row.cause for _, stop, cause in reversed(before))
 
 
-def unrecorded(deliveries: Iterable[Delivery], record: Record) -> tuple[int, list[str]]:
+def unrecorded(deliveries: Iterable[DeliveredRow], record: DeliveryRecord) -> tuple[int, list[str]]:
     """Return how many processings the record knows no delivery for, and the first as sentences."""
     missing = [row for row in deliveries if not record.has(row)]
     return len(missing), [

@@ -17,7 +17,7 @@ from partq.embedded.runtime import BrokerChild, EmbeddedRuntime
 from partq.errors import InternalError, PartqError, UnavailableError
 from partq.lab.demo.inspection import compare
 from partq.lab.demo.jobs import ARCHIVE_GROUP, inspect
-from partq.lab.demo.outcome import Outcome, conclude
+from partq.lab.demo.outcome import DemoOutcome, conclude
 from partq.lab.demo.scenario import (
     BROKER_COUNT,
     FIRST_MEMBERS,
@@ -31,7 +31,7 @@ from partq.lab.demo.scenario import (
     Step,
 )
 from partq.lab.demo.view import LiveView
-from partq.lab.verdict.timeline import Change, RecordedPause
+from partq.lab.verdict.timeline import RecordedPause, RunChange
 from partq.lab.workload.process import WorkerProcess
 from partq.lab.workload.stage import Stage
 from partq.resources import API_VERSION, parse_resources
@@ -82,7 +82,7 @@ async def run(
     directory: Path,
     redis_url: str | None = None,
     report: Path | None = None,
-) -> Outcome:
+) -> DemoOutcome:
     """Run the scenario on the events of `source`, published evenly over `duration_s` seconds.
 
     Data, journals and logs are left in `directory`; in the Redis of `redis_url`, if it is given,
@@ -109,7 +109,7 @@ async def run(
                 directory=directory,
             ) as stage,
         ):
-            outcome = await _Run(runtime, stage, view, duration_s).go(source, event_count)
+            outcome = await _DemoRun(runtime, stage, view, duration_s).go(source, event_count)
             if report is None:
                 return outcome
             view.note("archiving the queue with Spark, and auditing what the brokers did")
@@ -160,7 +160,7 @@ def _count_at(step: Step, event_count: int) -> int:
     return math.ceil(step.at * event_count)
 
 
-class _Run:
+class _DemoRun:
     """The scenario as it goes."""
 
     def __init__(
@@ -175,7 +175,7 @@ class _Run:
         self._publisher: WorkerProcess
         stage.on_look = lambda: view.show(stage.progress, self._status, GROUP)
 
-    async def go(self, source: Path, event_count: int) -> Outcome:
+    async def go(self, source: Path, event_count: int) -> DemoOutcome:
         """Run it all."""
         watcher = asyncio.create_task(self._watch_status(), name="demo status")
         try:
@@ -198,7 +198,7 @@ class _Run:
             await asyncio.gather(watcher, return_exceptions=True)
         return conclude(self._stage.progress, changes, event_count, recorded)
 
-    async def _play(self, event_count: int) -> list[Change]:
+    async def _play(self, event_count: int) -> list[RunChange]:
         """Make each change when its share is published, or as soon after it as all is settled.
 
         From its share on the publisher goes slowly: the traffic lasts until the change is made.
@@ -217,7 +217,7 @@ class _Run:
         await self._feel_traffic("the end")
         ends = [at_ns for _, at_ns, _ in made[1:]] + [time.monotonic_ns()]
         return [
-            Change(trigger=trigger, at_ns=at_ns, until_ns=until_ns, killed=killed)
+            RunChange(trigger=trigger, at_ns=at_ns, until_ns=until_ns, killed=killed)
             for (trigger, at_ns, killed), until_ns in zip(made, ends, strict=True)
         ]
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from partq.core.model import PartitionId
 from partq.core.rate import Rate
-from partq.lab.verdict.progress import Progress, counts_by_member
+from partq.lab.verdict.progress import RunProgress, counts_by_member
 
 LINE_EVERY_S: Final = 2.0
 _STATE_STYLES: Final = {"Ready": "green", "Paused": "yellow", "Unbound": "red"}
@@ -48,7 +48,7 @@ class LiveView:
         line = f"[{time.monotonic() - self._began:5.1f} s] {text}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def show(self, progress: Progress, status: Mapping[str, Any], group: str) -> None:
+    def show(self, progress: RunProgress, status: Mapping[str, Any], group: str) -> None:
         """Show where the run stands; `status`: what a broker last said of the queue, if any did."""
         now = time.monotonic()
         handoffs = status.get("groups", {}).get(group, {}).get("handoffs", [])
@@ -63,7 +63,7 @@ class LiveView:
             self.note(f"{summary} | {shares}")
 
 
-def _summary(progress: Progress, total: int, rate: float) -> str:
+def _summary(progress: RunProgress, total: int, rate: float) -> str:
     return (
         f"published {progress.published_count:,} of {total:,} | "
         f"delivered {progress.processed_count:,} | {rate:,.0f}/s | "
@@ -71,7 +71,7 @@ def _summary(progress: Progress, total: int, rate: float) -> str:
     )
 
 
-def _table(progress: Progress, status: Mapping[str, Any], group: str) -> Table:
+def _table(progress: RunProgress, status: Mapping[str, Any], group: str) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("partition", "broker", "consumer", "state"):
         table.add_column(name)

@@ -19,12 +19,12 @@ from partq.lab.simulate.machine.loop import Process, SimLoop
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.machine.network import OUTSIDE, Network, Weather
 from partq.lab.simulate.machine.stored import NAME as REDIS
-from partq.lab.simulate.machine.stored import MakeMemory, RedisServer
+from partq.lab.simulate.machine.stored import MakeMemory, SimRedisServer
 from partq.lab.simulate.oracle.facts import GROUP, SECOND
 from partq.lab.simulate.oracle.fault_windows import SILENCE_S
 from partq.lab.simulate.oracle.letters import TARGET as LETTER_PARTITION
 from partq.lab.simulate.oracle.movement import Movement
-from partq.lab.simulate.oracle.oracle import Watcher
+from partq.lab.simulate.oracle.oracle import Oracle
 from partq.lab.simulate.oracle.records import Records
 from partq.lab.simulate.processes.administrator import Administrator
 from partq.lab.simulate.processes.brokers import QUEUE, TARGET, BrokerProcess
@@ -33,7 +33,7 @@ from partq.lab.simulate.processes.coordinators import (
     KEYS,
     LETTER_KEYS,
     CoordinatorProcess,
-    PodFacts,
+    ObservedPods,
 )
 from partq.lab.simulate.processes.mishaps import Mishaps
 from partq.lab.simulate.processes.pulling import PullingApplication
@@ -55,7 +55,7 @@ GONE_S: Final = 3.0
 """How long after its end a pod is still known; one that pulls, for as long as it seems bound."""
 
 
-class Pod:
+class SimPod:
     """A pod with one container, which may live more than once."""
 
     def __init__(self, name: MemberId, group: str, *, is_pulling: bool) -> None:
@@ -68,7 +68,7 @@ class Pod:
         self.is_leaving = False
 
 
-class World:
+class SimCluster:
     """Makes and ends processes; every change of the cluster is one of these methods."""
 
     def __init__(
@@ -78,11 +78,11 @@ class World:
         self.rng = rng
         self.loop = SimLoop()  # type: ignore[abstract]  # what nothing here uses is missing
         self.network = Network(self.loop, rng)
-        self.redis = RedisServer(self.loop, self.network, rng, make_memory)
+        self.redis = SimRedisServer(self.loop, self.network, rng, make_memory)
         self.loop.network, self.loop.redis = self.network, self.redis
         self.layout = Layout.first(setting.partition_count)
         self.administrator = Administrator(setting, self.layout)
-        self.watcher = Watcher(self.loop, hostile=rng)
+        self.watcher = Oracle(self.loop, hostile=rng)
         self.troubles = self.watcher.troubles
         no_limits = dict.fromkeys(self.administrator.groups)
         self.records = Records(
@@ -109,8 +109,8 @@ class World:
         self.mishaps = Mishaps(self.administrator.limits if setting.has_letters else {})
         self.urls = ",".join(f"http://{name}" for name in self.broker_names)
         self.brokers: dict[str, BrokerProcess] = {}
-        self.pods: dict[MemberId, Pod] = {}
-        self.pod_facts = PodFacts(is_aware=setting.is_aware)
+        self.pods: dict[MemberId, SimPod] = {}
+        self.pod_facts = ObservedPods(is_aware=setting.is_aware)
         self.coordinators: dict[CoordinatorProcess, Process] = {}
         self._heard_at: dict[MemberId, float] = {}
         """When the last news of each pod arrive."""
@@ -203,18 +203,18 @@ class World:
 
     # ---- pods -----------------------------------------------------------------------------------
 
-    def start_pod(self, fact: MemberFact = MemberFact.EXISTS, *, group: str = GROUP) -> Pod:
+    def start_pod(self, fact: MemberFact = MemberFact.EXISTS, *, group: str = GROUP) -> SimPod:
         """Start a pod under a new name; `fact`: what the coordinator hears of it."""
         self._pod_count += 1
         is_pulling = group == GROUP and self.rng.random() < self.setting.pull_share
         name = f"{'pod' if group == GROUP else group}-{self._pod_count}"
-        pod = Pod(MemberId(name), group, is_pulling=is_pulling)
+        pod = SimPod(MemberId(name), group, is_pulling=is_pulling)
         self.pods[pod.name] = pod
         self.tell(pod.name, fact)
         self.start_container(pod)
         return pod
 
-    def start_container(self, pod: Pod) -> None:
+    def start_container(self, pod: SimPod) -> None:
         """Start the container of a pod, again or for the first time."""
         if self.pods.get(pod.name) is not pod or pod.process is not None:
             return
@@ -225,7 +225,7 @@ class World:
             pod.application.leave()
         process.start(pod.application.run())
 
-    def _application(self, pod: Pod) -> Application | PullingApplication:
+    def _application(self, pod: SimPod) -> Application | PullingApplication:
         watcher, rng = self.watcher, self.rng
         work_s = self._work_s * (SLOWNESS if pod.group == SECOND else 1.0)
         on_exit = partial(self._pod_has_left, pod)
@@ -243,7 +243,7 @@ class World:
             work_s,
         )
 
-    def kill_container(self, pod: Pod, *, is_silent: bool = False) -> None:
+    def kill_container(self, pod: SimPod, *, is_silent: bool = False) -> None:
         """Kill the process of a pod."""
         self.troubles.hit(pod.name, linger_s=SILENCE_S if is_silent else 0.0)
         process, pod.process = pod.process, None
@@ -251,13 +251,13 @@ class World:
         if process is not None:
             self._kill(process, is_silent=is_silent)
 
-    def end_pod(self, pod: Pod, grace_s: float) -> None:
+    def end_pod(self, pod: SimPod, grace_s: float) -> None:
         """Delete a pod: SIGTERM at once, and a kill after its grace period."""
         self.replace_pod(pod, grace_s, MemberFact.IS_TERMINATING, sigterm_s=0.0)
 
     def replace_pod(
         self,
-        pod: Pod,
+        pod: SimPod,
         grace_s: float,
         fact: MemberFact = MemberFact.IS_BEING_REPLACED,
         *,
@@ -270,11 +270,11 @@ class World:
         self.later(sigterm_s, partial(self._leave, pod))
         self.later(grace_s, partial(self.remove_pod, pod))
 
-    def _leave(self, pod: Pod) -> None:
+    def _leave(self, pod: SimPod) -> None:
         if pod.application is not None:
             pod.application.leave()
 
-    def remove_pod(self, pod: Pod, *, is_silent: bool = False, is_known: bool = True) -> None:
+    def remove_pod(self, pod: SimPod, *, is_silent: bool = False, is_known: bool = True) -> None:
         """Let a pod be gone for good; `is_known`: and the coordinator hears that."""
         if self.pods.get(pod.name) is not pod:
             return
@@ -291,7 +291,7 @@ class World:
             if pod.application is not None:
                 pod.application.work_s = 0.0
 
-    def _pod_has_left(self, pod: Pod) -> None:
+    def _pod_has_left(self, pod: SimPod) -> None:
         self.later(0.0, lambda: self.remove_pod(pod))
 
     def tell(self, name: MemberId, fact: MemberFact | None) -> None:
@@ -401,4 +401,4 @@ def with_loop(loop: SimLoop, work: Callable[[], Any]) -> None:
     loop.run_until(loop.time())
 
 
-__all__ = ["REDIS", "Pod", "Weather", "World", "with_loop"]
+__all__ = ["REDIS", "SimCluster", "SimPod", "Weather", "with_loop"]

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from partq.broker.broker import Broker
 from partq.core.model import MemberId, PartitionId
-from partq.lab.simulate.oracle.facts import GROUP, SeatFacts
+from partq.lab.simulate.oracle.facts import GROUP, GroupPartitionFacts
 from partq.lab.simulate.oracle.records import Records
 
 
@@ -17,7 +17,7 @@ class Life(Protocol):
     def broker(self) -> Broker | None: ...  # noqa: D102
 
 
-class PodFacts(Protocol):
+class PodLife(Protocol):
     """A pod of consumers."""
 
     @property
@@ -32,7 +32,7 @@ class ClusterFacts(Protocol):
     @property
     def brokers(self) -> Mapping[str, Life]: ...  # noqa: D102
     @property
-    def pods(self) -> Mapping[MemberId, PodFacts]: ...  # noqa: D102
+    def pods(self) -> Mapping[MemberId, PodLife]: ...  # noqa: D102
     @property
     def coordinators(self) -> Collection[object]: ...  # noqa: D102
 
@@ -46,7 +46,7 @@ def unready(world: ClusterFacts) -> list[str]:
     ]
 
 
-def _state(world: ClusterFacts, seat: SeatFacts) -> str:
+def _state(world: ClusterFacts, seat: GroupPartitionFacts) -> str:
     owner = seat.log.owner
     life = world.brokers.get(owner)
     owned = (

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from partq.core.model import PartitionId
 from partq.lab.simulate.machine.stored import NAME as REDIS
-from partq.lab.simulate.oracle.facts import SeatFacts
+from partq.lab.simulate.oracle.facts import GroupPartitionFacts
 from partq.lab.simulate.oracle.fault_windows import SILENCE_S, road
 
 if TYPE_CHECKING:
-    from partq.lab.simulate.cluster import World
+    from partq.lab.simulate.cluster import SimCluster
 
 SETTLED_S: Final = 4.0
 """How long a group that was deleted, or made, has to find its members again."""
@@ -20,7 +20,7 @@ RESET_S: Final = 1.0
 class Interventions:
     """Each method is one kind of event; it returns what it was done to, or None: nothing."""
 
-    def __init__(self, world: "World", last_until: Callable[[float], None]) -> None:
+    def __init__(self, world: "SimCluster", last_until: Callable[[float], None]) -> None:
         self._world = world
         self._last_until = last_until
         """Told until when nothing may be mended."""
@@ -89,7 +89,7 @@ class Interventions:
         if not seats:
             return None
 
-        def begin(seat: SeatFacts) -> None:
+        def begin(seat: GroupPartitionFacts) -> None:
             body = {"is_forced": args["is_forced"]}
             if args["to"] == "offset":
                 body["offset"] = round(args["share"] * len(seat.log.ids))
@@ -105,11 +105,11 @@ class Interventions:
         if args.get("is_after_nack"):
             world.mishaps.after_nack.append(begin_at)
             return None
-        seat: SeatFacts = seats[args["which"] % len(seats)]
+        seat: GroupPartitionFacts = seats[args["which"] % len(seats)]
         begin(seat)
         return seat.name
 
-    async def _reset(self, seat: SeatFacts, body: dict[str, Any]) -> None:
+    async def _reset(self, seat: GroupPartitionFacts, body: dict[str, Any]) -> None:
         world = self._world
         world.watcher.isolation.disturb(seat.name, RESET_S)
         partition = PartitionId.parse(seat.log.name)

@@ -15,7 +15,7 @@ from partq.errors import InternalError
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
 from partq.lab.simulate.machine.real_redis import ComparedRedis, RealRedis
 from partq.lab.simulate.machine.stored import MakeMemory
-from partq.lab.simulate.trial import Outcome, run_seed
+from partq.lab.simulate.trial import TrialOutcome, run_seed
 
 CHUNK_EVENTS: Final = 2000
 """A process ends after seeds of so many events in all: that is when their memory is freed."""
@@ -128,7 +128,7 @@ def memories(*, is_compared: bool) -> Iterator[MakeMemory]:
         yield partial(ComparedRedis, real)
 
 
-def _result(outcome: Outcome) -> Result:
+def _result(outcome: TrialOutcome) -> Result:
     violation = outcome.violation
     return Result(
         seed=outcome.schedule.seed,

@@ -3,14 +3,16 @@
 from collections.abc import Generator
 
 from partq.core.group.membership import MemberFact
-from partq.lab.simulate.cluster import Pod, World
+from partq.lab.simulate.cluster import SimCluster, SimPod
 from partq.lab.simulate.oracle.facts import GROUP
 
 
 class Rolling:
     """One rollout; what the coordinator hears of it is what the operator makes of the pods."""
 
-    def __init__(self, world: World, *, is_surge: bool, ready_s: float, grace_s: float) -> None:
+    def __init__(
+        self, world: SimCluster, *, is_surge: bool, ready_s: float, grace_s: float
+    ) -> None:
         """Prepare it.
 
         Args:
@@ -25,7 +27,7 @@ class Rolling:
         self._grace_s = grace_s
         self._old = [p for p in world.pods.values() if p.group == GROUP and not p.is_leaving]
         """Of the template that is given up."""
-        self._new: list[Pod] = []
+        self._new: list[SimPod] = []
         self._round = 0
         self._steps = self._replace(self._old)
 
@@ -53,7 +55,7 @@ class Rolling:
         for pod in [*self._old, *self._new]:
             self._tell(pod, MemberFact.EXISTS)
 
-    def _replace(self, pods: list[Pod]) -> Generator[Pod, None, None]:
+    def _replace(self, pods: list[SimPod]) -> Generator[SimPod, None, None]:
         """Replace each of some pods, and wait for every new one."""
         world = self._world
         for pod in pods:
@@ -71,16 +73,16 @@ class Rolling:
         for pod in self._new:
             self._tell(pod, MemberFact.EXISTS)
 
-    def _living(self, pods: list[Pod]) -> list[Pod]:
+    def _living(self, pods: list[SimPod]) -> list[SimPod]:
         return [pod for pod in pods if self._lives(pod)]
 
-    def _end(self, pod: Pod) -> None:
+    def _end(self, pod: SimPod) -> None:
         if self._lives(pod):
             self._world.replace_pod(pod, self._grace_s)
 
-    def _tell(self, pod: Pod, fact: MemberFact) -> None:
+    def _tell(self, pod: SimPod, fact: MemberFact) -> None:
         if self._lives(pod):
             self._world.tell(pod.name, fact)
 
-    def _lives(self, pod: Pod) -> bool:
+    def _lives(self, pod: SimPod) -> bool:
         return self._world.pods.get(pod.name) is pod and not pod.is_leaving

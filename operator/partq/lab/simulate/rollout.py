@@ -11,7 +11,7 @@ from partq.core.group.assignors import ASSIGNORS, moved
 from partq.core.group.planner import GroupType
 from partq.core.model import MemberId, PartitionId
 from partq.errors import InternalError
-from partq.lab.simulate.cluster import World, with_loop
+from partq.lab.simulate.cluster import SimCluster, with_loop
 from partq.lab.simulate.health import uneven, unready
 from partq.lab.simulate.process_isolation import alone
 from partq.lab.simulate.rolling import Rolling
@@ -85,7 +85,7 @@ def cost(case: Case, seed: int = 0) -> Cost:
 # ---- partq --------------------------------------------------------------------------------------
 
 
-def _rolled_out(case: Case, seed: int) -> World:
+def _rolled_out(case: Case, seed: int) -> SimCluster:
     setting = Setting(
         partition_count=case.partition_count,
         broker_count=2,
@@ -97,7 +97,7 @@ def _rolled_out(case: Case, seed: int) -> World:
         group_type=GroupType.PARTITIONED,
         pull_share=0.0,
     )
-    world = World(setting, random.Random(seed))  # noqa: S311  chance that can be repeated
+    world = SimCluster(setting, random.Random(seed))  # noqa: S311  chance that can be repeated
     try:
         world.begin()
         _settle(world)
@@ -113,7 +113,7 @@ def _rolled_out(case: Case, seed: int) -> World:
     return world
 
 
-def _settle(world: World) -> None:
+def _settle(world: SimCluster) -> None:
     """Wait until every partition is consumed, and no pod has more than its share."""
     ends_at = world.loop.time() + SETTLED_S
     while waiting := unready(world) or uneven(world):

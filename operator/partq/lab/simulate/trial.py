@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from partq.core.model import MemberId
-from partq.lab.simulate.cluster import Pod, World, with_loop
+from partq.lab.simulate.cluster import SimCluster, SimPod, with_loop
 from partq.lab.simulate.health import backlog, unready
 from partq.lab.simulate.interventions import Interventions
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
@@ -30,7 +30,7 @@ LOOK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """What became of a seed."""
 
     schedule: Schedule
@@ -62,12 +62,12 @@ class Outcome:
 
 def run_seed(
     seed: int, event_count: int = DEFAULT_EVENTS, make_memory: MakeMemory = MemoryRedis
-) -> Outcome:
+) -> TrialOutcome:
     """Run one seed; the same arguments give the same outcome, on every machine."""
     return run_schedule(draw_schedule(seed, event_count), make_memory)
 
 
-def run_schedule(schedule: Schedule, make_memory: MakeMemory = MemoryRedis) -> Outcome:
+def run_schedule(schedule: Schedule, make_memory: MakeMemory = MemoryRedis) -> TrialOutcome:
     """Run a schedule, which may be one that was shortened."""
     with alone(schedule.seed):
         return _Trial(schedule, make_memory).run()
@@ -77,14 +77,14 @@ class _Trial:
     def __init__(self, schedule: Schedule, make_memory: MakeMemory) -> None:
         self._schedule = schedule
         rng = random.Random(schedule.seed ^ 0x5EED)  # noqa: S311  chance that can be repeated
-        self._world = World(schedule.setting, rng, make_memory)
+        self._world = SimCluster(schedule.setting, rng, make_memory)
         self._ends_at = 0.0
         self._kept_keys: dict[int, Any] = {}
         """By the identity of the rollback that they are for: two may come at the same time."""
         self._rolling: Rolling | None = None
         self._interventions = Interventions(self._world, self._last_until)
 
-    def run(self) -> Outcome:
+    def run(self) -> TrialOutcome:
         world = self._world
         loop, watcher = world.loop, world.watcher
         recovery_s = 0.0
@@ -107,7 +107,7 @@ class _Trial:
         violation = watcher.violation
         if violation is None and loop.trouble:
             violation = Violation("error", repr(loop.trouble[0]), simulated_s)
-        return Outcome(
+        return TrialOutcome(
             schedule=self._schedule,
             violation=violation,
             digest=self._digest(steps),
@@ -223,7 +223,7 @@ class _Trial:
             self._world.later(args["for_s"], life.process.thaw)
         return name
 
-    def _pod(self, args: dict[str, Any]) -> Pod | None:
+    def _pod(self, args: dict[str, Any]) -> SimPod | None:
         pods = [pod for pod in self._world.pods.values() if not pod.is_leaving]
         return pods[args["which"] % len(pods)] if pods else None
 

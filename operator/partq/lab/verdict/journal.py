@@ -5,11 +5,11 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from partq.lab.verdict.records import Delivery, Held, Published, Row, line_of, parse_lines
+from partq.lab.verdict.records import DeliveredRow, HeldRow, PublishedRow, Row, line_of, parse_lines
 
 _SUFFIX: Final = ".journal"
 
-AnyRow = TypeVar("AnyRow", Published, Delivery, Held, Row)
+AnyRow = TypeVar("AnyRow", PublishedRow, DeliveredRow, HeldRow, Row)
 
 
 class JournalWriter:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from partq.core.model import Cause
-from partq.lab.verdict.records import Delivery, Published
+from partq.lab.verdict.records import DeliveredRow, PublishedRow
 
 UNKNOWN_CAUSE: Final = "unknown"
 """A duplicate for which no cause is recorded. It fails a run."""
@@ -64,7 +64,7 @@ class Verdict:
         return not (self.lost or self.foreign or self.out_of_order or self.unknown)
 
 
-def judge(published: Iterable[Published], deliveries: Collection[Delivery]) -> Verdict:
+def judge(published: Iterable[PublishedRow], deliveries: Collection[DeliveredRow]) -> Verdict:
     """Compare what was published with what was processed.
 
     `deliveries` must be in the order of their instants (`journal.in_order`). The first number of
@@ -105,7 +105,7 @@ def judge(published: Iterable[Published], deliveries: Collection[Delivery]) -> V
     )
 
 
-def find_duplicates(deliveries: Iterable[Delivery]) -> list[tuple[str, Delivery]]:
+def find_duplicates(deliveries: Iterable[DeliveredRow]) -> list[tuple[str, DeliveredRow]]:
     """Return the processings beyond each message's first delivery, each with its cause.
 
     They are judged in the order of their tokens, not of their instants: a member that was frozen
@@ -113,8 +113,8 @@ def find_duplicates(deliveries: Iterable[Delivery]) -> list[tuple[str, Delivery]
     that names the cause. What is processed twice under one token, or lies at two places of the
     log, has no cause that would excuse it.
     """
-    first: dict[_Message, Delivery] = {}
-    repeated: defaultdict[_Message, list[Delivery]] = defaultdict(list)
+    first: dict[_Message, DeliveredRow] = {}
+    repeated: defaultdict[_Message, list[DeliveredRow]] = defaultdict(list)
     for row in deliveries:
         message = (row.key, row.number)
         if first.setdefault(message, row) is not row:
@@ -125,7 +125,7 @@ def find_duplicates(deliveries: Iterable[Delivery]) -> list[tuple[str, Delivery]
 
 
 def _numbers_before_first(
-    stored: Collection[_Message], deliveries: Iterable[Delivery]
+    stored: Collection[_Message], deliveries: Iterable[DeliveredRow]
 ) -> dict[str, int]:
     """Return for each key the number before its lowest one."""
     before: dict[str, int] = {}
@@ -136,10 +136,10 @@ def _numbers_before_first(
     return before
 
 
-def _explain(rows: Sequence[Delivery]) -> list[tuple[str, Delivery]]:
+def _explain(rows: Sequence[DeliveredRow]) -> list[tuple[str, DeliveredRow]]:
     """Return the duplicates among the processings of one message, each with its cause."""
     by_token = sorted(rows, key=token_of)
-    found: list[tuple[str, Delivery]] = []
+    found: list[tuple[str, DeliveredRow]] = []
     for before, row in pairwise(by_token):
         is_same_place = (row.partition, row.offset) == (before.partition, before.offset)
         is_explained = is_same_place and token_of(row) != token_of(before)
@@ -148,12 +148,12 @@ def _explain(rows: Sequence[Delivery]) -> list[tuple[str, Delivery]]:
     return found
 
 
-def token_of(row: Delivery) -> tuple[int, int]:
+def token_of(row: DeliveredRow) -> tuple[int, int]:
     """Return the part of a delivery's token that grows with every owner of its partition."""
     return row.broker_epoch, row.epoch
 
 
-def cause_of(row: Delivery) -> str:
+def cause_of(row: DeliveredRow) -> str:
     """Return the cause that a repeat carries, `UNKNOWN_CAUSE` when it excuses nothing."""
     return _CAUSE_NAMES.get(row.cause, UNKNOWN_CAUSE)
 
@@ -163,16 +163,16 @@ def _name(message: _Message) -> str:
     return f"key {key!r} number {number}"
 
 
-def _place(row: Delivery) -> str:
+def _place(row: DeliveredRow) -> str:
     return f"at {row.member}, partition {row.partition} offset {row.offset}"
 
 
-def _out_of_order(row: Delivery, highest: int) -> str:
+def _out_of_order(row: DeliveredRow, highest: int) -> str:
     name = _name((row.key, row.number))
     return f"out of order: {name} {_place(row)} came first when {highest + 1} was due"
 
 
-def unexplained(row: Delivery) -> str:
+def unexplained(row: DeliveredRow) -> str:
     """Return a repeat without a cause as a sentence."""
     cause = Cause(row.cause).name if row.cause in set(Cause) else str(row.cause)
     name = _name((row.key, row.number))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from partq.lab.verdict.records import ASSIGNED, Delivery, Held, Published, Row
+from partq.lab.verdict.records import ASSIGNED, DeliveredRow, HeldRow, PublishedRow, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Owner:
     """Whether the member has it now; else it has lost it, and nobody else has it yet."""
 
 
-class Progress:
+class RunProgress:
     """Everything that the journals of one run have said so far.
 
     Rows come in pieces, each journal's in its order; pieces of different journals may overlap in
@@ -24,9 +24,9 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self.published: list[Published] = []
-        self.deliveries: list[Delivery] = []
-        self.held: list[Held] = []
+        self.published: list[PublishedRow] = []
+        self.deliveries: list[DeliveredRow] = []
+        self.held: list[HeldRow] = []
         self.owners: dict[str, Owner] = {}
         """By partition, in the order in which they were first assigned."""
         self.processed_by_partition: Counter[str] = Counter()
@@ -43,11 +43,11 @@ class Progress:
         """Take up more rows."""
         for row in rows:
             match row:
-                case Published():
+                case PublishedRow():
                     self._add_published(row)
-                case Delivery():
+                case DeliveredRow():
                     self._add_delivery(row)
-                case Held():
+                case HeldRow():
                     self._add_held(row)
 
     @property
@@ -65,7 +65,7 @@ class Progress:
         """Whether every published message was processed by somebody."""
         return not self._waiting
 
-    def forget(self, prefix: str) -> list[Delivery]:
+    def forget(self, prefix: str) -> list[DeliveredRow]:
         """Drop the rows of messages whose keys begin with `prefix`; return their deliveries.
 
         The counts of messages go down by them; those by partition, and the owners, stay.
@@ -114,7 +114,7 @@ class Progress:
         shares = ", ".join(f"{member} has {sizes[member]}" for member in members)
         return "; ".join([*missing, shares])
 
-    def _add_published(self, row: Published) -> None:
+    def _add_published(self, row: PublishedRow) -> None:
         self.published.append(row)
         message = (row.key, row.number)
         if message not in self._stored:
@@ -123,7 +123,7 @@ class Progress:
                 self._waiting.add(message)
             self.stored_by_partition[row.partition] += 1
 
-    def _add_delivery(self, row: Delivery) -> None:
+    def _add_delivery(self, row: DeliveredRow) -> None:
         self.deliveries.append(row)
         message = (row.key, row.number)
         if message not in self._processed:
@@ -131,7 +131,7 @@ class Progress:
             self._waiting.discard(message)
             self.processed_by_partition[row.partition] += 1
 
-    def _add_held(self, row: Held) -> None:
+    def _add_held(self, row: HeldRow) -> None:
         self.held.append(row)
         before = self.owners.get(row.partition)
         holders = self._holders.setdefault(row.partition, {})

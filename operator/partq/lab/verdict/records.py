@@ -15,7 +15,7 @@ ASSIGNED: Final = "assigned"
 REVOKED: Final = "revoked"
 
 
-class Published(NamedTuple):
+class PublishedRow(NamedTuple):
     """The producer knows that a message is stored."""
 
     at_ns: int
@@ -27,7 +27,7 @@ class Published(NamedTuple):
     """Counts the messages of a key; the next one is one higher."""
 
 
-class Delivery(NamedTuple):
+class DeliveredRow(NamedTuple):
     """A consumer has processed a message; written before it is acknowledged."""
 
     at_ns: int
@@ -42,7 +42,7 @@ class Delivery(NamedTuple):
     number: int
 
 
-class Held(NamedTuple):
+class HeldRow(NamedTuple):
     """A consumer was given a partition, or has lost it."""
 
     at_ns: int
@@ -52,12 +52,12 @@ class Held(NamedTuple):
     """`ASSIGNED` or `REVOKED`."""
 
 
-Row = Published | Delivery | Held
+Row = PublishedRow | DeliveredRow | HeldRow
 
-_KINDS: dict[str, type[Published] | type[Delivery] | type[Held]] = {
-    "p": Published,
-    "d": Delivery,
-    "h": Held,
+_KINDS: dict[str, type[PublishedRow] | type[DeliveredRow] | type[HeldRow]] = {
+    "p": PublishedRow,
+    "d": DeliveredRow,
+    "h": HeldRow,
 }
 _LETTERS = {kind: letter for letter, kind in _KINDS.items()}
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from partq.lab.verdict.judge import UNKNOWN_CAUSE, Verdict
-from partq.lab.verdict.timeline import Rebalance
+from partq.lab.verdict.timeline import ObservedRebalance
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def rebalance_to_json(rebalance: Rebalance) -> dict[str, Any]:
+def rebalance_to_json(rebalance: ObservedRebalance) -> dict[str, Any]:
     """Return what a change did under stable names."""
     return {
         "trigger": rebalance.trigger,
@@ -47,7 +47,7 @@ def print_verdict(console: Console, verdict: Verdict) -> None:
 
 
 def print_rebalances(
-    console: Console, rebalances: Sequence[Rebalance], duplicates: Sequence[int]
+    console: Console, rebalances: Sequence[ObservedRebalance], duplicates: Sequence[int]
 ) -> None:
     """Print what each change did; `duplicates`: how many came between it and the next one."""
     table = Table(box=None, pad_edge=False)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from partq.lab.verdict.records import REVOKED, Held
+from partq.lab.verdict.records import REVOKED, HeldRow
 
 TRAFFIC_WINDOW_S: Final = 5.0
 """A change hit live traffic if messages were published and delivered at most this long before it,
@@ -20,7 +20,7 @@ in seconds, and between it and the next change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RunChange:
     """Something that the run did to its processes."""
 
     trigger: str
@@ -41,7 +41,7 @@ class RecordedPause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebalance:
+class ObservedRebalance:
     """What followed from a change."""
 
     trigger: str
@@ -54,8 +54,8 @@ class Rebalance:
 
 
 def measure(
-    change: Change, held: Iterable[Held], recorded: Iterable[RecordedPause] = ()
-) -> Rebalance:
+    change: RunChange, held: Iterable[HeldRow], recorded: Iterable[RecordedPause] = ()
+) -> ObservedRebalance:
     """Return what followed from a change; `held`: all rows of the run, in order."""
     owner: dict[str, str] = {}
     lost_at: dict[str, int] = {}
@@ -80,7 +80,7 @@ def measure(
     pauses_ms = [
         each.longest_pause_ms for each in recorded if change.at_ns <= each.at_ns < change.until_ns
     ]
-    return Rebalance(
+    return ObservedRebalance(
         trigger=change.trigger,
         moved=moved,
         duration_ms=last_ns // 1_000_000,
@@ -89,7 +89,7 @@ def measure(
 
 
 def hit_live_traffic(
-    change: Change, published_ns: Sequence[int], processed_ns: Sequence[int]
+    change: RunChange, published_ns: Sequence[int], processed_ns: Sequence[int]
 ) -> bool:
     """Say whether messages were published and delivered just before the change, and after it.
 

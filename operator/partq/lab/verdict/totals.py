@@ -14,8 +14,8 @@ from partq.lab.verdict.judge import (
     token_of,
     unexplained,
 )
-from partq.lab.verdict.progress import Progress
-from partq.lab.verdict.records import Delivery
+from partq.lab.verdict.progress import RunProgress
+from partq.lab.verdict.records import DeliveredRow
 
 KEEP_PARTS: Final = 5
 """How many of the last parts keep their rows: a repeat may come after its part was judged."""
@@ -39,7 +39,7 @@ def together(verdicts: Iterable[Verdict]) -> Verdict:
     )
 
 
-class Books:
+class RunTotals:
     """Judges the parts of a run, and all of them together.
 
     A part is the messages whose keys begin with its prefix; no prefix may begin another. The rows
@@ -47,7 +47,7 @@ class Books:
     can only be a repeat; it is judged by the token and the cause that it carries.
     """
 
-    def __init__(self, progress: Progress, *, keep_parts: int = KEEP_PARTS) -> None:
+    def __init__(self, progress: RunProgress, *, keep_parts: int = KEEP_PARTS) -> None:
         self._progress = progress
         self._keep_parts = keep_parts
         self._begun: list[str] = []
@@ -101,7 +101,7 @@ class Books:
             before = self._last_tokens.get(row.key, (0, 0))
             self._last_tokens[row.key] = max(before, token_of(row))
 
-    def _judge_late(self, rows: Iterable[Delivery]) -> Verdict:
+    def _judge_late(self, rows: Iterable[DeliveredRow]) -> Verdict:
         last = dict(self._last_tokens)
         duplicates: Counter[str] = Counter()
         findings: list[str] = []

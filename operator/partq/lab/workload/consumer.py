@@ -23,7 +23,7 @@ from partq.logs import configure_logging
 _LOOK_S = 0.05
 
 
-class Diary:
+class MemberJournal:
     """What one member writes down, in the order in which it happens."""
 
     def __init__(self, member: str, journal: JournalWriter) -> None:
@@ -41,7 +41,7 @@ class Diary:
     def processed(self, message: Delivery) -> None:
         """Note a message; returns when a kill -9 of this process cannot undo it."""
         token = message.token
-        row = records.Delivery(
+        row = records.DeliveredRow(
             at_ns=time.monotonic_ns(),
             member=self._member,
             partition=str(message.partition),
@@ -55,14 +55,14 @@ class Diary:
         self._journal.write(row)
 
     def _held(self, partition: PartitionId, change: str) -> None:
-        row = records.Held(time.monotonic_ns(), self._member, str(partition), change)
+        row = records.HeldRow(time.monotonic_ns(), self._member, str(partition), change)
         self._journal.write(row)
 
 
 async def _run(options: argparse.Namespace) -> None:
     # A member of Kubernetes is a pod and a container, with a slash between.
     with JournalWriter(options.journal, options.member.replace("/", ".")) as journal:
-        diary = Diary(options.member, journal)
+        diary = MemberJournal(options.member, journal)
         async with Consumer(
             options.url,
             queue=options.queue,

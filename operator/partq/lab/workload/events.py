@@ -19,7 +19,7 @@ MAX_NUMBER: Final = 2**53
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
-class Event(NamedTuple):
+class WorkloadEvent(NamedTuple):
     """One line of the input."""
 
     key: str
@@ -43,7 +43,7 @@ def default_input() -> Path:
     return path
 
 
-def load(path: Path) -> list[Event]:
+def load(path: Path) -> list[WorkloadEvent]:
     """Read all events of a file, gzipped or not, in its order.
 
     Raises:
@@ -59,7 +59,7 @@ def load(path: Path) -> list[Event]:
     return events
 
 
-def parse(lines: Iterable[bytes], name: str) -> Iterable[Event]:
+def parse(lines: Iterable[bytes], name: str) -> Iterable[WorkloadEvent]:
     """Yield the event of each line; empty lines are skipped.
 
     Raises:
@@ -83,10 +83,10 @@ def parse(lines: Iterable[bytes], name: str) -> Iterable[Event]:
                 "expected a number of its own for each event of a key"
             )
         seen.add(message)
-        yield Event(*message, value)
+        yield WorkloadEvent(*message, value)
 
 
-def disordered(events: Iterable[Event]) -> int:
+def disordered(events: Iterable[WorkloadEvent]) -> int:
     """Return how many events do not follow their key's predecessor in the input itself."""
     highest: dict[str, int] = {}
     count = 0

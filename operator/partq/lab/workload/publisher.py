@@ -24,8 +24,8 @@ from partq import Producer
 from partq.client.produce.receipts import UNKNOWN_OFFSET, Position
 from partq.core.model import PartitionId
 from partq.lab.verdict.journal import JournalWriter
-from partq.lab.verdict.records import MESSAGE_NUMBER_HEADER, Published
-from partq.lab.workload.events import Event, load
+from partq.lab.verdict.records import MESSAGE_NUMBER_HEADER, PublishedRow
+from partq.lab.workload.events import WorkloadEvent, load
 from partq.lab.workload.pace import Pace
 from partq.lab.workload.synthetic import generate, in_turn, key_names
 from partq.logs import configure_logging
@@ -36,31 +36,31 @@ TURN_MESSAGES = 100
 """How often an unpaced producer lets its connections work."""
 
 
-class Confirmations:
+class ConfirmationJournal:
     """Writes down stored messages, those of one turn of the event loop in one call."""
 
     def __init__(self, journal: JournalWriter) -> None:
         self.error: BaseException | None = None
         """Why a message was not stored; the first one."""
         self._journal = journal
-        self._rows: list[Published] = []
+        self._rows: list[PublishedRow] = []
 
-    def known(self, event: Event, partition: PartitionId) -> None:
+    def known(self, event: WorkloadEvent, partition: PartitionId) -> None:
         """Note a message that an earlier process of this producer has stored."""
         self._add(event, Position(partition, UNKNOWN_OFFSET))
 
-    def answered(self, event: Event, answer: asyncio.Future[Position]) -> None:
+    def answered(self, event: WorkloadEvent, answer: asyncio.Future[Position]) -> None:
         """Note the answer to a message."""
         if (error := answer.exception()) is not None:
             self.error = self.error or error
         else:
             self._add(event, answer.result())
 
-    def _add(self, event: Event, at: Position) -> None:
+    def _add(self, event: WorkloadEvent, at: Position) -> None:
         if not self._rows:
             asyncio.get_running_loop().call_soon(self._write)
         now_ns = time.monotonic_ns()
-        row = Published(now_ns, str(at.partition), at.offset, event.key, event.number)
+        row = PublishedRow(now_ns, str(at.partition), at.offset, event.key, event.number)
         self._rows.append(row)
 
     def _write(self) -> None:
@@ -69,7 +69,10 @@ class Confirmations:
 
 
 async def publish(
-    producer: Producer, events: Iterable[Event], confirmations: Confirmations, pace: Pace | None
+    producer: Producer,
+    events: Iterable[WorkloadEvent],
+    confirmations: ConfirmationJournal,
+    pace: Pace | None,
 ) -> None:
     """Publish all events that are not stored yet, in order, and wait until they are.
 
@@ -102,7 +105,7 @@ async def publish(
         raise confirmations.error
 
 
-def _events(options: argparse.Namespace, producer: Producer) -> Iterator[Event]:
+def _events(options: argparse.Namespace, producer: Producer) -> Iterator[WorkloadEvent]:
     if options.input is not None:
         return iter(load(options.input))
     keys = key_names(options.name, options.keys)
@@ -127,7 +130,7 @@ async def _run(options: argparse.Namespace) -> None:
             producer_id=options.name,
         ) as producer:
             events = takewhile(lambda _: not stop.is_set(), _events(options, producer))
-            await publish(producer, events, Confirmations(journal), pace)
+            await publish(producer, events, ConfirmationJournal(journal), pace)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from partq.client.transport.session import NOT_REACHED, Session
 from partq.embedded.runtime import RunningQueue
 from partq.errors import InternalError, PartqError, UnavailableError
 from partq.lab.verdict.journal import JournalReader
-from partq.lab.verdict.progress import Progress
+from partq.lab.verdict.progress import RunProgress
 from partq.lab.verdict.records import Row
 from partq.lab.workload.process import WorkerProcess
 
@@ -35,7 +35,7 @@ class Stage:
         directory: Path,
         work_ms: float = 0.0,
     ) -> None:
-        self.progress = Progress()
+        self.progress = RunProgress()
         self.consumers: dict[str, WorkerProcess] = {}
         """Those that are meant to run, by member, in the order of their starts."""
         self.on_look: Callable[[], None] = lambda: None

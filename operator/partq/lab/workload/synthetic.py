@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from partq.core.model import PartitionId
-from partq.lab.workload.events import Event
+from partq.lab.workload.events import WorkloadEvent
 
 
 def key_prefix(producer: str) -> str:
@@ -29,7 +29,7 @@ def in_turn(keys: Sequence[str], partition_of: Callable[[str], PartitionId]) -> 
     return list(chain.from_iterable(zip(*of_partition.values(), strict=False)))
 
 
-def generate(keys: Sequence[str], *, messages: int, size_bytes: int) -> Iterator[Event]:
+def generate(keys: Sequence[str], *, messages: int, size_bytes: int) -> Iterator[WorkloadEvent]:
     """Yield `messages` events over the keys in turn, numbered from 1 per key.
 
     Equal arguments give equal events. A value names its event at its begin; the rest is filler
@@ -39,7 +39,7 @@ def generate(keys: Sequence[str], *, messages: int, size_bytes: int) -> Iterator
     for index in range(messages):
         key, number = keys[index % len(keys)], index // len(keys) + 1
         name = f"{key}#{number}:".encode()
-        yield Event(key, number, (name + filler)[:size_bytes])
+        yield WorkloadEvent(key, number, (name + filler)[:size_bytes])
 
 
 def _filler(size_bytes: int) -> bytes:

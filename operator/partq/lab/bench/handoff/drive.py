@@ -16,7 +16,7 @@ from partq.lab.bench.handoff.figures import first_elsewhere, highest_tokens
 from partq.lab.bench.resources import resources_of
 from partq.lab.verdict.journal import in_order
 from partq.lab.verdict.judge import Verdict, judge
-from partq.lab.verdict.records import Delivery
+from partq.lab.verdict.records import DeliveredRow
 from partq.lab.workload.process import WorkerProcess
 from partq.lab.workload.stage import Stage
 
@@ -37,7 +37,7 @@ END_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class HandoffLoad:
     """What flows while partitions move."""
 
     partitions: int
@@ -60,10 +60,10 @@ class Phase:
 
     stage: Stage
     runtime: EmbeddedRuntime
-    load: Load
+    load: HandoffLoad
     say: Callable[[], None]
     """Called after each change."""
-    rows: list[Delivery] = field(default_factory=list)
+    rows: list[DeliveredRow] = field(default_factory=list)
     """Everything processed, in order; complete after the phase."""
     verdict: Verdict | None = None
     _names: Iterator[str] = field(default_factory=lambda: map("m-{}".format, count()))
@@ -229,7 +229,7 @@ class Phase:
 
 @asynccontextmanager
 async def phase(
-    directory: Path, load: Load, delay_s: float, say: Callable[[], None]
+    directory: Path, load: HandoffLoad, delay_s: float, say: Callable[[], None]
 ) -> AsyncIterator[Phase]:
     """Run a queue of its own under load; `delay_s`: its rebalance delay."""
     spec = {"partitions": load.partitions, "rebalance": {"delaySeconds": delay_s}}

@@ -11,14 +11,14 @@ from typing import Final
 
 from partq.lab.bench.measure import percentile
 from partq.lab.verdict.judge import token_of
-from partq.lab.verdict.records import Delivery
+from partq.lab.verdict.records import DeliveredRow
 
 MARGIN_NS: Final = 500_000_000
 """How long before and after its moves a change counts as under way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class DeliveryGap:
     """A partition without deliveries, because it moved."""
 
     partition: str
@@ -33,13 +33,13 @@ class Gap:
         return (self.after_ns - self.before_ns) / 1e6
 
 
-def gaps(rows: Iterable[Delivery], start_ns: int, stop_ns: int) -> list[Gap]:
+def gaps(rows: Iterable[DeliveredRow], start_ns: int, stop_ns: int) -> list[DeliveryGap]:
     """Return the gap of each move to another member that ended in a time.
 
     `rows` must be in order. What a former owner writes down late, under an older token, is not
     counted.
     """
-    last: dict[str, Delivery] = {}
+    last: dict[str, DeliveredRow] = {}
     found = []
     for row in rows:
         if row.at_ns >= stop_ns:
@@ -49,11 +49,11 @@ def gaps(rows: Iterable[Delivery], start_ns: int, stop_ns: int) -> list[Gap]:
             continue
         last[row.partition] = row
         if before is not None and row.at_ns >= start_ns and row.member != before.member:
-            found.append(Gap(row.partition, before.at_ns, row.at_ns))
+            found.append(DeliveryGap(row.partition, before.at_ns, row.at_ns))
     return found
 
 
-def highest_tokens(rows: Iterable[Delivery]) -> dict[str, tuple[int, int]]:
+def highest_tokens(rows: Iterable[DeliveredRow]) -> dict[str, tuple[int, int]]:
     """Return the newest token under which each partition came, in whatever order the rows are."""
     found: dict[str, tuple[int, int]] = {}
     for row in rows:
@@ -62,7 +62,7 @@ def highest_tokens(rows: Iterable[Delivery]) -> dict[str, tuple[int, int]]:
 
 
 def first_elsewhere(
-    before: Mapping[str, tuple[int, int]], rows: Iterable[Delivery]
+    before: Mapping[str, tuple[int, int]], rows: Iterable[DeliveredRow]
 ) -> dict[str, int]:
     """Return when each partition first came under a newer token than before, if it did.
 
@@ -76,7 +76,7 @@ def first_elsewhere(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class SteadyDelivery:
     """How messages came in partitions that did not move."""
 
     per_s: float
@@ -85,7 +85,9 @@ class Flow:
     """The times between two messages of a partition."""
 
 
-def flow(rows: Iterable[Delivery], windows: Sequence[tuple[int, int, frozenset[str]]]) -> Flow:
+def flow(
+    rows: Iterable[DeliveredRow], windows: Sequence[tuple[int, int, frozenset[str]]]
+) -> SteadyDelivery:
     """Return how messages came in windows: from, to, and which partitions count.
 
     `rows` must be in order, and the windows must not overlap.
@@ -103,7 +105,9 @@ def flow(rows: Iterable[Delivery], windows: Sequence[tuple[int, int, frozenset[s
             earlier = [each for each in at_ns[partition] if each < start_ns][-1:]
             silences += [(after - before) / 1e6 for before, after in pairwise(earlier + inside)]
     partition_s = sum((stop - start) / 1e9 * len(ids) for start, stop, ids in windows)
-    return Flow(per_s=count / partition_s if partition_s else 0.0, silences_ms=tuple(silences))
+    return SteadyDelivery(
+        per_s=count / partition_s if partition_s else 0.0, silences_ms=tuple(silences)
+    )
 
 
 def summary(values_ms: Sequence[float]) -> dict[str, float | int]:

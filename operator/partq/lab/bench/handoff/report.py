@@ -7,19 +7,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from partq.lab.bench.handoff.drive import Load, Strike
+from partq.lab.bench.handoff.drive import HandoffLoad, Strike
 from partq.lab.bench.handoff.figures import MARGIN_NS, flow, gaps, summary
 from partq.lab.verdict.judge import Verdict
-from partq.lab.verdict.records import Delivery
+from partq.lab.verdict.records import DeliveredRow
 from partq.lab.verdict.report import one_line, to_json
 from partq.lab.verdict.totals import together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class HandoffMeasurements:
     """What the runs have left."""
 
-    rows: Sequence[Delivery]
+    rows: Sequence[DeliveredRow]
     """What was processed while the consumers were scaled, in order."""
     changes: Sequence[tuple[int, int]]
     """When each change of scale began, and when the partitions were shared evenly."""
@@ -34,7 +34,9 @@ class Found:
     verdicts: Sequence[Verdict]
 
 
-def report(load: Load, found: Found, *, lease_s: float, delay_s: float) -> dict[str, Any]:
+def report(
+    load: HandoffLoad, found: HandoffMeasurements, *, lease_s: float, delay_s: float
+) -> dict[str, Any]:
     """Return all figures under stable names; lengths are in milliseconds."""
     graceful, moving, calm = [], [], []
     names = frozenset(row.partition for row in found.rows)

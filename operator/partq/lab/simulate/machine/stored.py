@@ -43,7 +43,7 @@ class _Reader:
     answer: Callable[[Any], None]
 
 
-class RedisServer:
+class SimRedisServer:
     """One run after the other of the server: its clock, its keys, what it forgets."""
 
     def __init__(
@@ -184,7 +184,7 @@ class RedisServer:
 class SimConnection:
     """What the store's pump uses of a connection of redis-py."""
 
-    def __init__(self, server: RedisServer, network: Network) -> None:
+    def __init__(self, server: SimRedisServer, network: Network) -> None:
         self.is_connected = False
         self._server = server
         self._network = network

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from partq.core.model import Cause
-from partq.lab.simulate.oracle.facts import TAKEN_BACK, SeatFacts, Token, seat_name
+from partq.lab.simulate.oracle.facts import TAKEN_BACK, GroupPartitionFacts, Token, seat_name
 from partq.lab.simulate.oracle.records import Records
 
 Flow = tuple[object, int]
@@ -49,7 +49,9 @@ class Answers:
             if not seat.log.is_torn and not is_past:
                 self._judge(records, seat, token, message)
 
-    def _judge(self, records: Records, seat: SeatFacts, token: Token, message: Any) -> None:
+    def _judge(
+        self, records: Records, seat: GroupPartitionFacts, token: Token, message: Any
+    ) -> None:
         name, offset, number = seat.name, message["offset"], message["delivery"]
         # A token begins with what was not acknowledged then; since that nothing of it was.
         first = number, min(seat.cursor, offset)

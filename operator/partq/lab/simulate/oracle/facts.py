@@ -50,7 +50,7 @@ class LogFacts:
     name: str
     meta: bytes
     stream: bytes
-    seats: list["SeatFacts"] = field(default_factory=list)
+    seats: list["GroupPartitionFacts"] = field(default_factory=list)
     """Of each group."""
     # ---- what is stored
     broker_epoch: int = 0
@@ -78,7 +78,7 @@ class LogFacts:
 
 
 @dataclass(eq=False, slots=True)
-class SeatFacts:
+class GroupPartitionFacts:
     """The place of a group in a partition."""
 
     name: str

@@ -15,7 +15,7 @@ def road(one: str, other: str) -> str:
     return " - ".join(sorted((one, other)))
 
 
-class Troubles:
+class FaultWindows:
     """Remembers the end of the last fault of each process and each road."""
 
     def __init__(self, now: Callable[[], float]) -> None:

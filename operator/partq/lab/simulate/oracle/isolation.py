@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from partq.lab.simulate.oracle.facts import SeatFacts, Token
-from partq.lab.simulate.oracle.fault_windows import Troubles
+from partq.lab.simulate.oracle.facts import GroupPartitionFacts, Token
+from partq.lab.simulate.oracle.fault_windows import FaultWindows
 
 RESPONSE_S: Final = 0.5
 """How long a message may wait for an application that waits for it, with nothing in its way."""
@@ -27,7 +27,7 @@ class _Holding:
 class Isolation:
     """Judges what reaches members that no handoff and no fault concerns."""
 
-    troubles: Troubles
+    troubles: FaultWindows
     fail: Callable[[str, str], None]
     now: Callable[[], float]
     _asked: dict[tuple[str, int], set[int]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Isolation:
         """Take a call of a coordinator, by which a broker gives a partition to another one."""
         self._yielded.add((name, broker_epoch))
 
-    def assigned(self, seat: SeatFacts, to: tuple[str, str], token: Token) -> None:
+    def assigned(self, seat: GroupPartitionFacts, to: tuple[str, str], token: Token) -> None:
         """Take the news that a broker gives a partition to a member; `to`: member and broker."""
         member, broker = to
         name, now = seat.name, self.now()
@@ -76,7 +76,7 @@ class Isolation:
         """Take the news that a pause is over."""
         self._holdings[name, member].served_since = self.now()
 
-    def revoked(self, seat: SeatFacts, to: tuple[str, str], token: Token) -> None:
+    def revoked(self, seat: GroupPartitionFacts, to: tuple[str, str], token: Token) -> None:
         """Take the news that a member's token has ended."""
         member, broker = to
         name = seat.name

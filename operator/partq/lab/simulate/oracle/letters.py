@@ -7,7 +7,7 @@ from typing import Any, Final
 from partq.core.dead_letters import HEADER_PREFIX, DeadLetter, DeadLetterReason
 from partq.core.model import PartitionId
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
-from partq.lab.simulate.oracle.facts import SeatFacts, seat_name
+from partq.lab.simulate.oracle.facts import GroupPartitionFacts, seat_name
 from partq.store.keys import Keys
 from partq.store.records.dead_letters import decode_outbox
 from partq.wire import batch
@@ -25,7 +25,7 @@ class Letters:
         target: Keys,
         fail: Callable[[str, str], None],
         limits: Mapping[str, int | None],
-        is_expired: Callable[[SeatFacts, int], bool],
+        is_expired: Callable[[GroupPartitionFacts, int], bool],
         effects: Counter[str],
     ) -> None:
         """Prepare it.
@@ -54,7 +54,7 @@ class Letters:
         self._dropped: set[tuple[str, int]] = set()
         """Those that went with their group: they may be in the target, and need not be."""
 
-    def added(self, seat: SeatFacts, answer: Any) -> None:
+    def added(self, seat: GroupPartitionFacts, answer: Any) -> None:
         """Take the answer to a script that puts messages into an outbox."""
         if isinstance(answer, int):
             return
@@ -80,26 +80,26 @@ class Letters:
             seat.done.add(seat.log.ids[offset])
             self._added[seat.name, offset] += 1
 
-    def drop(self, seat: SeatFacts) -> None:
+    def drop(self, seat: GroupPartitionFacts) -> None:
         """Learn that a group is removed, and its outbox with it."""
         self._dropped.update((seat.name, offset) for offset in seat.outbox.values())
         self._effects["dropped letter"] += len(seat.outbox)
         seat.outbox.clear()
 
-    def roll_back(self, seats: Iterable[SeatFacts]) -> None:
+    def roll_back(self, seats: Iterable[GroupPartitionFacts]) -> None:
         """Learn that the store has older keys: nothing is judged from now on."""
         self._is_judging = False
         for seat in seats:
             seat.outbox = {letter.number: letter.offset for letter in self._read(seat)}
 
-    def _read(self, seat: SeatFacts) -> list[DeadLetter]:
+    def _read(self, seat: GroupPartitionFacts) -> list[DeadLetter]:
         return decode_outbox(self._memory.hash(seat.key).get(b"outbox", b""))
 
     def _judge(self, is_right: bool, text: str) -> None:
         if not is_right and self._is_judging:
             self._fail("letters", text)
 
-    def removed(self, seat: SeatFacts, answer: Any) -> None:
+    def removed(self, seat: GroupPartitionFacts, answer: Any) -> None:
         """Take the answer to a script that takes a message out of an outbox."""
         if answer != 1:
             return

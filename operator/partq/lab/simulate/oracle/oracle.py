@@ -16,8 +16,14 @@ from partq.core.model import Cause, PartitionId
 from partq.lab.simulate.machine.loop import SimLoop
 from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.oracle import answers
-from partq.lab.simulate.oracle.facts import TAKEN_BACK, SeatFacts, Token, Violation, seat_name
-from partq.lab.simulate.oracle.fault_windows import Troubles
+from partq.lab.simulate.oracle.facts import (
+    TAKEN_BACK,
+    GroupPartitionFacts,
+    Token,
+    Violation,
+    seat_name,
+)
+from partq.lab.simulate.oracle.fault_windows import FaultWindows
 from partq.lab.simulate.oracle.forged_acks import FIRST_REQUEST, MANY, forged, undelivered_stop
 from partq.lab.simulate.oracle.handoffs import HandoffCalls
 from partq.lab.simulate.oracle.isolation import Isolation
@@ -28,7 +34,7 @@ from partq.wire import frames
 MAX_TRACE: Final = 2000
 
 
-class Message(Protocol):
+class ReceivedMessage(Protocol):
     """What is judged of a message that an application has got."""
 
     @property
@@ -59,7 +65,7 @@ class _Flow:
     """What each ack that came is about."""
 
 
-class Watcher:
+class Oracle:
     """Collects what happens; `violation` is the first thing that must not have."""
 
     records: Records
@@ -89,7 +95,7 @@ class Watcher:
         self._finished: dict[tuple[str, Token], set[int]] = {}
         """The offsets that applications have finished under each token."""
         self._flows: dict[End, _Flow] = {}
-        self.troubles = Troubles(loop.time)
+        self.troubles = FaultWindows(loop.time)
         self.answers = answers.Answers(self.fail)
         self.isolation = Isolation(self.troubles, self.fail, loop.time)
 
@@ -180,7 +186,7 @@ class Watcher:
         if sent is not None:
             sent.difference_update([offset for offset in sent if offset >= start])
 
-    def _is_in_flight(self, seat: SeatFacts, offset: int) -> bool:
+    def _is_in_flight(self, seat: GroupPartitionFacts, offset: int) -> bool:
         """Say whether a member has got the message at an offset, and still holds its partition."""
         end = self._tokens.get((seat.name, (seat.log.broker_epoch, seat.top_epoch)))
         if end is None:
@@ -205,7 +211,7 @@ class Watcher:
         )
         return forged(frame, self.hostile_count, beyond, self._rng)
 
-    def _seat(self, flow: _Flow, frame: Any) -> SeatFacts:
+    def _seat(self, flow: _Flow, frame: Any) -> GroupPartitionFacts:
         return self.records.seats[seat_name(f"{frame.generation}.{frame.partition}", flow.group)]
 
     def _assigned(self, broker: str, end: End, flow: _Flow, frame: frames.Assigned) -> None:
@@ -303,7 +309,13 @@ class Watcher:
     # ---- what applications are handed -----------------------------------------------------------
 
     def handed(
-        self, group: str, member: str, life: object, delivery: Message, *, is_pulled: bool = False
+        self,
+        group: str,
+        member: str,
+        life: object,
+        delivery: ReceivedMessage,
+        *,
+        is_pulled: bool = False,
     ) -> None:
         """Take a message that an application begins to work on.
 
@@ -344,18 +356,18 @@ class Watcher:
         """Learn that an application waits for its next message."""
         self.isolation.waits(life)
 
-    def taken_back(self, group: str, delivery: Message) -> None:
+    def taken_back(self, group: str, delivery: ReceivedMessage) -> None:
         """Learn that an application gives a message back, or has had it for too long."""
         name = seat_name(delivery.partition, group)
         self.records.effects["taken back"] += 1
         self.isolation.hold_up(name)
 
-    def was_reset(self, seat: SeatFacts, to: int) -> None:
+    def was_reset(self, seat: GroupPartitionFacts, to: int) -> None:
         """Learn that a broker has answered a reset."""
         if to not in seat.reset_to and not self.records.was_rolled_back:
             self.fail("S2", f"{seat.name}: a reset to {to} is answered, and not stored")
 
-    def finished(self, group: str, delivery: Message) -> None:
+    def finished(self, group: str, delivery: ReceivedMessage) -> None:
         """Take a message that an application has finished."""
         seat = self.records.seats[seat_name(delivery.partition, group)]
         token = (int(delivery.token.broker_epoch), int(delivery.token.epoch))
@@ -363,7 +375,7 @@ class Watcher:
         if token[1] > seat.old_epoch:
             seat.done.add(int(delivery.value))
 
-    def _born(self, seat: SeatFacts) -> None:
+    def _born(self, seat: GroupPartitionFacts) -> None:
         """Learn that a group begins, maybe again: it is handed everything as for the first time."""
         self.note(f"{seat.name} begins at {seat.cursor}")
         self.isolation.disturb(seat.name)

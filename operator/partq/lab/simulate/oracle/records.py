@@ -8,7 +8,7 @@ from partq.broker.dead_letters.forwarder import PATIENCE_S
 from partq.core.model import PartitionId
 from partq.lab.simulate.machine.loop import Process
 from partq.lab.simulate.machine.memory_redis import MemoryRedis
-from partq.lab.simulate.oracle.facts import LogFacts, SeatFacts, Stored, seat_name
+from partq.lab.simulate.oracle.facts import GroupPartitionFacts, LogFacts, Stored, seat_name
 from partq.lab.simulate.oracle.letters import Letters
 from partq.lab.simulate.oracle.plans import Plans
 from partq.store.codec import decode_counts, decode_ranges
@@ -47,15 +47,15 @@ class Records:
         """
         self.on_commit: Callable[[str, int, str, str], None] | None = None
         """Told of a seat, an attempt, its source and its target, as its commit is stored."""
-        self.on_birth: Callable[[SeatFacts], None] | None = None
+        self.on_birth: Callable[[GroupPartitionFacts], None] | None = None
         """Told of the seat of a group that begins, or begins again."""
-        self.on_late_letter: Callable[[SeatFacts], None] | None = None
+        self.on_late_letter: Callable[[GroupPartitionFacts], None] | None = None
         """Told of a seat whose dead letter has left, for which deliveries may have stopped."""
         self._letters_since: dict[tuple[str, int], float] = {}
         self.logs: dict[str, LogFacts] = {}
-        self.seats: dict[str, SeatFacts] = {}
+        self.seats: dict[str, GroupPartitionFacts] = {}
         self.done: dict[str, set[int]] = {group: set() for group in limits}
-        """What each group needs no more; see `SeatFacts`."""
+        """What each group needs no more; see `GroupPartitionFacts`."""
         for partition in partitions:
             log = LogFacts(
                 str(partition), keys.meta(partition).encode(), keys.log(partition).encode()
@@ -63,7 +63,9 @@ class Records:
             self.logs[log.name] = log
             for group in limits:
                 name, key = seat_name(partition, group), keys.cursor(partition, group).encode()
-                seat = self.seats[name] = SeatFacts(name, log, group, key, self.done[group])
+                seat = self.seats[name] = GroupPartitionFacts(
+                    name, log, group, key, self.done[group]
+                )
                 log.seats.append(seat)
         self.append_counts: dict[int, int] = {}
         """How often each message was stored."""
@@ -85,7 +87,7 @@ class Records:
         self._ttl_ms: int | None = None
         """The shortest time that messages were given to live."""
         self.letters = Letters(memory, letter_keys, fail, limits, self._is_expired, self.effects)
-        self.is_in_flight: Callable[[SeatFacts, int], bool] = lambda *_: False
+        self.is_in_flight: Callable[[GroupPartitionFacts, int], bool] = lambda *_: False
         """Whether the message at an offset is with a member."""
         self._by_meta = {log.meta: log for log in self.logs.values()}
         self._by_cursor = {seat.key: seat for seat in self.seats.values()}
@@ -97,7 +99,9 @@ class Records:
             "affirm_partition": self._affirmed,
             "trim_log": self._trimmed,
         }
-        self._seat_judges: dict[str, Callable[[SeatFacts, Sequence[bytes], Any], None]] = {
+        self._seat_judges: dict[
+            str, Callable[[GroupPartitionFacts, Sequence[bytes], Any], None]
+        ] = {
             "add_group": self._added,
             "remove_group": self._removed,
             "bind_member": self._bound,
@@ -231,7 +235,7 @@ class Records:
             if seat.is_there and first > seat.cursor:
                 self._fail("S2", f"{seat.name}: trimmed to {first}, its cursor is {seat.cursor}")
 
-    def _added(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _added(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
         if answer != 1:
             return
         self.effects["group made again"] += self._now() > FIRST_S
@@ -240,12 +244,12 @@ class Records:
         if self.on_birth is not None:
             self.on_birth(seat)
 
-    def _removed(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _removed(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
         if answer == 1:
             seat.is_there = False
             self.letters.drop(seat)
 
-    def _bound(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _bound(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
         if answer <= 0 or (answer, args[0], args[4]) == seat.bound:
             return  # nothing was written, or it is a repeat
         seat.bound = answer, args[0], args[4]
@@ -254,13 +258,13 @@ class Records:
             self._fail("S1", f"{seat.name}: {args[2].decode()} was bound, not {seat.member}")
         self._judge_epoch(seat, answer)
 
-    def _flushed(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _flushed(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
         if answer != 1:
             return
         self._judge_owner(seat, args, "flush")
         self._judge_acks(seat)
 
-    def _committed(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _committed(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
         if answer <= 0 or answer in (seat.top_epoch, seat.commit_epoch):
             return  # nothing was written, or it is a repeat, which may come after a later bind
         self._judge_owner(seat, args, "commit")
@@ -273,7 +277,7 @@ class Records:
         if self.on_commit is not None:
             self.on_commit(seat.name, int(args[4]), source, seat.member)
 
-    def _was_reset(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _was_reset(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
         if isinstance(answer, int) or int(answer[0]) == seat.top_epoch:
             return
         if int(args[2]) != seat.epoch:
@@ -284,12 +288,14 @@ class Records:
         self._judge_epoch(seat, int(answer[0]))
         seat.reset_to.append(seat.cursor)
 
-    def _letters_added(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _letters_added(self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any) -> None:
         self.letters.added(seat, answer)
         for number in seat.outbox:
             self._letters_since.setdefault((seat.name, number), self._now())
 
-    def _letter_removed(self, seat: SeatFacts, args: Sequence[bytes], answer: Any) -> None:
+    def _letter_removed(
+        self, seat: GroupPartitionFacts, args: Sequence[bytes], answer: Any
+    ) -> None:
         since = self._letters_since.get((seat.name, int(args[2])), self._now())
         if self._now() - since >= PATIENCE_S and self.on_late_letter is not None:
             self.on_late_letter(seat)
@@ -302,11 +308,11 @@ class Records:
         ttl_ms = round(ttl_s * 1000)
         self._ttl_ms = ttl_ms if self._ttl_ms is None else min(self._ttl_ms, ttl_ms)
 
-    def needs_no_more(self, seat: SeatFacts, offset: int) -> bool:
+    def needs_no_more(self, seat: GroupPartitionFacts, offset: int) -> bool:
         """Say whether a group may go on beyond the message at an offset."""
         return seat.is_done(offset) or self._is_expired(seat, offset)
 
-    def _is_expired(self, seat: SeatFacts, offset: int) -> bool:
+    def _is_expired(self, seat: GroupPartitionFacts, offset: int) -> bool:
         self._latest_ms = max(self._latest_ms, round(self._clock() * 1000))
         return (
             self._ttl_ms is not None
@@ -316,16 +322,16 @@ class Records:
 
     # ---- what they have in common ---------------------------------------------------------------
 
-    def _judge_owner(self, seat: SeatFacts, args: Sequence[bytes], what: str) -> None:
+    def _judge_owner(self, seat: GroupPartitionFacts, args: Sequence[bytes], what: str) -> None:
         if int(args[0]) != seat.log.broker_epoch:
             self._fail("G8", f"{seat.name}: a {what} counts under the old {int(args[0])}")
 
-    def _judge_epoch(self, seat: SeatFacts, epoch: int) -> None:
+    def _judge_epoch(self, seat: GroupPartitionFacts, epoch: int) -> None:
         if epoch <= seat.top_epoch:
             self._fail("E3", f"{seat.name}: epoch {epoch} after {seat.top_epoch}")
         seat.top_epoch, seat.epoch = max(seat.top_epoch, epoch), epoch
 
-    def _judge_acks(self, seat: SeatFacts) -> None:
+    def _judge_acks(self, seat: GroupPartitionFacts) -> None:
         """Judge what a broker's book has made of the stored one."""
         cursor, acked = seat.cursor, seat.acked
         self._read(seat)
@@ -366,7 +372,7 @@ class Records:
             if cursor < seat.cursor:
                 self._fail("S2", f"{seat.name}: the cursor goes from {seat.cursor} to {cursor}")
 
-    def _begin(self, seat: SeatFacts) -> None:
+    def _begin(self, seat: GroupPartitionFacts) -> None:
         """Let a group begin at its stored cursor: what it had done with from there on, it has not.
 
         What is below is none of its business any more.
@@ -380,11 +386,11 @@ class Records:
         seat.sent.clear()
         seat.letters.clear()
 
-    def counts(self, seat: SeatFacts) -> dict[int, int]:
+    def counts(self, seat: GroupPartitionFacts) -> dict[int, int]:
         """Return how often each message was delivered again, as stored."""
         return decode_counts(self._memory.hash(seat.key)[b"redeliveries"])
 
-    def _read(self, seat: SeatFacts) -> None:
+    def _read(self, seat: GroupPartitionFacts) -> None:
         """Take what is stored."""
         stored = self._memory.hash(seat.key)
         seat.cursor, seat.member = int(stored[b"cursor"]), stored[b"member"].decode()

@@ -29,7 +29,7 @@ from partq.lab.simulate.machine.network import End
 from partq.lab.simulate.machine.stored import EPOCH_S, SimStore
 from partq.lab.simulate.oracle.facts import GROUP
 from partq.lab.simulate.oracle.letters import TARGET as LETTER_PARTITION
-from partq.lab.simulate.oracle.oracle import Watcher
+from partq.lab.simulate.oracle.oracle import Oracle
 from partq.settings import BrokerSettings
 from partq.store.keys import Keys
 from partq.store.records.log import AppendResult
@@ -55,10 +55,10 @@ _BODIES: Final[dict[str, tuple[Any, type[Any]]]] = {
 }
 
 
-class SimSocket:
+class SimFrameSocket:
     """What a broker's connection is to the code that serves it: a `FrameSocket` without a wire."""
 
-    def __init__(self, end: End, watcher: Watcher) -> None:
+    def __init__(self, end: End, watcher: Oracle) -> None:
         self._end = end
         self._watcher = watcher
         self._hostile: frames.Ack | None = None
@@ -96,7 +96,7 @@ class BrokerProcess:
         self,
         name: str,
         process: Process,
-        watcher: Watcher,
+        watcher: Oracle,
         clock: Callable[[], float],
         keys: Keys,
         on_failed: Callable[["BrokerProcess"], None],
@@ -174,7 +174,7 @@ class BrokerProcess:
             end.close()
             return
         self._ends[end] = None
-        socket = cast(FrameSocket, SimSocket(end, self._watcher))
+        socket = cast(FrameSocket, SimFrameSocket(end, self._watcher))
         try:
             if route == "/publish":
                 await ProducerConnection(broker, socket).run()

@@ -16,7 +16,7 @@ from partq.client.transport.session import CALL_TIMEOUT_S, Session
 from partq.errors import PartqError, from_code
 from partq.lab.simulate.machine.loop import SimLoop
 from partq.lab.simulate.machine.network import End
-from partq.lab.simulate.oracle.oracle import Watcher
+from partq.lab.simulate.oracle.oracle import Oracle
 from partq.lab.simulate.processes.brokers import QUEUE
 from partq.lab.simulate.processes.mishaps import Mishaps
 
@@ -26,7 +26,7 @@ RESTART_S: Final = 0.5
 DELIVERY_TIMEOUT_S: Final = 60.0
 
 
-class SimSocket:
+class SimClientSocket:
     """What the client uses of a WebSocket of aiohttp."""
 
     def __init__(self, end: End) -> None:
@@ -75,7 +75,7 @@ class SimSession(Session):
         """Open a connection to a broker."""
         async with asyncio.timeout(CALL_TIMEOUT_S):
             end = await _loop().network.open(_name(url), path)
-        return cast(aiohttp.ClientWebSocketResponse, SimSocket(end))
+        return cast(aiohttp.ClientWebSocketResponse, SimClientSocket(end))
 
 
 def connect_by(client: Consumer | Producer, url: str) -> None:
@@ -91,7 +91,7 @@ class Application:
         group: str,
         member: str,
         urls: str,
-        watcher: Watcher,
+        watcher: Oracle,
         mishaps: Mishaps,
         rng: random.Random,
         clock: Clock,

@@ -58,7 +58,7 @@ class SimBrokerAdmin(HttpBrokerAdmin):
         return answer
 
 
-class PodFacts:
+class ObservedPods:
     """What the coordinator has heard of the pods: behind what is, as every watch is."""
 
     def __init__(self, *, is_aware: bool) -> None:
@@ -85,7 +85,7 @@ class CoordinatorProcess:
     """One life of a coordinator."""
 
     def __init__(
-        self, pods: PodFacts, clock: Callable[[], float], heard: Heard, planner: Planner
+        self, pods: ObservedPods, clock: Callable[[], float], heard: Heard, planner: Planner
     ) -> None:
         self._pods = pods
         self._heard = heard

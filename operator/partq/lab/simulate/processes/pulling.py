@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 from partq.core.model import Cause, PartitionId
 from partq.lab.simulate.machine.loop import SimLoop
 from partq.lab.simulate.oracle.facts import GROUP
-from partq.lab.simulate.oracle.oracle import Watcher
+from partq.lab.simulate.oracle.oracle import Oracle
 
 CALL_TIMEOUT_S: Final = 2.0
 RETRY_S: Final = 0.2
@@ -57,7 +57,7 @@ class PullingApplication:
         self,
         member: str,
         brokers: list[str],
-        watcher: Watcher,
+        watcher: Oracle,
         rng: random.Random,
         on_exit: Callable[[], None],
         work_s: float,
