@@ -10,10 +10,10 @@ from partq.lab.bench.spark_figures import SIDES, WITHOUT_QUEUE, SparkMeasurement
 from partq.spark import rates
 from partq.spark.pipeline.access import QueueAccess
 from partq.spark.pipeline.archive_files import read_archive, read_audit
-from partq.spark.pipeline.audit.verdict import Found as Finding
-from partq.spark.pipeline.audit.verdict import Totals, Verdict
+from partq.spark.pipeline.audit.verdict import AuditTotals, AuditVerdict
+from partq.spark.pipeline.audit.verdict import FindingCount as Finding
 from partq.spark.pipeline.job import Job
-from partq.spark.pipeline.watch import Watch
+from partq.spark.pipeline.watch import JobWatch
 from tests.spark.live_queue import live_queue
 
 
@@ -40,7 +40,7 @@ def test_a_queue_is_archived_with_its_audit_record(spark, tmp_path):
         broker = queue.broker
         access = QueueAccess(broker.url, queue.name, "default", broker.tokens.admin)
         records = rates.archive_queue(
-            Job(spark, Watch()), access, "archive", tmp_path / "archive", now_ms=lambda: 0
+            Job(spark, JobWatch()), access, "archive", tmp_path / "archive", now_ms=lambda: 0
         )
 
     root = str(tmp_path / "archive")
@@ -83,10 +83,10 @@ def test_rates_are_medians_and_count_all_cpu_time():
 
 def verdict(*found, **changed):
     counts = {"published": 9, "delivered": 9, "acknowledged": 9, "archived": 9, **changed}
-    totals = Totals(
+    totals = AuditTotals(
         partitions=1, records=1, dead_lettered=0, expired=0, from_ms=0, until_ms=1, **counts
     )
-    return Verdict(totals=totals, found=found)
+    return AuditVerdict(totals=totals, found=found)
 
 
 def test_a_clean_audit_of_every_row_passes():

@@ -18,7 +18,7 @@ FIRST_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ClientOptions:
     """What a client of the queue is made with."""
 
     url: str
@@ -56,7 +56,7 @@ class Connection:
         return token
 
 
-def connection_of(given: Mapping[str, str]) -> Connection:
+def connection_of(given: Mapping[str, str]) -> ClientOptions:
     """Read the options that are the same for reading and writing; their names are of any case.
 
     Raises:
@@ -84,7 +84,7 @@ def connection_of(given: Mapping[str, str]) -> Connection:
     if ca_file is not None and not Path(ca_file).is_file():
         raise BadRequestError(f"option caFile: there is no file {ca_file}")
     timeout_s = _timeout_s(options.get("timeoutseconds") or str(DEFAULT_TIMEOUT_S))
-    return Connection(
+    return ClientOptions(
         url=options["url"],
         queue=options["queue"],
         namespace=options.get("namespace") or None,

@@ -5,10 +5,10 @@ import asyncio
 from partq.client.transport.liveness import RetryBackoff
 from partq.client.transport.session import Session, UnreachedError, UntrustedError
 from partq.errors import UnavailableError
-from partq.spark.connection import Connection
+from partq.spark.connection import ClientOptions
 
 
-def find_brokers(connection: Connection) -> None:
+def find_brokers(connection: ClientOptions) -> None:
     """See that a broker answers, for at most `connection.answer_s`.
 
     One that answers, and cannot serve the queue just now, is left to what comes next, which waits
@@ -21,7 +21,7 @@ def find_brokers(connection: Connection) -> None:
     asyncio.run(_find(connection))
 
 
-async def _find(connection: Connection) -> None:
+async def _find(connection: ClientOptions) -> None:
     clock = asyncio.get_running_loop().time
     end = clock() + connection.answer_s
     backoff = RetryBackoff()

@@ -11,7 +11,7 @@ from partq.spark.pipeline.access import QueueAccess
 from partq.spark.pipeline.archive import Archiver, ArchiveSettings
 from partq.spark.pipeline.archive_log import ArchiveLog
 from partq.spark.pipeline.audit.job import run_audit
-from partq.spark.pipeline.audit.verdict import Verdict
+from partq.spark.pipeline.audit.verdict import AuditVerdict
 from partq.spark.pipeline.audit_feed import AuditFeed
 from partq.spark.pipeline.feeds import MessageFeed
 from partq.spark.pipeline.job import Job
@@ -102,7 +102,7 @@ def archive_queue(
     return done.rows["audit"]
 
 
-def audit_archive(job: Job, root: Path, report: Path) -> Verdict:
+def audit_archive(job: Job, root: Path, report: Path) -> AuditVerdict:
     """Audit an archive, report and all, as `partq pipeline audit` does."""
     return run_audit(job.spark, str(root), str(report), job.watch).verdict
 

@@ -19,7 +19,7 @@ from partq.spark.failing import shown
 from partq.spark.read.batch_reader import BatchReader
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.options import ReadOptions, read_options
-from partq.spark.read.planning import Plan
+from partq.spark.read.planning import ReadPlanner
 from partq.spark.read.schema import check_schema, source_schema
 from partq.spark.read.stream_reader import FixedSignature, RefusedReader
 
@@ -42,7 +42,7 @@ class PartqDataSource(DataSource):
             options = read_options(self.options, is_stream=None)
             find_brokers(options.connection)
             with LogThread(options.connection.at_first()) as log:
-                Plan(log, options).check()
+                ReadPlanner(log, options).check()
             return source_schema(with_headers=options.with_headers, names=options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyarrow import parquet
 
-from partq.spark.pipeline.archive_log import ArchiveLog, QueueIdentity
-from partq.spark.pipeline.manifest import DataFile, Entry, Position
+from partq.spark.pipeline.archive_log import ArchivedQueue, ArchiveLog
+from partq.spark.pipeline.manifest import ArchivePosition, DataFile, ManifestEntry
 from partq.spark.pipeline.storage.local_files import LocalFiles
 from partq.wire.audit import COLUMNS
 
@@ -54,17 +54,19 @@ def write_archive(root, runs, stops=None, gaps=()):
     parquet.write_table(pa.Table.from_pylist(records, RECORD), root / "audit.parquet")
     parquet.write_table(pa.Table.from_pylist(messages, MESSAGES), root / "messages.parquet")
     positions = {
-        "messages": {run.name: Position((stops or {}).get(run.name, run.end)) for run, _ in runs},
-        "audit": {run.name: Position(len(run.record)) for run, _ in runs},
+        "messages": {
+            run.name: ArchivePosition((stops or {}).get(run.name, run.end)) for run, _ in runs
+        },
+        "audit": {run.name: ArchivePosition(len(run.record)) for run, _ in runs},
     }
     archive = ArchiveLog.open_for(
-        LocalFiles(str(root)), QueueIdentity("default", "orders", "0123abcd")
+        LocalFiles(str(root)), ArchivedQueue("default", "orders", "0123abcd")
     )
     added = tuple(
         DataFile(f"{stream}.parquet", stream, "1.0", 0, 1, 1, 1, 0, 2**53)
         for stream in ("audit", "messages")
     )
-    entry = Entry(
+    entry = ManifestEntry(
         number=0, attempt="made", kind="archive", at_ms=0, added=added, positions=positions,
         gaps=tuple(gaps),
     )  # fmt: skip

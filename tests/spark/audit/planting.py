@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from partq.core.model import Cause
-from partq.spark.pipeline.manifest import Gap
+from partq.spark.pipeline.manifest import ArchiveGap
 from tests.spark.audit.model import WINDOW, Group, GroupState, Line, Partition
 
 
@@ -20,7 +20,7 @@ class Planted:
     """The record as it is read, where the fault is in its bytes."""
     archived_to: int | None = None
     """How far the archive says that it has the messages; None: to their end."""
-    gap: Gap | None = None
+    gap: ArchiveGap | None = None
     """What the archive says that it lacks."""
 
     def read(self):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from partq.spark.pipeline.manifest import Gap
+from partq.spark.pipeline.manifest import ArchiveGap
 from tests.spark.audit.model import Line, Partition
 from tests.spark.audit.planting import Planted, busy, hand_over, insert, lines, unfinished
 
@@ -305,7 +305,7 @@ def lost_when_a_claim_moved_the_cursor(run: Partition) -> Planted:
 
 def archive_gap(run: Partition) -> Planted:
     del run.messages[:3]
-    gap = Gap("messages", run.name, 0, 3)
+    gap = ArchiveGap("messages", run.name, 0, 3)
     return Planted(run, "archive_gap", 0, 3, gap=gap)
 
 

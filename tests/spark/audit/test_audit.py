@@ -13,8 +13,8 @@ from pyarrow import parquet
 from partq.cli.commands import cli
 from partq.spark.pipeline.audit.job import FINDINGS, PAGE, VERDICT, run_audit
 from partq.spark.pipeline.audit.schema import FAULT, KINDS
-from partq.spark.pipeline.audit.verdict import Found, Totals, Verdict
-from partq.spark.pipeline.watch import StoppedError, Watch
+from partq.spark.pipeline.audit.verdict import AuditTotals, AuditVerdict, FindingCount
+from partq.spark.pipeline.watch import JobWatch, StoppedError
 from tests.spark.audit.frames import write_archive
 from tests.spark.audit.model import clean_run
 from tests.spark.audit.page_reader import read_page
@@ -290,7 +290,7 @@ def test_without_a_record_there_is_no_audit(small, rows, sentence, tmp_path):
 
 
 def test_a_stopped_audit_leaves_no_report(spark, folder, clean_report, tmp_path):
-    watch = Watch()
+    watch = JobWatch()
     watch.stop()
 
     with pytest.raises(StoppedError):
@@ -299,7 +299,7 @@ def test_a_stopped_audit_leaves_no_report(spark, folder, clean_report, tmp_path)
     assert not [path for path in (tmp_path / "report").rglob("*") if path.is_file()]
 
 
-TOTALS = Totals(
+TOTALS = AuditTotals(
     partitions=1, records=1, published=1, delivered=1, acknowledged=1, dead_lettered=0, expired=0,
     archived=None, from_ms=0, until_ms=1,
 )  # fmt: skip
@@ -316,7 +316,7 @@ TOTALS = Totals(
     ],
 )
 def test_verdict(found, text):
-    verdict = Verdict(totals=TOTALS, found=[Found(*each, 1) for each in found])
+    verdict = AuditVerdict(totals=TOTALS, found=[FindingCount(*each, 1) for each in found])
 
     assert verdict.text == text
     assert verdict.is_clean == (text == "clean")

@@ -1,10 +1,10 @@
 """Archives for tests, made of rows that no queue had."""
 
 from partq.spark.pipeline.archive_files import COLUMNS, Staging
-from partq.spark.pipeline.archive_log import QueueIdentity
-from partq.spark.pipeline.manifest import Entry
+from partq.spark.pipeline.archive_log import ArchivedQueue
+from partq.spark.pipeline.manifest import ManifestEntry
 
-QUEUE = QueueIdentity("default", "orders", "0123abcd")
+QUEUE = ArchivedQueue("default", "orders", "0123abcd")
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
 
@@ -29,7 +29,7 @@ def add(spark, archive, frame):
         added = staging.place(staging.write("messages", frame))
         return archive.commit(
             archive.load(),
-            lambda _: Entry(
+            lambda _: ManifestEntry(
                 number=0, attempt=staging.attempt, kind="archive", at_ms=NOW_MS, added=added
             ),
         )

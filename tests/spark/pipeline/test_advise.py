@@ -21,12 +21,12 @@ from partq.spark.pipeline.advise.advice import (
 )
 from partq.spark.pipeline.advise.job import run_advise
 from partq.spark.pipeline.advise.lag import lag_history
-from partq.spark.pipeline.advise.loads import HotKey, Keys, Loads, load_of
+from partq.spark.pipeline.advise.loads import HotKey, KeySpread, Loads, load_of
 from partq.spark.pipeline.archive_files import COLUMNS, Staging
-from partq.spark.pipeline.archive_log import ArchiveLog, QueueIdentity
-from partq.spark.pipeline.manifest import Entry
+from partq.spark.pipeline.archive_log import ArchivedQueue, ArchiveLog
+from partq.spark.pipeline.manifest import ManifestEntry
 from partq.spark.pipeline.storage.files import open_files
-from partq.spark.pipeline.watch import Watch
+from partq.spark.pipeline.watch import JobWatch
 
 BEGIN_MS = 1_800_000_000_000
 EVEN = [f"customer-{number}" for number in range(2000)]
@@ -39,7 +39,7 @@ def loads(messages_by_key, *, windows=4, window_s=10, keyless=0):
         by_slot[:, slot_of(key)] += count
     total = sum(messages_by_key.values()) or 1
     hot = sorted(messages_by_key.items(), key=lambda item: (-item[1], item[0]))[:3]
-    keys = Keys(
+    keys = KeySpread(
         len(messages_by_key), 1, 1,
         tuple(HotKey(key, count * windows, count / total, count / window_s) for key, count in hot),
     )  # fmt: skip
@@ -181,7 +181,7 @@ SLOW = [
 
 
 def test_an_archive_is_summed_up(spark):
-    load = load_of(messages(spark, ROWS), Watch(), window_s=10)
+    load = load_of(messages(spark, ROWS), JobWatch(), window_s=10)
 
     assert (load.begin_ms, load.window_s, load.messages) == (BEGIN_MS, 10, 123)
     assert load.keyless.tolist() == [0, 3]
@@ -195,18 +195,18 @@ def test_an_archive_is_summed_up(spark):
 def test_windows_fit_by_themselves_and_too_many_are_refused(spark):
     frame = messages(spark, [("a", 0), ("a", 7200)])
 
-    assert load_of(frame, Watch()).window_s == 60
+    assert load_of(frame, JobWatch()).window_s == 60
     with pytest.raises(BadRequestError, match=r"a window of 1 s: .* at least 8 s"):
-        load_of(frame, Watch(), window_s=1)
+        load_of(frame, JobWatch(), window_s=1)
 
 
 def test_an_empty_archive_says_so(spark):
     with pytest.raises(BadRequestError, match="no message to judge by"):
-        load_of(messages(spark, [("a", 0)]).where("key = 'b'"), Watch())
+        load_of(messages(spark, [("a", 0)]).where("key = 'b'"), JobWatch())
 
 
 def test_the_record_tells_lag_and_how_fast_consumers_were(spark):
-    quick, slow = lag_history(audit(spark, SLOW), 1, Watch())
+    quick, slow = lag_history(audit(spark, SLOW), 1, JobWatch())
 
     assert (slow.group, slow.most_messages, slow.last_messages) == ("slow", 50, 0)
     assert slow.most_at_ms == BEGIN_MS + 10_000
@@ -217,7 +217,7 @@ def test_the_record_tells_lag_and_how_fast_consumers_were(spark):
 
 def test_the_rate_of_the_record_is_taken(spark):
     found = run_advise(
-        messages(spark, ROWS), audit(spark, SLOW), Needs(None), Watch(), window_s=1
+        messages(spark, ROWS), audit(spark, SLOW), Needs(None), JobWatch(), window_s=1
     ).to_json()
 
     assert found["needs"]["consumer_per_s"] == 2.5
@@ -228,18 +228,20 @@ def test_the_rate_of_the_record_is_taken(spark):
 
 def test_a_group_that_the_record_does_not_know_is_refused(spark):
     with pytest.raises(BadRequestError, match=r"group 'other': .* knows quick, slow"):
-        run_advise(messages(spark, ROWS), audit(spark, SLOW), Needs(None), Watch(), group="other")
+        run_advise(
+            messages(spark, ROWS), audit(spark, SLOW), Needs(None), JobWatch(), group="other"
+        )
 
 
 def test_the_command_reads_an_archive(spark, tmp_path):
     archive = ArchiveLog.open_for(
-        open_files(spark, str(tmp_path)), QueueIdentity("default", "orders", "0123abcd")
+        open_files(spark, str(tmp_path)), ArchivedQueue("default", "orders", "0123abcd")
     )
     with Staging(spark, archive.files) as staging:
         added = staging.place(staging.write("messages", messages(spark, ROWS)))
         archive.commit(
             archive.load(),
-            lambda _: Entry(
+            lambda _: ManifestEntry(
                 number=0, attempt=staging.attempt, kind="archive", at_ms=BEGIN_MS, added=added
             ),
         )

@@ -26,10 +26,10 @@ from partq.spark.pipeline.archive_files import read_archive, read_state
 from partq.spark.pipeline.archive_log import ArchiveLog
 from partq.spark.pipeline.feeds import MessageFeed
 from partq.spark.pipeline.job import Job
-from partq.spark.pipeline.manifest import DataFile, Gap, Position
+from partq.spark.pipeline.manifest import ArchiveGap, ArchivePosition, DataFile
 from partq.spark.pipeline.planning import Span
 from partq.spark.pipeline.storage.local_files import LocalFiles
-from partq.spark.pipeline.watch import Watch
+from partq.spark.pipeline.watch import JobWatch
 from tests.cli.processes import PARTQ
 from tests.spark.conftest import JAVA_OPTIONS, SETTINGS
 from tests.spark.live_queue import live_queue
@@ -61,7 +61,7 @@ def archive(spark, queue, root, *, files=None, group=GROUP, watch=None, feed=Non
     reached = access(queue)
     log = ArchiveLog.open_for(files or LocalFiles(str(root)), reached.identity())
     return Archiver(
-        Job(spark, watch or Watch()),
+        Job(spark, watch or JobWatch()),
         log,
         [feed or MessageFeed(reached, group)],
         ArchiveSettings(**settings),
@@ -158,7 +158,7 @@ def test_a_job_that_is_stopped_returns_what_is_durable(spark, queue, tmp_path):
         if progress.done:
             watch.stop()
 
-    watch = Watch(stop_after_a_step)
+    watch = JobWatch(stop_after_a_step)
     done = archive(spark, queue, tmp_path, watch=watch, max_rows=20)
 
     assert (done.is_complete, done.rows, done.lag) == (False, {"messages": 20}, 40)
@@ -198,10 +198,10 @@ def test_what_is_no_longer_stored_is_refused_or_noted(spark, queue, tmp_path):
     with pytest.raises(DataLossError, match="with --skip-lost it notes the gap"):
         archive(spark, queue, late)
     said = []
-    done = archive(spark, queue, late, watch=Watch(on_line=said.append), skips_lost=True)
+    done = archive(spark, queue, late, watch=JobWatch(on_line=said.append), skips_lost=True)
 
     lost = [
-        Gap("messages", str(partition), before[str(partition)].offset, at.offset)
+        ArchiveGap("messages", str(partition), before[str(partition)].offset, at.offset)
         for partition, at in sorted(ends.items())
     ]
     assert sorted(done.gaps, key=lambda gap: gap.partition) == lost
@@ -270,11 +270,11 @@ def test_the_root_of_another_queue_is_refused(spark, queue, tmp_path):
 )
 def test_files_that_are_not_what_was_planned_do_not_count(planned):
     spans = {
-        PartitionId.parse(partition): Span(Position(start), stop)
+        PartitionId.parse(partition): Span(ArchivePosition(start), stop)
         for partition, (start, stop) in planned.items()
     }
     written = DataFile("messages/x", "messages", "1.0", 3, 7, 4, 100, 0, 0)
-    check_written("messages", {PartitionId(1, 0): Span(Position(3), 7)}, [written])
+    check_written("messages", {PartitionId(1, 0): Span(ArchivePosition(3), 7)}, [written])
     with pytest.raises(InternalError):
         check_written("messages", spans, [written])
     with pytest.raises(InternalError):
@@ -293,7 +293,7 @@ def test_brokers_that_die_meanwhile_change_nothing(spark, tmp_path):
                 killed.append(child)
                 os.kill(child.pid, signal.SIGKILL)
 
-        done = archive(spark, queue, tmp_path, watch=Watch(kill_one), max_rows=30)
+        done = archive(spark, queue, tmp_path, watch=JobWatch(kill_one), max_rows=30)
         assert (len(killed), done.rows) == (2, {"messages": 100})
         assert places(spark, tmp_path) == stored(queue, {f"1.{index}": 0 for index in range(4)})
 

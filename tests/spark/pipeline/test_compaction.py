@@ -13,13 +13,13 @@ from partq.spark.pipeline.archive_files import (
     read_audit,
     read_state,
 )
-from partq.spark.pipeline.archive_log import ArchiveLog, QueueIdentity
+from partq.spark.pipeline.archive_log import ArchivedQueue, ArchiveLog
 from partq.spark.pipeline.compaction import compact, plan_merges
 from partq.spark.pipeline.job import Job
-from partq.spark.pipeline.manifest import DataFile, Entry, Gap
+from partq.spark.pipeline.manifest import ArchiveGap, DataFile, ManifestEntry
 from partq.spark.pipeline.storage.files import open_files
 from partq.spark.pipeline.storage.local_files import LocalFiles
-from partq.spark.pipeline.watch import Watch
+from partq.spark.pipeline.watch import JobWatch
 from tests.spark.pipeline.crashing import Crash, CrashingFiles, crash_points
 from tests.spark.pipeline.rows import DAY_MS, NOW_MS, QUEUE, add, rows_of
 
@@ -30,7 +30,7 @@ def now_ms():
 
 @pytest.fixture
 def job(spark):
-    return Job(spark, Watch())
+    return Job(spark, JobWatch())
 
 
 @pytest.fixture(scope="module")
@@ -178,9 +178,9 @@ def test_what_is_archived_meanwhile_stays(spark, job, archive):
 def test_snapshots_stand_for_old_entries(archive):
     state = archive.load()
     for number in range(160):
-        entry = Entry(
+        entry = ManifestEntry(
             number=0, attempt=str(number), kind="archive", at_ms=0,
-            gaps=(Gap("messages", "1.1", number, number + 1),),
+            gaps=(ArchiveGap("messages", "1.1", number, number + 1),),
         )  # fmt: skip
         state = archive.commit(state, lambda _, entry=entry: entry)
     archive.forget_old_entries()
@@ -198,7 +198,7 @@ def test_snapshots_stand_for_old_entries(archive):
 def test_a_root_that_is_no_archive_or_another_s_is_refused(spark, archive, tmp_path):
     with pytest.raises(SettingsError, match="there is no archive"):
         read_state(spark, str(tmp_path / "nothing"))
-    other = QueueIdentity("default", "orders", "ffffffff")
+    other = ArchivedQueue("default", "orders", "ffffffff")
     with pytest.raises(SettingsError, match=r"archive of default/orders \(uid 0123abcd\)"):
         ArchiveLog.open_for(archive.files, other)
     archive.files.remove("_partq/archive.json")

@@ -3,7 +3,14 @@
 import pytest
 
 from partq.errors import InternalError
-from partq.spark.pipeline.manifest import DataFile, Entry, Gap, Position, State, select
+from partq.spark.pipeline.manifest import (
+    ArchiveGap,
+    ArchivePosition,
+    ArchiveState,
+    DataFile,
+    ManifestEntry,
+    select,
+)
 
 
 def file(name, partition="1.0", first=0, stop=10, *, stream="messages", at_ms=(0, 9)):
@@ -13,20 +20,28 @@ def file(name, partition="1.0", first=0, stop=10, *, stream="messages", at_ms=(0
 
 
 def entry(number, **fields):
-    return Entry(number=number, attempt=f"a{number}", kind="archive", at_ms=1000 * number, **fields)
+    return ManifestEntry(
+        number=number, attempt=f"a{number}", kind="archive", at_ms=1000 * number, **fields
+    )
 
 
 A, B, MERGED = file("a"), file("b", first=10, stop=20), file("merged", stop=20)
 ENTRIES = [
-    entry(1, added=(A,), positions={"messages": {"1.0": Position(10, 7)}}),
-    entry(2, added=(B,), positions={"messages": {"1.0": Position(20, 7), "1.1": Position(0)}}),
-    entry(3, added=(MERGED,), removed=(A.path, B.path), gaps=(Gap("messages", "1.1", 0, 5),)),
+    entry(1, added=(A,), positions={"messages": {"1.0": ArchivePosition(10, 7)}}),
+    entry(
+        2,
+        added=(B,),
+        positions={"messages": {"1.0": ArchivePosition(20, 7), "1.1": ArchivePosition(0)}},
+    ),
+    entry(
+        3, added=(MERGED,), removed=(A.path, B.path), gaps=(ArchiveGap("messages", "1.1", 0, 5),)
+    ),
     entry(4, deleted=(A.path,)),
 ]
 
 
 def state_after(entries):
-    state = State()
+    state = ArchiveState()
     for each in entries:
         state.apply(each)
     return state
@@ -37,15 +52,17 @@ def test_files_positions_and_gaps_follow_from_the_entries():
 
     assert state.files == {MERGED.path: MERGED}
     assert state.removed == {B.path: 3000}
-    assert state.positions == {"messages": {"1.0": Position(20, 7), "1.1": Position(0)}}
-    assert state.gaps == [Gap("messages", "1.1", 0, 5)]
+    assert state.positions == {
+        "messages": {"1.0": ArchivePosition(20, 7), "1.1": ArchivePosition(0)}
+    }
+    assert state.gaps == [ArchiveGap("messages", "1.1", 0, 5)]
 
 
 def test_entries_and_states_are_stored_as_they_are():
     for each in ENTRIES:
-        assert Entry.from_json("n", each.to_json()) == each
+        assert ManifestEntry.from_json("n", each.to_json()) == each
     state = state_after(ENTRIES)
-    assert State.from_json("n", state.to_json()) == state
+    assert ArchiveState.from_json("n", state.to_json()) == state
 
 
 @pytest.mark.parametrize(
@@ -66,9 +83,9 @@ def test_entries_that_do_not_fit_are_refused(wrong, sentence):
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"number": 1}', b"\xff"])
 def test_what_is_no_entry_is_named(data):
     with pytest.raises(InternalError, match="log/1: got no"):
-        Entry.from_json("log/1", data)
+        ManifestEntry.from_json("log/1", data)
     with pytest.raises(InternalError, match="snapshots/1: got no"):
-        State.from_json("snapshots/1", data)
+        ArchiveState.from_json("snapshots/1", data)
 
 
 def test_files_are_chosen_by_what_they_may_hold_and_ordered():

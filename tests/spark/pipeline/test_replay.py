@@ -16,7 +16,7 @@ from partq.spark.pipeline.compaction import compact
 from partq.spark.pipeline.job import Job
 from partq.spark.pipeline.replay import Preview, ReplayFilter, ReplayPlan, preview, step_rows
 from partq.spark.pipeline.storage.local_files import LocalFiles
-from partq.spark.pipeline.watch import Watch
+from partq.spark.pipeline.watch import JobWatch
 from tests.spark.live_queue import live_queue
 from tests.spark.pipeline.crashing import Crash, CrashingFiles
 from tests.spark.pipeline.rows import DAY_MS, NOW_MS, QUEUE, add, rows_of
@@ -59,7 +59,7 @@ def target():
 
 @pytest.fixture
 def job(spark):
-    return Job(spark, Watch())
+    return Job(spark, JobWatch())
 
 
 def send(job, archive, queue, name, wanted=None, **changed):
@@ -126,7 +126,7 @@ def test_a_replay_that_dies_is_gone_on_with(spark, job, archive, target):
 
     compact(job, archive, now_ms=lambda: NOW_MS, target_bytes=2**20, keep_ms=DAY_MS)
 
-    watch = Watch(lambda progress: watch.stop())
+    watch = JobWatch(lambda progress: watch.stop())
     stopped = send(Job(spark, watch), archive, target, "again")
     assert (stopped.is_complete, stopped.skipped, stopped.sent) == (False, 30, 30)
 
@@ -194,7 +194,7 @@ def test_a_rate_is_kept_in_each_step(spark, archive, target, monkeypatch):
     now = 0.0
     waits = []
 
-    class Waiting(Watch):
+    class Waiting(JobWatch):
         def wait(self, length_s):
             nonlocal now
             now += length_s

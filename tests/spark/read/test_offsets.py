@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError
-from partq.spark.read.offsets import Position, Range, divide, from_json, share_out, to_json
+from partq.spark.read.offsets import Range, ReadPosition, divide, from_json, share_out, to_json
 
 partitions = st.builds(PartitionId, st.integers(1, 3), st.integers(0, 12))
 naturals = st.integers(0, 2**63 - 1)
-positions = st.builds(Position, naturals, naturals)
+positions = st.builds(ReadPosition, naturals, naturals)
 backlogs = st.dictionaries(partitions, st.integers(0, 10**12) | st.integers(0, 5), max_size=12)
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError
-from partq.spark.read.offsets import Position
-from partq.spark.read.options import Place, read_options
+from partq.spark.read.offsets import ReadPosition
+from partq.spark.read.options import ReadBound, read_options
 
 HOW = {"url": "http://a:1,https://b:2", "queue": "orders"}
 
@@ -26,8 +26,8 @@ def options(*, is_stream=False, **more):
 )
 def test_where_to_begin_when_nothing_is_said(is_stream, more, start):
     found = options(is_stream=is_stream, **more)
-    assert found.start == Place(everywhere=start)
-    assert found.end == Place(everywhere="latest")
+    assert found.start == ReadBound(everywhere=start)
+    assert found.end == ReadBound(everywhere="latest")
 
 
 def test_names_are_of_any_case_and_empty_is_not_given():
@@ -38,14 +38,14 @@ def test_names_are_of_any_case_and_empty_is_not_given():
 def test_json_names_offsets_places_and_positions():
     text = '{"1.0": 5, "1.1": -2, "2.0": {"offset": 7, "broker_epoch": 9}}'
     assert options(startingOffsets=text).start.offsets == {
-        PartitionId(1, 0): Position(5),
-        PartitionId(1, 1): Position(-2),
-        PartitionId(2, 0): Position(7, 9),
+        PartitionId(1, 0): ReadPosition(5),
+        PartitionId(1, 1): ReadPosition(-2),
+        PartitionId(2, 0): ReadPosition(7, 9),
     }
 
 
 def test_times_are_milliseconds():
-    assert options(startingTimestamp="5").start == Place(at_ms=5)
+    assert options(startingTimestamp="5").start == ReadBound(at_ms=5)
     ends = options(endingOffsetsByTimestamp='{"1.0": 5, "1.1": "6"}').end.times_ms
     assert ends == {PartitionId(1, 0): 5, PartitionId(1, 1): 6}
 

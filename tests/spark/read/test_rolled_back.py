@@ -11,7 +11,7 @@ from partq.spark.pipeline.failures import as_ours
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.offsets import to_json
 from partq.spark.read.options import read_options
-from partq.spark.read.planning import Plan
+from partq.spark.read.planning import ReadPlanner
 from tests.spark.live_queue import live_queue
 from tests.spark.stream_run import Run
 
@@ -21,7 +21,7 @@ SENTENCE = r"its store was rolled back, or the queue was deleted and made again"
 
 
 def plan_of(log, queue, **more):
-    return Plan(log, read_options(queue.options() | more, is_stream=False))
+    return ReadPlanner(log, read_options(queue.options() | more, is_stream=False))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from partq.core.hashing import slot_of
 from partq.core.layout import Layout
 from partq.errors import BadRequestError, MessageTooLargeError
 from partq.spark.write import batcher, encoding
-from partq.spark.write.batcher import Gathering
+from partq.spark.write.batcher import Batcher
 from partq.spark.write.encoding import RowEncoder
 from partq.spark.write.keyless import KeylessSlots
 from partq.spark.write.sink_columns import WriteColumns
@@ -66,7 +66,7 @@ def encoder(columns=COLUMNS, *, layout=LAYOUT, policy="Random", **given):
 def batches_of(runs, codec=Codec.NONE):
     """Return all batches, by partition."""
     out = defaultdict(list)
-    gathered = Gathering(codec)
+    gathered = Batcher(codec)
     for run in runs:
         for partition, ready in gathered.add(run):
             out[partition].append(ready)
@@ -193,7 +193,7 @@ def test_batches_end_at_their_limits(monkeypatch):
 def test_with_many_partitions_batches_become_smaller(monkeypatch):
     monkeypatch.setattr(batcher, "MAX_GATHERED_BYTES", 100)
     rows = [(bytes(40), f"k{n}", None, None, None) for n in range(10)]
-    gathered = Gathering(Codec.NONE)
+    gathered = Batcher(Codec.NONE)
     sent = [ready for run in encoder().encode(batch_of(rows)) for _, ready in gathered.add(run)]
     assert sum(ready.count for ready in sent) >= 8
 

@@ -22,10 +22,10 @@ from partq.lab.bench.processes import cpu_s, family_of_this_process, pids_of
 from partq.lab.bench.resources import resources_of
 from partq.lab.bench.spark_figures import SIDES, WITHOUT_QUEUE, SparkMeasurements, Turn, render
 from partq.lab.workload.events import default_input
-from partq.spark.pipeline.watch import Watch
+from partq.spark.pipeline.watch import JobWatch
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.audit.verdict import Verdict
+    from partq.spark.pipeline.audit.verdict import AuditVerdict
     from partq.spark.pipeline.job import Job
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ def spark(
 
     events = (input_file or default_input()).resolve()
     with TemporaryDirectory(prefix="partq-bench-") as directory, spark_failures():
-        job = Job.open("partq bench spark", Watch(), master=None, settings=_MEMORY)
+        job = Job.open("partq bench spark", JobWatch(), master=None, settings=_MEMORY)
         try:
             found, verdict = asyncio.run(
                 _run(job, Path(directory), events, rows, partitions, brokers, turns)
@@ -119,7 +119,7 @@ async def _run(
     partitions: int,
     brokers: int,
     turns: int,
-) -> "tuple[SparkMeasurements, Verdict]":
+) -> "tuple[SparkMeasurements, AuditVerdict]":
     from partq.spark import rates
     from partq.spark.pipeline.access import QueueAccess
 
@@ -175,7 +175,7 @@ class _Sides:
 
         def in_thread() -> T:
             self._job.enter_thread()
-            return work(replace(self._job, watch=Watch(lines.show, lines.tell)))
+            return work(replace(self._job, watch=JobWatch(lines.show, lines.tell)))
 
         with self.measured(name):
             return await asyncio.to_thread(in_thread)
@@ -212,7 +212,7 @@ async def _consume(queue: RunningQueue, row_count: int) -> None:
         raise InternalError(f"bench: the consumer got {taken:,} of {row_count:,} messages")
 
 
-def require_clean(verdict: "Verdict", row_count: int) -> None:
+def require_clean(verdict: "AuditVerdict", row_count: int) -> None:
     """See that the audit has seen every row, and found nothing.
 
     Raises:

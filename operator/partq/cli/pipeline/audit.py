@@ -11,7 +11,7 @@ from partq.cli.pipeline.running import SparkChoice, json_option, run_job, spark_
 
 if TYPE_CHECKING:
     from partq.spark.pipeline.audit.job import Report
-    from partq.spark.pipeline.audit.verdict import Verdict
+    from partq.spark.pipeline.audit.verdict import AuditVerdict
     from partq.spark.pipeline.job import Job
 
 _HELP = """Check the audit record in an archive, and the archived messages against it.
@@ -85,7 +85,7 @@ def audit(
         raise click.exceptions.Exit(1)
 
 
-def _show(console: Console, verdict: "Verdict") -> None:
+def _show(console: Console, verdict: "AuditVerdict") -> None:
     totals = verdict.totals
     console.print(verdict.text, style="bold green" if verdict.is_clean else "bold red")
     archived = "" if totals.archived is None else f", {totals.archived:,} archived"

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
 if TYPE_CHECKING:
-    from partq.spark.pipeline.watch import Progress
+    from partq.spark.pipeline.watch import JobProgress
 
 LINE_EVERY_S = 5.0
 """How often a plain line is written."""
@@ -20,7 +20,7 @@ LINE_EVERY_S = 5.0
 class Display(Protocol):
     """Where a job's progress is shown."""
 
-    def show(self, progress: "Progress") -> None:
+    def show(self, progress: "JobProgress") -> None:
         """Show how far it is."""
 
     def tell(self, text: str) -> None:
@@ -55,7 +55,7 @@ class LiveLine:
         self._task = bar.add_task(title, total=None, rows="", detail="starting Spark")
         self._rate = RowRate()
 
-    def show(self, progress: "Progress") -> None:
+    def show(self, progress: "JobProgress") -> None:
         """Change the line."""
         self._bar.update(
             self._task,
@@ -76,10 +76,10 @@ class PlainLines:
     def __init__(self, title: str) -> None:
         self._title = title
         self._rate = RowRate()
-        self._last: Progress | None = None
+        self._last: JobProgress | None = None
         self._written_at = float("-inf")
 
-    def show(self, progress: "Progress") -> None:
+    def show(self, progress: "JobProgress") -> None:
         """Write a line, if the last one is long ago."""
         self._last = progress
         now = time.monotonic()
@@ -96,7 +96,7 @@ class PlainLines:
         if self._last is not None:
             self._write(self._last)
 
-    def _write(self, progress: "Progress") -> None:
+    def _write(self, progress: "JobProgress") -> None:
         self._last = None
         text = rows(progress, self._rate.take(progress.done))
         click.echo(f"{self._title}: {text}  {progress.detail}".rstrip(), err=True)
@@ -118,7 +118,7 @@ class RowRate:
         return (done - self._begun_with) / max(now - self._begun_at, 0.001)
 
 
-def rows(progress: "Progress", per_s: float) -> str:
+def rows(progress: "JobProgress", per_s: float) -> str:
     """Return `1,000 of 2,000 rows, 310 rows/s`."""
     of = "" if progress.total is None else f" of {progress.total:,}"
     rate = f", {per_s:,.0f} rows/s" if per_s else ""

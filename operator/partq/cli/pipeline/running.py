@@ -16,7 +16,7 @@ from partq.errors import SettingsError
 
 if TYPE_CHECKING:
     from partq.spark.pipeline.job import Job
-    from partq.spark.pipeline.watch import Watch
+    from partq.spark.pipeline.watch import JobWatch
 
 T = TypeVar("T")
 
@@ -70,10 +70,10 @@ def run_job(title: str, spark: SparkChoice, work: Callable[["Job"], T]) -> tuple
     # Only here: `--help` needs no Spark.
     from partq.spark.pipeline.failures import spark_failures
     from partq.spark.pipeline.job import Job
-    from partq.spark.pipeline.watch import StoppedError, Watch
+    from partq.spark.pipeline.watch import JobWatch, StoppedError
 
     with open_display(title) as display:
-        watch = Watch(display.show, display.tell)
+        watch = JobWatch(display.show, display.tell)
         with spark_failures(), _signals(watch) as received:
             job = Job.open(title, watch, master=spark.master, settings=spark.settings)
             received.has_job = True
@@ -95,7 +95,7 @@ class _Received:
 
 
 @contextmanager
-def _signals(watch: "Watch") -> Iterator[_Received]:
+def _signals(watch: "JobWatch") -> Iterator[_Received]:
     """Turn the first SIGINT or SIGTERM into a stop of the job."""
     received = _Received()
     if threading.current_thread() is not threading.main_thread():

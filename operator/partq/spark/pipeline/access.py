@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partq.client.transport.session import Session
-from partq.spark.pipeline.archive_log import QueueIdentity
+from partq.spark.pipeline.archive_log import ArchivedQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class QueueAccess:
             "ca_file": self.ca_file,
         }
 
-    def identity(self) -> QueueIdentity:
+    def identity(self) -> ArchivedQueue:
         """Return which life of the queue this is; raises as `Session.ask`."""
 
         async def ask() -> Any:
@@ -42,4 +42,4 @@ class QueueAccess:
                 return await session.ask("GET", "/layout")
 
         layout = asyncio.run(ask())
-        return QueueIdentity(layout["namespace"], layout["queue"], layout["uid"])
+        return ArchivedQueue(layout["namespace"], layout["queue"], layout["uid"])

@@ -16,9 +16,16 @@ from partq.spark.pipeline.archive_log import ArchiveLog
 from partq.spark.pipeline.failures import spark_failures
 from partq.spark.pipeline.feeds import Feed
 from partq.spark.pipeline.job import Job
-from partq.spark.pipeline.manifest import DataFile, Entry, Gap, Position, State, Stream
-from partq.spark.pipeline.planning import Extent, Span, plan
-from partq.spark.pipeline.watch import Progress
+from partq.spark.pipeline.manifest import (
+    ArchiveGap,
+    ArchivePosition,
+    ArchiveState,
+    DataFile,
+    ManifestEntry,
+    Stream,
+)
+from partq.spark.pipeline.planning import LogExtent, Span, plan
+from partq.spark.pipeline.watch import JobProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +48,7 @@ class Archived:
     files: int = 0
     bytes: int = 0
     steps: int = 0
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[ArchiveGap] = field(default_factory=list)
     positions: dict[Stream, dict[str, int]] = field(default_factory=dict)
     """How far the archive is."""
     lag: int = 0
@@ -76,8 +83,8 @@ class Archiver:
         self._feeds = feeds
         self._settings = settings
         self._now_ms = now_ms
-        self._state = State()
-        self._begun_at: dict[Stream, dict[str, Position]] = {}
+        self._state = ArchiveState()
+        self._begun_at: dict[Stream, dict[str, ArchivePosition]] = {}
         self._done = Archived()
 
     def run(self) -> Archived:
@@ -126,7 +133,7 @@ class Archiver:
         self._begun_at[feed.stream] = feed.beginnings()
         self._note()
 
-    def _step(self, feed: Feed, extents: Mapping[PartitionId, Extent]) -> bool:
+    def _step(self, feed: Feed, extents: Mapping[PartitionId, LogExtent]) -> bool:
         """Archive what comes next; False: nothing does."""
         self._job.watch.check()
         positions = self._positions(feed.stream)
@@ -149,7 +156,7 @@ class Archiver:
                 written = staging.write(feed.stream, rows)
             check_written(feed.stream, filled, written)
             self._job.watch.check()
-            entry = Entry(
+            entry = ManifestEntry(
                 number=0,
                 attempt=staging.attempt,
                 kind="archive",
@@ -157,7 +164,7 @@ class Archiver:
                 added=staging.place(written),
                 positions={feed.stream: stops},
                 gaps=tuple(
-                    Gap(feed.stream, str(partition), span.lost_from, span.start.offset)
+                    ArchiveGap(feed.stream, str(partition), span.lost_from, span.start.offset)
                     for partition, span in spans.items()
                     if span.lost_from is not None
                 ),
@@ -175,8 +182,12 @@ class Archiver:
         return True
 
     def _unless_moved(
-        self, now: State, entry: Entry, stream: Stream, before: Mapping[str, Position | None]
-    ) -> Entry:
+        self,
+        now: ArchiveState,
+        entry: ManifestEntry,
+        stream: Stream,
+        before: Mapping[str, ArchivePosition | None],
+    ) -> ManifestEntry:
         """Return the entry if the archive is where it was when it was planned."""
         there = now.positions.get(stream, {})
         moved = next((each for each in before if there.get(each) != before[each]), None)
@@ -187,10 +198,10 @@ class Archiver:
             )
         return entry
 
-    def _positions(self, stream: Stream) -> dict[str, Position]:
+    def _positions(self, stream: Stream) -> dict[str, ArchivePosition]:
         return self._begun_at[stream] | self._state.positions.get(stream, {})
 
-    def _count(self, entry: Entry) -> None:
+    def _count(self, entry: ManifestEntry) -> None:
         done = self._done
         for each in entry.added:
             done.rows[each.stream] = done.rows.get(each.stream, 0) + each.rows
@@ -217,8 +228,8 @@ class Archiver:
     def _show(
         self,
         stream: Stream,
-        positions: Mapping[str, Position],
-        extents: Mapping[PartitionId, Extent],
+        positions: Mapping[str, ArchivePosition],
+        extents: Mapping[PartitionId, LogExtent],
     ) -> None:
         lags = {
             str(partition): extent.end - positions[str(partition)].offset
@@ -233,7 +244,7 @@ class Archiver:
         detail = f"{stream}: lag {lag:,}"
         if lag:
             detail += f", most in partition {behind}: {lags[behind]:,}"
-        self._job.watch.show(Progress(done, detail=detail))
+        self._job.watch.show(JobProgress(done, detail=detail))
 
 
 def check_written(

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 from partq.core.model import PartitionId
 from partq.errors import InternalError
 from partq.spark.pipeline.archive_log import STAGING, ArchiveLog
-from partq.spark.pipeline.manifest import DataFile, State, Stream, select
+from partq.spark.pipeline.manifest import ArchiveState, DataFile, Stream, select
 from partq.spark.pipeline.storage.files import Files, open_files
 
 MESSAGE_COLUMNS: Final = {
@@ -107,7 +107,7 @@ def read_audit(
     return _read(spark, root, "audit", partitions=partitions)
 
 
-def read_state(spark: SparkSession, root: str) -> State:
+def read_state(spark: SparkSession, root: str) -> ArchiveState:
     """Return what an archive consists of: its files, how far it is, and what it could not have.
 
     Raises:

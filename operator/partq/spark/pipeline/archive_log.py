@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from partq.errors import ConflictError, InternalError, SettingsError
-from partq.spark.pipeline.manifest import Entry, State
+from partq.spark.pipeline.manifest import ArchiveState, ManifestEntry
 from partq.spark.pipeline.storage.files import Files
 
 FORMAT = 1
@@ -31,7 +31,7 @@ MAX_TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class QueueIdentity:
+class ArchivedQueue:
     """One life of a queue."""
 
     namespace: str
@@ -45,7 +45,7 @@ class QueueIdentity:
 class ArchiveLog:
     """Reads and changes what an archive consists of."""
 
-    def __init__(self, files: Files, identity: QueueIdentity) -> None:
+    def __init__(self, files: Files, identity: ArchivedQueue) -> None:
         self.files = files
         self.identity = identity
 
@@ -65,7 +65,7 @@ class ArchiveLog:
         try:
             body = json.loads(header)
             written = int(body.pop("format"))
-            identity = QueueIdentity(**body) if written == FORMAT else None
+            identity = ArchivedQueue(**body) if written == FORMAT else None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise SettingsError(
                 f"{files.root}/{HEADER}: got no {error!r}; expected what `partq pipeline` wrote"
@@ -78,7 +78,7 @@ class ArchiveLog:
         return cls(files, identity)
 
     @classmethod
-    def open_for(cls, files: Files, identity: QueueIdentity) -> "ArchiveLog":
+    def open_for(cls, files: Files, identity: ArchivedQueue) -> "ArchiveLog":
         """Open the archive of a queue; make it, where there is nothing yet.
 
         Raises:
@@ -96,7 +96,7 @@ class ArchiveLog:
             )
         return archive
 
-    def load(self) -> State:
+    def load(self) -> ArchiveState:
         """Return the archive as it is now.
 
         Raises:
@@ -108,7 +108,9 @@ class ArchiveLog:
                 return state
         raise InternalError(f"{self.files.root}/{LOG}: entries go faster than they can be read")
 
-    def commit(self, state: State, make: Callable[[State], Entry | None]) -> State:
+    def commit(
+        self, state: ArchiveState, make: Callable[[ArchiveState], ManifestEntry | None]
+    ) -> ArchiveState:
         """Change the archive by one entry, and return what it is then.
 
         Args:
@@ -131,7 +133,7 @@ class ArchiveLog:
                 # Perhaps it was us: a file system that gave no answer may have done it.
                 there = self.files.read(path)
                 is_ours = there is not None and (
-                    Entry.from_json(path, there).attempt == entry.attempt
+                    ManifestEntry.from_json(path, there).attempt == entry.attempt
                 )
             if is_ours:
                 state.apply(entry)
@@ -156,16 +158,16 @@ class ArchiveLog:
         for number in numbers[:-2]:
             self.files.remove(f"{SNAPSHOTS}/{_name(number)}")
 
-    def _load(self) -> State | None:
+    def _load(self) -> ArchiveState | None:
         """Read the last snapshot and what follows it; None: it went away meanwhile."""
-        state = State()
+        state = ArchiveState()
         snapshots = self.files.names(SNAPSHOTS)
         if snapshots:
             path = f"{SNAPSHOTS}/{snapshots[-1]}"
             data = self.files.read(path)
             if data is None:
                 return None
-            state = State.from_json(path, data)
+            state = ArchiveState.from_json(path, data)
         for name in self.files.names(LOG):
             if _number(name) <= state.number:
                 continue
@@ -174,7 +176,7 @@ class ArchiveLog:
             data = self.files.read(f"{LOG}/{name}")
             if data is None:
                 return None
-            state.apply(Entry.from_json(name, data))
+            state.apply(ManifestEntry.from_json(name, data))
         return state
 
 

@@ -11,8 +11,8 @@ from partq.core.model import PartitionId
 from partq.errors import ForbiddenError
 from partq.spark.pipeline.access import QueueAccess
 from partq.spark.pipeline.audit_source import AuditSource
-from partq.spark.pipeline.manifest import Position, Stream
-from partq.spark.pipeline.planning import Extent, Span
+from partq.spark.pipeline.manifest import ArchivePosition, Stream
+from partq.spark.pipeline.planning import LogExtent, Span
 
 
 class AuditFeed:
@@ -23,20 +23,26 @@ class AuditFeed:
     def __init__(self, access: QueueAccess) -> None:
         self._access = access
 
-    def beginnings(self) -> dict[str, Position]:
+    def beginnings(self) -> dict[str, ArchivePosition]:
         """Return the first sequences that are stored."""
-        return {str(partition): Position(each.first) for partition, each in self.extents().items()}
+        return {
+            str(partition): ArchivePosition(each.first)
+            for partition, each in self.extents().items()
+        }
 
-    def extents(self) -> dict[PartitionId, Extent]:
+    def extents(self) -> dict[PartitionId, LogExtent]:
         """Return which sequences are stored."""
-        return {each: Extent(found.first, found.next) for each, found in self._ask().items()}
+        return {each: LogExtent(found.first, found.next) for each, found in self._ask().items()}
 
-    def stops(self, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, Position]:
+    def stops(self, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, ArchivePosition]:
         """Return the sequences behind the spans."""
-        return {partition: Position(span.stop) for partition, span in spans.items()}
+        return {partition: ArchivePosition(span.stop) for partition, span in spans.items()}
 
     def rows(
-        self, spark: SparkSession, starts: Mapping[str, Position], stops: Mapping[str, Position]
+        self,
+        spark: SparkSession,
+        starts: Mapping[str, ArchivePosition],
+        stops: Mapping[str, ArchivePosition],
     ) -> DataFrame:
         """Return the records of the groups."""
         spark.dataSource.register(AuditSource)
@@ -52,7 +58,7 @@ class AuditFeed:
             .load()
         )
 
-    def settle(self, positions: Mapping[str, Position]) -> None:
+    def settle(self, positions: Mapping[str, ArchivePosition]) -> None:
         """Have what is below trimmed."""
         wanted = {PartitionId.parse(name): at.offset for name, at in positions.items()}
 

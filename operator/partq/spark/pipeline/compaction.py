@@ -10,9 +10,16 @@ from partq.errors import ConflictError, InternalError
 from partq.spark.pipeline.archive_files import Staging, in_one_file_per_folder, read_files
 from partq.spark.pipeline.archive_log import STAGING, ArchiveLog
 from partq.spark.pipeline.job import Job
-from partq.spark.pipeline.manifest import STREAMS, DataFile, Entry, State, Stream, select
+from partq.spark.pipeline.manifest import (
+    STREAMS,
+    ArchiveState,
+    DataFile,
+    ManifestEntry,
+    Stream,
+    select,
+)
 from partq.spark.pipeline.storage.files import Files
-from partq.spark.pipeline.watch import Progress
+from partq.spark.pipeline.watch import JobProgress
 
 MERGED_AT_ONCE = 256
 """The most files that one round merges: what a crash can cost."""
@@ -89,7 +96,9 @@ def compact(
     for stream in STREAMS:
         while not job.watch.is_stopped:
             runs = plan_merges(select(state.files.values(), stream), target_bytes)
-            job.watch.show(Progress(rows, detail=f"{stream}: {sum(map(len, runs))} files to merge"))
+            job.watch.show(
+                JobProgress(rows, detail=f"{stream}: {sum(map(len, runs))} files to merge")
+            )
             chosen = _round(runs)
             if not chosen:
                 break
@@ -113,12 +122,12 @@ def sweep(archive: ArchiveLog, *, now_ms: Callable[[], int], keep_ms: int) -> in
     for path in due:
         files.remove(path)
 
-    def deleted(now: State) -> Entry | None:
+    def deleted(now: ArchiveState) -> ManifestEntry | None:
         paths = tuple(path for path in due if path in now.removed)
         if not paths:
             return None
         attempt = uuid4().hex
-        return Entry(number=0, attempt=attempt, kind="sweep", at_ms=now_ms(), deleted=paths)
+        return ManifestEntry(number=0, attempt=attempt, kind="sweep", at_ms=now_ms(), deleted=paths)
 
     state = archive.commit(state, deleted)
     known = state.files.keys() | state.removed.keys()
@@ -162,11 +171,11 @@ def _round(runs: Sequence[list[DataFile]]) -> list[list[DataFile]]:
 def _merge(
     job: Job,
     archive: ArchiveLog,
-    state: State,
+    state: ArchiveState,
     stream: Stream,
     runs: Sequence[list[DataFile]],
     now_ms: Callable[[], int],
-) -> State:
+) -> ArchiveState:
     """Write each run as one file, and have that count instead."""
     removed = tuple(each.path for run in runs for each in run)
     with Staging(job.spark, archive.files) as staging:
@@ -175,14 +184,14 @@ def _merge(
         _compare(runs, written)
         added = staging.place(written)
 
-        def merged(now: State) -> Entry:
+        def merged(now: ArchiveState) -> ManifestEntry:
             gone = next((path for path in removed if path not in now.files), None)
             if gone is not None:
                 raise ConflictError(
                     f"ROOT {archive.files.root}: another job has merged {gone} meanwhile; nothing "
                     "is changed, run it again"
                 )
-            return Entry(
+            return ManifestEntry(
                 number=0,
                 attempt=staging.attempt,
                 kind="compact",

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 from partq.client.log_reader import LogPosition, LogReader, Where
 from partq.core.model import PartitionId
 from partq.spark.pipeline.access import QueueAccess
-from partq.spark.pipeline.manifest import Position, Stream
-from partq.spark.pipeline.planning import Extent, Span
+from partq.spark.pipeline.manifest import ArchivePosition, Stream
+from partq.spark.pipeline.planning import LogExtent, Span
 
 
 class Feed(Protocol):
@@ -20,17 +20,20 @@ class Feed(Protocol):
 
     stream: Stream
 
-    def beginnings(self) -> dict[str, Position]:
+    def beginnings(self) -> dict[str, ArchivePosition]:
         """Return where an archive begins that has nothing of a partition yet."""
 
-    def extents(self) -> dict[PartitionId, Extent]:
+    def extents(self) -> dict[PartitionId, LogExtent]:
         """Return what the partitions hold."""
 
-    def stops(self, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, Position]:
+    def stops(self, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, ArchivePosition]:
         """Return how far an archive is once it has the spans."""
 
     def rows(
-        self, spark: SparkSession, starts: Mapping[str, Position], stops: Mapping[str, Position]
+        self,
+        spark: SparkSession,
+        starts: Mapping[str, ArchivePosition],
+        stops: Mapping[str, ArchivePosition],
     ) -> DataFrame:
         """Return what lies between two places; reading it fails if it is not all there.
 
@@ -38,7 +41,7 @@ class Feed(Protocol):
         is left out.
         """
 
-    def settle(self, positions: Mapping[str, Position]) -> None:
+    def settle(self, positions: Mapping[str, ArchivePosition]) -> None:
         """Tell the queue that all below is durable elsewhere; a repeat changes nothing."""
 
 
@@ -51,29 +54,32 @@ class MessageFeed:
         self._access = access
         self._group = group
 
-    def beginnings(self) -> dict[str, Position]:
+    def beginnings(self) -> dict[str, ArchivePosition]:
         """Return the cursors of the group."""
         found = self._positions({"group": self._group})
         return {
-            str(partition): Position(at.offset, at.append_broker_epoch)
+            str(partition): ArchivePosition(at.offset, at.append_broker_epoch)
             for partition, at in found.items()
         }
 
-    def extents(self) -> dict[PartitionId, Extent]:
+    def extents(self) -> dict[PartitionId, LogExtent]:
         """Return which offsets are stored."""
         found = self._positions("latest")
-        return {partition: Extent(at.first, at.end) for partition, at in found.items()}
+        return {partition: LogExtent(at.first, at.end) for partition, at in found.items()}
 
-    def stops(self, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, Position]:
+    def stops(self, spans: Mapping[PartitionId, Span]) -> dict[PartitionId, ArchivePosition]:
         """Return positions with the broker epoch of the message below, which tells a rollback."""
         found = self._positions({"offsets": {each: span.stop for each, span in spans.items()}})
         return {
-            partition: Position(at.offset, at.append_broker_epoch)
+            partition: ArchivePosition(at.offset, at.append_broker_epoch)
             for partition, at in found.items()
         }
 
     def rows(
-        self, spark: SparkSession, starts: Mapping[str, Position], stops: Mapping[str, Position]
+        self,
+        spark: SparkSession,
+        starts: Mapping[str, ArchivePosition],
+        stops: Mapping[str, ArchivePosition],
     ) -> DataFrame:
         """Return the messages; both ends are checked to be those that were planned."""
         # What the group has not done with is kept for it. Elsewhere the source keeps the log for
@@ -93,7 +99,7 @@ class MessageFeed:
             .where(F.col("partition").isin(wanted))
         )
 
-    def settle(self, positions: Mapping[str, Position]) -> None:
+    def settle(self, positions: Mapping[str, ArchivePosition]) -> None:
         """Move the group's cursors."""
         wanted = {
             (partition := PartitionId.parse(name)): LogPosition(
@@ -117,7 +123,7 @@ class MessageFeed:
         return asyncio.run(ask())
 
 
-def _places(positions: Mapping[str, Position]) -> str:
+def _places(positions: Mapping[str, ArchivePosition]) -> str:
     return json.dumps(
         {
             partition: {"offset": at.offset, "broker_epoch": at.append_broker_epoch}

@@ -6,7 +6,7 @@ from typing import Self
 
 from pyspark.sql import SparkSession
 
-from partq.spark.pipeline.watch import Watch
+from partq.spark.pipeline.watch import JobWatch
 from partq.spark.session import open_session
 from partq.spark.source import register
 
@@ -16,11 +16,11 @@ class Job:
     """What a job of the pipeline is given."""
 
     spark: SparkSession
-    watch: Watch
+    watch: JobWatch
 
     @classmethod
     def open(
-        cls, title: str, watch: Watch, *, master: str | None, settings: Mapping[str, str]
+        cls, title: str, watch: JobWatch, *, master: str | None, settings: Mapping[str, str]
     ) -> Self:
         """Open the session, quiet but for errors; arguments and errors as `open_session`."""
         spark = open_session(title, master=master, settings=settings)

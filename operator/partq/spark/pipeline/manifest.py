@@ -42,7 +42,7 @@ class DataFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ArchivePosition:
     """How far the archive is in one partition: everything below is in it."""
 
     offset: int
@@ -51,7 +51,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class ArchiveGap:
     """Rows that were gone from the queue before the archive had them."""
 
     stream: Stream
@@ -60,11 +60,11 @@ class Gap:
     stop: int
 
 
-Positions = Mapping[Stream, Mapping[str, Position]]
+Positions = Mapping[Stream, Mapping[str, ArchivePosition]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ManifestEntry:
     """One change of an archive."""
 
     number: int
@@ -80,7 +80,7 @@ class Entry:
     deleted: tuple[str, ...] = ()
     """Removed files that are really gone."""
     positions: Positions = field(default_factory=dict)
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[ArchiveGap, ...] = ()
 
     def to_json(self) -> bytes:
         """Return it as it is stored."""
@@ -104,14 +104,14 @@ class Entry:
                 removed=tuple(map(str, body["removed"])),
                 deleted=tuple(map(str, body["deleted"])),
                 positions=_positions(body["positions"]),
-                gaps=tuple(Gap(**each) for each in body["gaps"]),
+                gaps=tuple(ArchiveGap(**each) for each in body["gaps"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(name, error) from error
 
 
 @dataclass(slots=True)
-class State:
+class ArchiveState:
     """An archive after an entry."""
 
     number: int = 0
@@ -120,10 +120,10 @@ class State:
     """What readers read: path → file."""
     removed: dict[str, int] = field(default_factory=dict)
     """What nobody may begin to read: path → when it was removed, in unix ms."""
-    positions: dict[Stream, dict[str, Position]] = field(default_factory=dict)
-    gaps: list[Gap] = field(default_factory=list)
+    positions: dict[Stream, dict[str, ArchivePosition]] = field(default_factory=dict)
+    gaps: list[ArchiveGap] = field(default_factory=list)
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: ManifestEntry) -> None:
         """Become what the archive is after `entry`.
 
         Raises:
@@ -159,7 +159,7 @@ class State:
 
     @classmethod
     def from_json(cls, name: str, data: bytes) -> Self:
-        """Read what `to_json` made; raises as `Entry.from_json`."""
+        """Read what `to_json` made; raises as `ManifestEntry.from_json`."""
         try:
             body = json.loads(data)
             return cls(
@@ -167,7 +167,7 @@ class State:
                 files={path: DataFile(**each) for path, each in body["files"].items()},
                 removed={str(path): int(at) for path, at in body["removed"].items()},
                 positions=_positions(body["positions"]),
-                gaps=[Gap(**each) for each in body["gaps"]],
+                gaps=[ArchiveGap(**each) for each in body["gaps"]],
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(name, error) from error
@@ -202,9 +202,9 @@ def select(
     return sorted(found, key=lambda each: (PartitionId.parse(each.partition), each.first))
 
 
-def _positions(body: Any) -> dict[Stream, dict[str, Position]]:
+def _positions(body: Any) -> dict[Stream, dict[str, ArchivePosition]]:
     return {
-        stream: {str(partition): Position(**each) for partition, each in positions.items()}
+        stream: {str(partition): ArchivePosition(**each) for partition, each in positions.items()}
         for stream, positions in body.items()
     }
 

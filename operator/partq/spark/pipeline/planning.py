@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from partq.core.model import PartitionId
 from partq.errors import DataLossError, RolledBackError
-from partq.spark.pipeline.manifest import Position
+from partq.spark.pipeline.manifest import ArchivePosition
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class LogExtent:
     """What a partition holds: [first, end)."""
 
     first: int
@@ -20,7 +20,7 @@ class Extent:
 class Span:
     """What one step takes of a partition: [start, stop)."""
 
-    start: Position
+    start: ArchivePosition
     stop: int
     lost_from: int | None = None
     """Where the archive was, if what stood between that and `start` is gone."""
@@ -32,8 +32,8 @@ class Span:
 
 
 def plan(
-    positions: Mapping[str, Position],
-    extents: Mapping[PartitionId, Extent],
+    positions: Mapping[str, ArchivePosition],
+    extents: Mapping[PartitionId, LogExtent],
     *,
     most: int,
     skips_lost: bool,
@@ -55,7 +55,7 @@ def plan(
     """
     spans = {}
     for partition, extent in extents.items():
-        start = positions.get(str(partition), Position(extent.first))
+        start = positions.get(str(partition), ArchivePosition(extent.first))
         lost_from = None
         if start.offset > extent.end:
             raise RolledBackError(
@@ -69,7 +69,7 @@ def plan(
                     f"partition {partition}: stored from {extent.first} on only, and the archive "
                     f"has it up to {start.offset}; with --skip-lost it notes the gap and goes on"
                 )
-            lost_from, start = start.offset, Position(extent.first)
+            lost_from, start = start.offset, ArchivePosition(extent.first)
         if start.offset < extent.end or lost_from is not None:
             spans[partition] = Span(start, extent.end, lost_from)
     return _limited(spans, most)

@@ -24,9 +24,9 @@ from partq.spark.pipeline.archive_files import read_files
 from partq.spark.pipeline.archive_log import STATE, ArchiveLog
 from partq.spark.pipeline.failures import spark_failures
 from partq.spark.pipeline.job import Job
-from partq.spark.pipeline.manifest import DataFile, Position, select
-from partq.spark.pipeline.planning import Extent, Span, plan
-from partq.spark.pipeline.watch import Progress
+from partq.spark.pipeline.manifest import ArchivePosition, DataFile, select
+from partq.spark.pipeline.planning import LogExtent, Span, plan
+from partq.spark.pipeline.watch import JobProgress
 
 REPLAYS = f"{STATE}/replays"
 STEP_ROWS = 100_000
@@ -94,12 +94,12 @@ class ReplayPlan:
     def steps(self) -> Iterator[dict[PartitionId, Span]]:
         """Yield the parts of each step, in order."""
         extents = {
-            PartitionId.parse(each): Extent(first, stop)
+            PartitionId.parse(each): LogExtent(first, stop)
             for each, (first, stop) in self.extents.items()
         }
-        positions = {each: Position(first) for each, (first, _) in self.extents.items()}
+        positions = {each: ArchivePosition(first) for each, (first, _) in self.extents.items()}
         while spans := plan(positions, extents, most=self.step_rows, skips_lost=False):
-            positions |= {str(each): Position(span.stop) for each, span in spans.items()}
+            positions |= {str(each): ArchivePosition(span.stop) for each, span in spans.items()}
             yield spans
 
 
@@ -254,7 +254,7 @@ def _send(
             begun_at = clock()
         done.sent += size
         done.steps += 1
-        job.watch.show(Progress(passed, total, f"replay {name}"))
+        job.watch.show(JobProgress(passed, total, f"replay {name}"))
         if rate is not None and passed < total:
             # By the step: time that one has taken too long is not caught up by the next ones.
             job.watch.wait(max(0.0, begun_at + size / rate - clock()))

@@ -14,7 +14,7 @@ class StoppedError(PartqError):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class JobProgress:
     """How far a job is."""
 
     done: int
@@ -29,19 +29,19 @@ def _nothing(_: object) -> None:
     """Show nothing."""
 
 
-class Watch:
+class JobWatch:
     """Carries progress out of a job, and the wish that it ends into it.
 
     The job runs in one thread; `stop` may come from any.
 
     Args:
-        on_progress: is called with each `Progress`, in the thread of the job.
+        on_progress: is called with each `JobProgress`, in the thread of the job.
         on_line: is called with each sentence that is worth keeping.
     """
 
     def __init__(
         self,
-        on_progress: Callable[[Progress], None] = _nothing,
+        on_progress: Callable[[JobProgress], None] = _nothing,
         on_line: Callable[[str], None] = _nothing,
     ) -> None:
         self.show = on_progress

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from partq.core.model import PartitionId
 from partq.spark.failing import shown
-from partq.spark.read.offsets import Position, from_json, to_json
+from partq.spark.read.offsets import ReadPosition, from_json, to_json
 from partq.spark.read.options import ReadOptions
 from partq.spark.read.stream_reader import StreamReader
 
@@ -22,7 +22,7 @@ class AdmittingReader(StreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._target: dict[PartitionId, Position] | None = None
+        self._target: dict[PartitionId, ReadPosition] | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit that the options set."""

@@ -13,7 +13,7 @@ from partq.spark.read.filters import Narrowing
 from partq.spark.read.log_thread import LogThread
 from partq.spark.read.offsets import Range, divide
 from partq.spark.read.options import ReadOptions
-from partq.spark.read.planning import Plan
+from partq.spark.read.planning import ReadPlanner
 from partq.spark.read.reading import read_range
 
 
@@ -47,7 +47,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return what each task reads; raises what is wrong with the queue."""
         with shown(), self._open() as log:
-            plan = Plan(log, self._options)
+            plan = ReadPlanner(log, self._options)
             plan.check()
             # The end first: what is stored meanwhile belongs to the next read.
             end = plan.end()

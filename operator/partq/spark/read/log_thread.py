@@ -8,7 +8,7 @@ from typing import Any, Self
 from partq.client.log_reader import LogPosition, LogReader, StoredBatch, Where
 from partq.core.model import PartitionId
 from partq.errors import PartqError, QuotaExceededError
-from partq.spark.connection import Connection
+from partq.spark.connection import ClientOptions
 from partq.spark.loop_thread import LoopThread
 
 log = logging.getLogger("partq.spark")
@@ -25,7 +25,7 @@ class LogThread:
     Every call raises what `LogReader` raises. Use it in `with`, or close it.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ClientOptions) -> None:
         self._reader = LogReader(
             connection.url,
             queue=connection.queue,

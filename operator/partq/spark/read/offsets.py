@@ -14,7 +14,7 @@ MAX_TASKS = 100_000
 """The most ranges of one read: Spark keeps each one in the driver's memory."""
 
 
-class Position(NamedTuple):
+class ReadPosition(NamedTuple):
     """A place in a partition's log: everything below it has been read."""
 
     offset: int
@@ -23,7 +23,7 @@ class Position(NamedTuple):
     and written anew holds another one there."""
 
 
-Offsets = Mapping[PartitionId, Position]
+Offsets = Mapping[PartitionId, ReadPosition]
 """Where a whole queue is read up to."""
 
 
@@ -58,7 +58,7 @@ def to_json(offsets: Offsets) -> dict[str, Any]:
     }
 
 
-def from_json(body: Mapping[str, Any]) -> dict[PartitionId, Position]:
+def from_json(body: Mapping[str, Any]) -> dict[PartitionId, ReadPosition]:
     """Read what `to_json` has made.
 
     Raises:
@@ -74,7 +74,7 @@ def from_json(body: Mapping[str, Any]) -> dict[PartitionId, Position]:
     }
 
 
-def position_of(name: str, body: object) -> Position:
+def position_of(name: str, body: object) -> ReadPosition:
     """Read one partition's position.
 
     Raises:
@@ -85,7 +85,7 @@ def position_of(name: str, body: object) -> Position:
     numbers = body["offset"], body["broker_epoch"]
     if not all(type(number) is int and 0 <= number < 2**63 for number in numbers):
         raise BadRequestError(f"{name}: {body!r}; expected two integers from 0 on")
-    return Position(*numbers)
+    return ReadPosition(*numbers)
 
 
 def share_out(limit: int, backlog: Mapping[PartitionId, int]) -> dict[PartitionId, int]:

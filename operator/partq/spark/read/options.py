@@ -7,8 +7,8 @@ from typing import Literal, cast
 
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError
-from partq.spark.connection import CONNECTION_OPTIONS, Connection, connection_of
-from partq.spark.read.offsets import Position, position_of
+from partq.spark.connection import CONNECTION_OPTIONS, ClientOptions, connection_of
+from partq.spark.read.offsets import ReadPosition, position_of
 
 EARLIEST, LATEST = -2, -1
 """Offsets in a JSON option that stand for a place, as in the Kafka source."""
@@ -33,12 +33,12 @@ READ_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadBound:
     """Where to begin or to end: in all partitions alike, or each at its own."""
 
     everywhere: Literal["earliest", "latest", "group"] | None = None
     at_ms: int | None = None
-    offsets: Mapping[PartitionId, Position] | None = None
+    offsets: Mapping[PartitionId, ReadPosition] | None = None
     """`EARLIEST` and `LATEST` may stand for an offset."""
     times_ms: Mapping[PartitionId, int] | None = None
 
@@ -47,10 +47,10 @@ class Place:
 class ReadOptions:
     """A read as it was asked for."""
 
-    connection: Connection
+    connection: ClientOptions
     group: str | None
-    start: Place
-    end: Place
+    start: ReadBound
+    end: ReadBound
     max_offsets_per_trigger: int | None
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -141,29 +141,29 @@ class _Given:
         text = self.text(name)
         return None if text is None else _integer(name, text, least=1)
 
-    def place(self, which: str, default: Literal["earliest", "latest", "group"]) -> Place:
+    def place(self, which: str, default: Literal["earliest", "latest", "group"]) -> ReadBound:
         """Return where to begin (`starting`) or to end (`ending`)."""
         names = [f"{which}Offsets", f"{which}Timestamp", f"{which}OffsetsByTimestamp"]
         given = [name for name in names if self.text(name) is not None]
         if len(given) > 1:
             raise BadRequestError(f"options {' and '.join(given)} contradict each other; set one")
         if not given:
-            return Place(everywhere=default)
+            return ReadBound(everywhere=default)
         (name,) = given
         text = cast(str, self.text(name))
         if name == names[1]:
-            return Place(at_ms=_integer(name, text, least=0))
+            return ReadBound(at_ms=_integer(name, text, least=0))
         if name == names[0] and text.lower() in {"earliest", "latest", "group"}:
-            return Place(everywhere=cast(Literal["earliest", "latest", "group"], text.lower()))
+            return ReadBound(everywhere=cast(Literal["earliest", "latest", "group"], text.lower()))
         by_partition = _by_partition(name, text)
         if name == names[2]:
-            return Place(
+            return ReadBound(
                 times_ms={
                     partition: _integer(f"{name} of {partition}", value, least=0)
                     for partition, value in by_partition.items()
                 }
             )
-        return Place(
+        return ReadBound(
             offsets={
                 partition: _position(f"{name} of {partition}", value)
                 for partition, value in by_partition.items()
@@ -187,10 +187,10 @@ def _by_partition(name: str, text: str) -> dict[PartitionId, object]:
         raise BadRequestError(f"option {name}: {error}") from error
 
 
-def _position(name: str, value: object) -> Position:
+def _position(name: str, value: object) -> ReadPosition:
     if isinstance(value, dict):
         return position_of(name, value)
-    return Position(_integer(name, value, least=EARLIEST))
+    return ReadPosition(_integer(name, value, least=EARLIEST))
 
 
 def _integer(name: str, value: object, *, least: int) -> int:

@@ -13,15 +13,15 @@ from partq.errors import (
     UnknownGroupError,
 )
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.offsets import Offsets, Position, Range, share_out
-from partq.spark.read.options import EARLIEST, LATEST, Place, ReadOptions
+from partq.spark.read.offsets import Offsets, Range, ReadPosition, share_out
+from partq.spark.read.options import EARLIEST, LATEST, ReadBound, ReadOptions
 
 log = logging.getLogger("partq.spark")
 
 CHECKPOINT = "the checkpoint"
 
 
-class Plan:
+class ReadPlanner:
     """Finds places in the logs of one queue. Every call raises what `LogReader` raises, too."""
 
     def __init__(self, thread: LogThread, options: ReadOptions) -> None:
@@ -52,15 +52,15 @@ class Plan:
                     f"{_names(partitions)}"
                 )
 
-    def start(self) -> dict[PartitionId, Position]:
+    def start(self) -> dict[PartitionId, ReadPosition]:
         """Return where the read begins."""
         return self._resolve(self._options.start, "startingOffsets", EARLIEST)
 
-    def end(self) -> dict[PartitionId, Position]:
+    def end(self) -> dict[PartitionId, ReadPosition]:
         """Return where a batch ends."""
         return self._resolve(self._options.end, "endingOffsets", LATEST)
 
-    def latest(self) -> dict[PartitionId, Position]:
+    def latest(self) -> dict[PartitionId, ReadPosition]:
         """Return the ends of all logs.
 
         Those of an older generation are read after those of a newer one: a log is at its end before
@@ -75,7 +75,7 @@ class Plan:
 
     def next_end(
         self, start: Offsets, *, limit: int | None, target: Offsets | None = None
-    ) -> dict[PartitionId, Position]:
+    ) -> dict[PartitionId, ReadPosition]:
         """Return where a micro-batch from `start` ends.
 
         Args:
@@ -112,7 +112,7 @@ class Plan:
 
     def begin(
         self, start: Offsets, partitions: Iterable[PartitionId]
-    ) -> dict[PartitionId, Position]:
+    ) -> dict[PartitionId, ReadPosition]:
         """Return where a micro-batch from `start` begins, in these partitions and those of `start`.
 
         A partition that `start` does not know, as it is of a newer generation, is read from its
@@ -124,7 +124,7 @@ class Plan:
         """
         living = self._log.partitions()
         newest = max((each.generation for each in start), default=0)
-        begin = {each: Position(0) for each in partitions if each.generation > newest}
+        begin = {each: ReadPosition(0) for each in partitions if each.generation > newest}
         begin |= {each: position for each, position in start.items() if each in living}
         for gone in sorted(set(start).difference(living)):
             if self._options.group:
@@ -137,7 +137,7 @@ class Plan:
             )
         return self._checked(CHECKPOINT, begin)
 
-    def end_of(self, begin: Offsets, planned: Offsets) -> dict[PartitionId, Position]:
+    def end_of(self, begin: Offsets, planned: Offsets) -> dict[PartitionId, ReadPosition]:
         """Return where a micro-batch ends that may have been planned before the store was changed.
 
         A log that was rolled back since ends earlier for it: what is stored there by now belongs to
@@ -166,7 +166,9 @@ class Plan:
             if partition in begin and begin[partition].offset < stop.offset
         ]
 
-    def _resolve(self, place: Place, name: str, unnamed: int) -> dict[PartitionId, Position]:
+    def _resolve(
+        self, place: ReadBound, name: str, unnamed: int
+    ) -> dict[PartitionId, ReadPosition]:
         partitions = self._log.partitions()
         if place.everywhere == "group":
             found = self._log.positions({"group": self._options.group}, partitions)
@@ -189,7 +191,7 @@ class Plan:
         exact = {each: position for each, position in given.items() if position.offset >= 0}
         return positions | self._checked(name, exact)
 
-    def _checked(self, name: str, known: Offsets) -> dict[PartitionId, Position]:
+    def _checked(self, name: str, known: Offsets) -> dict[PartitionId, ReadPosition]:
         """Return positions as they can be read from; lost ones are moved, or refused."""
         if not known:
             return {}
@@ -215,7 +217,7 @@ class Plan:
                 )
                 at = self._parting(position, now)
                 now = self._log.positions({"offsets": {partition: at}})[partition]
-                position = Position(now.offset, now.append_broker_epoch)
+                position = ReadPosition(now.offset, now.append_broker_epoch)
             if position.offset < now.first:
                 self._lost(
                     DataLossError,
@@ -224,11 +226,11 @@ class Plan:
                     "to go on without them, or startingOffsets to earliest to begin with what "
                     "there is",
                 )
-                position = Position(now.first)
+                position = ReadPosition(now.first)
             checked[partition] = position
         return checked
 
-    def _parting(self, known: Position, now: LogPosition) -> int:
+    def _parting(self, known: ReadPosition, now: LogPosition) -> int:
         """Return the offset of the first message that was stored after the log was rolled back.
 
         Its broker epoch is higher than that of the message that was read last, and from there on
@@ -253,8 +255,8 @@ class Plan:
         log.warning("%s; the query goes on, for failOnDataLoss is false", what)
 
 
-def _positions(found: Iterable[LogPosition]) -> dict[PartitionId, Position]:
-    return {each.partition: Position(each.offset, each.append_broker_epoch) for each in found}
+def _positions(found: Iterable[LogPosition]) -> dict[PartitionId, ReadPosition]:
+    return {each.partition: ReadPosition(each.offset, each.append_broker_epoch) for each in found}
 
 
 def _names(partitions: Iterable[PartitionId]) -> str:

@@ -14,9 +14,9 @@ from partq.errors import ConflictError, PartqError, RolledBackError, Unavailable
 from partq.spark.connectivity import find_brokers
 from partq.spark.failing import shown
 from partq.spark.read.log_thread import LogThread
-from partq.spark.read.offsets import Position, Range, divide, from_json, to_json
+from partq.spark.read.offsets import Range, ReadPosition, divide, from_json, to_json
 from partq.spark.read.options import ReadOptions
-from partq.spark.read.planning import Plan, log_positions
+from partq.spark.read.planning import ReadPlanner, log_positions
 from partq.spark.read.reading import read_range
 
 log = logging.getLogger("partq.spark")
@@ -34,7 +34,7 @@ class StreamReader(DataSourceStreamReader):
         self._schema = schema
         self._pin = f"spark-{uuid.uuid4().hex[:16]}"
         self._thread: LogThread | None = None
-        self._done: dict[PartitionId, Position] | None = None
+        self._done: dict[PartitionId, ReadPosition] | None = None
         """What was told to the group, or pinned, last."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -79,10 +79,10 @@ class StreamReader(DataSourceStreamReader):
             self._thread = LogThread(self._options.connection)
         return self._thread
 
-    def _plan(self) -> Plan:
-        return Plan(self._open(), self._options)
+    def _plan(self) -> ReadPlanner:
+        return ReadPlanner(self._open(), self._options)
 
-    def _finish(self, done: dict[PartitionId, Position]) -> None:
+    def _finish(self, done: dict[PartitionId, ReadPosition]) -> None:
         """Move the group's cursors to where the query has got; without a group, the pin.
 
         Raises:
@@ -121,8 +121,8 @@ class FixedSignature(StreamReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._reached: dict[PartitionId, Position] | None = None
-        self._first_end: dict[PartitionId, Position] = {}
+        self._reached: dict[PartitionId, ReadPosition] | None = None
+        self._first_end: dict[PartitionId, ReadPosition] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where a query begins that has no checkpoint; a group's cursors are there, then."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from partq.client.produce.batching import ReadyBatch
 from partq.core.model import PartitionId
-from partq.spark.write.encoding import Run
+from partq.spark.write.encoding import EncodedRun
 from partq.wire.batch import Codec, assemble
 
 MAX_COUNT = 8192
@@ -20,11 +20,11 @@ class _Open:
     """What waits for its batch to be full."""
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[EncodedRun] = []
         self.count = 0
         self.size_bytes = 0
 
-    def fitting(self, run: Run) -> int:
+    def fitting(self, run: EncodedRun) -> int:
         """Return how many messages of `run` still go into this batch; one at least if empty."""
         if self.runs and self.runs[0].ttl_ms != run.ttl_ms:
             return 0
@@ -32,14 +32,14 @@ class _Open:
         count = int(np.searchsorted(np.cumsum(run.sizes), room, side="right"))
         return min(max(count, 0 if self.runs else 1), MAX_COUNT - self.count, len(run))
 
-    def take(self, run: Run) -> None:
+    def take(self, run: EncodedRun) -> None:
         """Add messages."""
         self.runs.append(run)
         self.count += len(run)
         self.size_bytes += run.raw.nbytes
 
 
-class Gathering:
+class Batcher:
     """Gathers the messages of each partition until they make a batch."""
 
     def __init__(self, codec: Codec) -> None:
@@ -47,7 +47,7 @@ class Gathering:
         self._open: dict[PartitionId, _Open] = {}
         self._size_bytes = 0
 
-    def add(self, run: Run) -> Iterator[tuple[PartitionId, ReadyBatch]]:
+    def add(self, run: EncodedRun) -> Iterator[tuple[PartitionId, ReadyBatch]]:
         """Take messages; yield the batches that they fill."""
         partition = run.partition
         while len(run):

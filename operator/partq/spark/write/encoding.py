@@ -29,7 +29,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EncodedRun:
     """Messages of one partition and one time to live, in the order of their rows."""
 
     partition: PartitionId
@@ -42,14 +42,14 @@ class Run:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def part(self, start: int, stop: int) -> "Run":
+    def part(self, start: int, stop: int) -> "EncodedRun":
         """Return the messages `start` to `stop` (exclusive)."""
         if start == 0 and stop == len(self):
             return self
         ends = np.concatenate(([0], np.cumsum(self.sizes[:stop])))
         raw = self.raw[int(ends[start]) : int(ends[stop])]
         sizes, slots = self.sizes[start:stop], self.slots[start:stop]
-        return Run(self.partition, raw, sizes, slots, self.ttl_ms)
+        return EncodedRun(self.partition, raw, sizes, slots, self.ttl_ms)
 
 
 class RowEncoder:
@@ -79,7 +79,7 @@ class RowEncoder:
         self._ttl_ms = ttl_ms
         self._slot_of_key = SlotCache()
 
-    def encode(self, rows: pa.RecordBatch) -> Iterator[Run]:
+    def encode(self, rows: pa.RecordBatch) -> Iterator[EncodedRun]:
         """Yield the messages of the rows; those of one partition in the rows' order.
 
         Raises:
@@ -119,7 +119,7 @@ class RowEncoder:
         cuts = [0, *(np.flatnonzero(differ) + 1).tolist(), len(order)]
         generation = self._layout.generation
         for start, stop in pairwise(cuts):
-            yield Run(
+            yield EncodedRun(
                 PartitionId(generation, int(partitions[start])),
                 raw[int(ends[start]) : int(ends[stop])],
                 sizes[start:stop],

@@ -9,7 +9,7 @@ from pyspark import TaskContext
 from partq.client.transport.session import LastBatch, ProducerProgress
 from partq.core.model import PartitionId
 from partq.errors import ConflictError
-from partq.spark.write.encoding import Run
+from partq.spark.write.encoding import EncodedRun
 from partq.wire.batch import outline as outline_crc
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -75,7 +75,7 @@ class Numbering:
         self._crcs: dict[PartitionId, int] = {}
         self.skipped_count = 0
 
-    def rest(self, run: Run) -> Run | None:
+    def rest(self, run: EncodedRun) -> EncodedRun | None:
         """Return what is not stored of the next messages of a partition; None: all of it is.
 
         Raises:
@@ -105,7 +105,7 @@ class Numbering:
                     f"{due} rows of partition {partition} are stored, and this attempt has {count}"
                 )
 
-    def _compare(self, run: Run, first: int, outline: LastBatch) -> None:
+    def _compare(self, run: EncodedRun, first: int, outline: LastBatch) -> None:
         """Compare messages, numbered from `first`, with the last batch that is stored."""
         end = outline.first + outline.size
         start, stop = max(outline.first - first, 0), min(end - first, len(run))

@@ -10,14 +10,14 @@ from partq.client.producer_state import producer_due
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.session import ProducerProgress
 from partq.core.model import PartitionId
-from partq.spark.connection import Connection
+from partq.spark.connection import ClientOptions
 from partq.spark.loop_thread import LoopThread
 
 _NOBODY = "spark-check"
 """A producer that never sends anything."""
 
 
-def check_queue(connection: Connection) -> None:
+def check_queue(connection: ClientOptions) -> None:
     """See that the queue can be published to: its name, the token, a broker of each partition.
 
     Raises:
@@ -44,7 +44,7 @@ class TaskSender:
         producer: the id under which the task numbers its messages.
     """
 
-    def __init__(self, connection: Connection, producer: str) -> None:
+    def __init__(self, connection: ClientOptions, producer: str) -> None:
         self._connection = connection
         self._producer_id = producer
         self._thread = LoopThread("partq writing")

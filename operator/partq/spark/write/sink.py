@@ -24,7 +24,7 @@ from pyspark.sql.types import DataType, StructType, TimestampType
 from partq.errors import BadRequestError
 from partq.spark.connectivity import find_brokers
 from partq.spark.failing import shown
-from partq.spark.write.batcher import Gathering
+from partq.spark.write.batcher import Batcher
 from partq.spark.write.encoding import RowEncoder
 from partq.spark.write.keyless import KeylessSlots
 from partq.spark.write.numbering import Numbering, TaskId, task_of_stream, task_of_write
@@ -38,7 +38,7 @@ ROWS_AT_ONCE = 10_000
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What a task has done: all its rows are stored."""
 
     row_count: int
@@ -53,7 +53,7 @@ class Sink:
     options: WriteOptions
     columns: WriteColumns
 
-    def write(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> Written:
+    def write(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> TaskCommit:
         """Store the rows of a task; return once each of them is stored, on every disk it goes to.
 
         Raises:
@@ -63,11 +63,11 @@ class Sink:
         with shown():
             return self._write(batches, task)
 
-    def _write(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> Written:
+    def _write(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> TaskCommit:
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
-            return Written(0, 0)  # nothing was stored before, either: no broker need be asked
+            return TaskCommit(0, 0)  # nothing was stored before, either: no broker need be asked
         if not task.is_repeatable:
             log.warning("%s: its rows are stored at least once", task.words)
         row_count = 0
@@ -80,7 +80,7 @@ class Sink:
                 ttl_ms=self.options.ttl_ms,
             )
             numbering = Numbering(task, sender.progress)
-            gathering = Gathering(self.options.codec)
+            gathering = Batcher(self.options.codec)
             batch: pa.RecordBatch | None = first
             while batch is not None:
                 row_count += batch.num_rows
@@ -93,7 +93,7 @@ class Sink:
             for partition, ready in gathering.rest():
                 sender.send(partition, ready)
             sender.flush()
-        return Written(row_count, numbering.skipped_count)
+        return TaskCommit(row_count, numbering.skipped_count)
 
 
 class PartqWriter(DataSourceArrowWriter):
@@ -102,7 +102,7 @@ class PartqWriter(DataSourceArrowWriter):
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
         """Store a task's rows; raises as `Sink.write`."""
         options = self._sink.options
         task = task_of_write(options.write_id, is_exactly_once=options.is_exactly_once)
@@ -129,7 +129,7 @@ class PartqStreamWriter(DataSourceStreamWriter):
         self._sink = sink
         self._schema = schema
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskCommit:
         """Store a task's rows; raises as `Sink.write`."""
         return self._write(_batches(iterator, self._schema))
 
@@ -141,7 +141,7 @@ class PartqStreamWriter(DataSourceStreamWriter):
         """Say what stays written; the micro-batch comes again, and leaves it out."""
         log.warning("micro-batch %d has failed: %s, and stays", batchId, _sum(messages))
 
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:
         task = task_of_stream(is_exactly_once=self._sink.options.is_exactly_once)
         return self._sink.write(batches, task)
 
@@ -151,7 +151,7 @@ if hasattr(spark_api, "DataSourceStreamArrowWriter"):  # Spark 4.1
     class PartqStreamArrowWriter(PartqStreamWriter, spark_api.DataSourceStreamArrowWriter):
         """Writes the tasks of micro-batches as Arrow."""
 
-        def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
             """Store a task's rows; raises as `Sink.write`."""
             return self._write(iterator)
 
@@ -188,7 +188,7 @@ def stream_writer(
 
 
 def _sum(messages: Sequence[WriterCommitMessage | None]) -> str:
-    done = [message for message in messages if isinstance(message, Written)]
+    done = [message for message in messages if isinstance(message, TaskCommit)]
     rows = sum(message.row_count for message in done)
     skipped = sum(message.skipped_count for message in done)
     return (

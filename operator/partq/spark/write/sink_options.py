@@ -10,7 +10,7 @@ from partq.errors import BadRequestError
 from partq.spark.connection import (
     CONNECTION_OPTIONS,
     FIRST_TIMEOUT_S,
-    Connection,
+    ClientOptions,
     connection_of,
 )
 from partq.wire.batch import Codec
@@ -27,7 +27,7 @@ _OF_SPARK = ("checkpointLocation",)
 class WriteOptions:
     """A write as it was asked for."""
 
-    connection: Connection
+    connection: ClientOptions
     write_id: str
     """Names a batch write; drawn where none is given. A stream is named by its query."""
     is_exactly_once: bool

@@ -11,7 +11,7 @@ from partq.errors import BadRequestError
 from partq.spark.pipeline.advise.advice import Advice, Needs, advise, partition_rates
 from partq.spark.pipeline.advise.lag import GroupLag, lag_history
 from partq.spark.pipeline.advise.loads import Loads, load_of
-from partq.spark.pipeline.watch import Watch
+from partq.spark.pipeline.watch import JobWatch
 
 MOST_PARTITIONS_SHOWN = 20
 
@@ -62,7 +62,7 @@ def run_advise(
     messages: DataFrame,
     audit: DataFrame | None,
     needs: Needs,
-    watch: Watch,
+    watch: JobWatch,
     *,
     time: str = "publish_time",
     window_s: int | None = None,
@@ -100,7 +100,7 @@ def run_advise(
     return Advised(loads, count, tuple(busiest), tuple(lags), needs, advice)
 
 
-def _with_rate(needs: Needs, lags: list[GroupLag], group: str | None, watch: Watch) -> Needs:
+def _with_rate(needs: Needs, lags: list[GroupLag], group: str | None, watch: JobWatch) -> Needs:
     """Take a consumer's rate from the record, where nobody named one."""
     if group is not None and group not in {each.group for each in lags}:
         known = ", ".join(each.group for each in lags) or "none"

@@ -6,7 +6,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 
-from partq.spark.pipeline.watch import Watch
+from partq.spark.pipeline.watch import JobWatch
 
 BUSY = 0.5
 """A window tells how fast consumers are when at least this part of what they did still waits."""
@@ -30,7 +30,7 @@ class GroupLag:
     there was none, so nobody knows what they could do."""
 
 
-def lag_history(audit: DataFrame, window_s: int, watch: Watch) -> list[GroupLag]:
+def lag_history(audit: DataFrame, window_s: int, watch: JobWatch) -> list[GroupLag]:
     """Return the lag of each group, by its name.
 
     What was stored before the record begins is not counted: it is the lag that came since.

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  as everybody names it
 from partq.core.hashing import slot_of
 from partq.core.model import SLOT_COUNT
 from partq.errors import BadRequestError
-from partq.spark.pipeline.watch import Watch
+from partq.spark.pipeline.watch import JobWatch
 
 Counts = npt.NDArray[np.int64]
 
@@ -43,7 +43,7 @@ class HotKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeySpread:
     """How messages spread over keys."""
 
     count: int
@@ -65,7 +65,7 @@ class Loads:
     """Messages with a key, [window, slot]."""
     keyless: Counts
     """Messages without one, [window]."""
-    keys: Keys
+    keys: KeySpread
 
     @property
     def messages(self) -> int:
@@ -79,7 +79,7 @@ class Loads:
 
 
 def load_of(
-    messages: DataFrame, watch: Watch, *, time: str = "publish_time", window_s: int | None = None
+    messages: DataFrame, watch: JobWatch, *, time: str = "publish_time", window_s: int | None = None
 ) -> Loads:
     """Return what the messages of an archive weigh.
 
@@ -170,7 +170,7 @@ def _with_slots(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, ["window", "slot", "messages"])
 
 
-def _keys(counted: DataFrame, window_s: int) -> Keys:
+def _keys(counted: DataFrame, window_s: int) -> KeySpread:
     by_key = (
         counted.where("key is not null")
         .groupBy("key")
@@ -180,10 +180,10 @@ def _keys(counted: DataFrame, window_s: int) -> Keys:
         F.count("*"), F.percentile_approx("messages", 0.5), F.max("messages"), F.sum("messages")
     ).first()
     if row is None or not row[0]:
-        return Keys(0, 0, 0, ())
+        return KeySpread(0, 0, 0, ())
     top = by_key.orderBy(F.desc("messages"), "key").limit(HOT_KEYS).collect()
     hot = tuple(
         HotKey(each["key"], each["messages"], each["messages"] / row[3], each["peak"] / window_s)
         for each in top
     )
-    return Keys(int(row[0]), int(row[1]), int(row[2]), hot)
+    return KeySpread(int(row[0]), int(row[1]), int(row[2]), hot)

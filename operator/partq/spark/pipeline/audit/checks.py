@@ -17,7 +17,7 @@ from partq.spark.pipeline.audit import (
     stretches,
 )
 from partq.spark.pipeline.audit.record import prepare
-from partq.spark.pipeline.manifest import Gap, Positions, Stream
+from partq.spark.pipeline.manifest import ArchiveGap, Positions, Stream
 
 Keep = Callable[[str, DataFrame], DataFrame]
 """Stores a frame under a name and returns it as it was stored: what follows starts from there."""
@@ -35,7 +35,7 @@ class Reach:
     """`partition`, `first`, `stop`: messages that were gone before they could be archived."""
 
     @classmethod
-    def of(cls, spark: SparkSession, positions: Positions, gaps: Iterable[Gap]) -> Self:
+    def of(cls, spark: SparkSession, positions: Positions, gaps: Iterable[ArchiveGap]) -> Self:
         """Return what an archive's state says."""
 
         def stops(stream: Stream, name: str) -> DataFrame:
@@ -55,7 +55,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class AuditEvidence:
     """What the checks look at, each stored once."""
 
     groups: DataFrame
@@ -68,7 +68,9 @@ class Evidence:
     runs: DataFrame | None
 
 
-def gather(record: DataFrame, messages: DataFrame | None, keep: Keep) -> Iterator[str | Evidence]:
+def gather(
+    record: DataFrame, messages: DataFrame | None, keep: Keep
+) -> Iterator[str | AuditEvidence]:
     """Store what the checks need, step by step; the last that comes is the evidence.
 
     Args:
@@ -97,7 +99,7 @@ def gather(record: DataFrame, messages: DataFrame | None, keep: Keep) -> Iterato
     attempts = keep(
         "handoffs", handoffs.with_interruptions(handoffs.handoffs_of(lines), repeated, continued)
     )
-    yield Evidence(
+    yield AuditEvidence(
         groups=groups,
         lines=lines,
         stretches=spans,
@@ -110,7 +112,7 @@ def gather(record: DataFrame, messages: DataFrame | None, keep: Keep) -> Iterato
 
 
 def checks_of(
-    evidence: Evidence, reach: Reach | None = None, *, is_from_start: bool = True
+    evidence: AuditEvidence, reach: Reach | None = None, *, is_from_start: bool = True
 ) -> Mapping[str, Callable[[], DataFrame]]:
     """Return the checks by name; each returns its findings, columns as `schema.FINDINGS`.
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.checks import Evidence
+from partq.spark.pipeline.audit.checks import AuditEvidence
 from partq.spark.pipeline.audit.stretches import LATER
-from partq.spark.pipeline.audit.verdict import Totals
+from partq.spark.pipeline.audit.verdict import AuditTotals
 
 MAX_FINDINGS = 200
 MAX_HANDOFFS = 20
@@ -29,7 +29,7 @@ class Spell:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class PaceSeries:
     """What happened per bucket of time, and what was still open after it."""
 
     from_ms: int
@@ -42,7 +42,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
+class HandoffPause:
     """How long a partition was paused for a handoff that went through."""
 
     length_ms: int
@@ -53,19 +53,19 @@ class Pause:
 class Figures:
     """Everything on the page that is not in the verdict."""
 
-    pace: Pace
+    pace: PaceSeries
     spells: Sequence[Spell]
     lanes: int
     """Partitions that a member of a group has held; `spells` has the first `MAX_LANES` at most."""
     claims: Sequence[tuple[int, str]]
     """When a broker claimed a partition again, and which broker."""
-    pauses: Sequence[Pause]
+    pauses: Sequence[HandoffPause]
     findings: Sequence[Row]
     slowest: Sequence[Row]
     """The handoffs with the longest pauses."""
 
 
-def draw_figures(evidence: Evidence, findings: DataFrame, totals: Totals) -> Figures:
+def draw_figures(evidence: AuditEvidence, findings: DataFrame, totals: AuditTotals) -> Figures:
     """Take from the evidence what the page shows."""
     # A group that only moves its cursor, an archive's say, holds no partition.
     held = evidence.lines.where("kind in ('bind', 'commit') and holder != ''")
@@ -89,7 +89,7 @@ def draw_figures(evidence: Evidence, findings: DataFrame, totals: Totals) -> Fig
             .limit(MAX_SPELLS)
             .collect()
         ],
-        pauses=[Pause(**row.asDict()) for row in pauses.limit(MAX_PAUSES).collect()],
+        pauses=[HandoffPause(**row.asDict()) for row in pauses.limit(MAX_PAUSES).collect()],
         findings=findings.orderBy(severity, "partition", "sequence", "first")
         .limit(MAX_FINDINGS)
         .collect(),
@@ -128,7 +128,7 @@ def _spells(lines: DataFrame, lanes: Sequence[tuple[str, str]], until_ms: int) -
     ]
 
 
-def _pace(lines: DataFrame, totals: Totals) -> Pace:
+def _pace(lines: DataFrame, totals: AuditTotals) -> PaceSeries:
     bucket_ms = max(1, -(-(totals.until_ms - totals.from_ms + 1) // BUCKETS))
     place = f.floor((f.col("at_ms") - totals.from_ms) / bucket_ms).cast("int")
     rows = (
@@ -157,4 +157,4 @@ def _pace(lines: DataFrame, totals: Totals) -> Pace:
             open_ones += came - went
             series.append(max(0, open_ones))
         lag[group] = series
-    return Pace(totals.from_ms, bucket_ms, published, delivered, done, lag)
+    return PaceSeries(totals.from_ms, bucket_ms, published, delivered, done, lag)

@@ -18,15 +18,15 @@ from pyspark.sql import DataFrame, SparkSession
 from partq.errors import SettingsError
 from partq.spark.pipeline.archive_files import read_archive, read_audit, read_state
 from partq.spark.pipeline.archive_log import ArchiveLog
-from partq.spark.pipeline.audit.checks import Evidence, Reach, checks_of, gather
+from partq.spark.pipeline.audit.checks import AuditEvidence, Reach, checks_of, gather
 from partq.spark.pipeline.audit.figures import draw_figures
 from partq.spark.pipeline.audit.findings import with_keys
 from partq.spark.pipeline.audit.report.page import render
 from partq.spark.pipeline.audit.schema import FINDINGS as FINDING_COLUMNS
 from partq.spark.pipeline.audit.summary import summarize
-from partq.spark.pipeline.audit.verdict import Verdict
+from partq.spark.pipeline.audit.verdict import AuditVerdict
 from partq.spark.pipeline.storage.files import Files, open_files
-from partq.spark.pipeline.watch import Progress, Watch
+from partq.spark.pipeline.watch import JobProgress, JobWatch
 
 FINDINGS, DUPLICATES, HANDOFFS = "findings", "duplicates", "handoffs"
 VERDICT, PAGE = "verdict.json", "report.html"
@@ -38,7 +38,7 @@ _PLAN_CHARS = "20000"
 class Report:
     """A verdict, and where the rest of the report is."""
 
-    verdict: Verdict
+    verdict: AuditVerdict
     page: str
 
 
@@ -46,7 +46,7 @@ def run_audit(
     spark: SparkSession,
     root: str,
     report: str,
-    watch: Watch,
+    watch: JobWatch,
     *,
     with_messages: bool = True,
     is_from_start: bool = True,
@@ -98,7 +98,7 @@ def _run(
     reach: Reach,
     files: Files,
     work: str,
-    watch: Watch,
+    watch: JobWatch,
     is_from_start: bool,
 ) -> Report:
     # With the columns told, no Spark job has to look for them in the files.
@@ -107,9 +107,9 @@ def _run(
         frame.write.parquet(path)
         return spark.read.schema(frame.schema).parquet(path)
 
-    evidence: Evidence | None = None
+    evidence: AuditEvidence | None = None
     for step in gather(record, messages, keep):
-        if isinstance(step, Evidence):
+        if isinstance(step, AuditEvidence):
             evidence = step
         else:
             _tell(watch, 0, row_count, step)
@@ -137,6 +137,6 @@ def _run(
     return Report(verdict, files.url(PAGE))
 
 
-def _tell(watch: Watch, done: int, total: int, what: str) -> None:
+def _tell(watch: JobWatch, done: int, total: int, what: str) -> None:
     watch.check()
-    watch.show(Progress(done, total, what))
+    watch.show(JobProgress(done, total, what))

@@ -3,20 +3,26 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from partq.spark.pipeline.audit.checks import Evidence
+from partq.spark.pipeline.audit.checks import AuditEvidence
 from partq.spark.pipeline.audit.stretches import LATER
-from partq.spark.pipeline.audit.verdict import Duplicates, Found, Handoffs, Totals, Verdict
+from partq.spark.pipeline.audit.verdict import (
+    AuditTotals,
+    AuditVerdict,
+    Duplicates,
+    FindingCount,
+    HandoffCount,
+)
 
 MAX_GROUPS = 1_000
 """Lines of each table of the verdict."""
 
 
-def summarize(evidence: Evidence, findings: DataFrame) -> Verdict:
+def summarize(evidence: AuditEvidence, findings: DataFrame) -> AuditVerdict:
     """Count the stored findings and what else was looked at."""
-    return Verdict(
+    return AuditVerdict(
         totals=_totals(evidence),
         found=[
-            Found(row["check"], row["what"], row["severity"], row["count"])
+            FindingCount(row["check"], row["what"], row["severity"], row["count"])
             for row in findings.groupBy("check", "what", "severity")
             .count()
             .orderBy("severity", f.desc("count"), "what")
@@ -28,7 +34,7 @@ def summarize(evidence: Evidence, findings: DataFrame) -> Verdict:
     )
 
 
-def _totals(evidence: Evidence) -> Totals:
+def _totals(evidence: AuditEvidence) -> AuditTotals:
     length = f.col("stop") - f.col("first")
 
     def sum_of(*kinds: str) -> Column:
@@ -49,7 +55,7 @@ def _totals(evidence: Evidence) -> Totals:
     archived = None
     if evidence.runs is not None:
         archived = evidence.runs.agg(f.coalesce(f.sum(length), f.lit(0))).collect()[0][0]
-    return Totals(archived=archived, **row.asDict())
+    return AuditTotals(archived=archived, **row.asDict())
 
 
 def _duplicates(rows: DataFrame) -> list[Duplicates]:
@@ -62,7 +68,7 @@ def _duplicates(rows: DataFrame) -> list[Duplicates]:
     return [Duplicates(**row.asDict()) for row in counted.collect()]
 
 
-def _handoffs(rows: DataFrame) -> list[Handoffs]:
+def _handoffs(rows: DataFrame) -> list[HandoffCount]:
     pause = f.col("ended_ms") - f.col("paused_ms")
     counted = (
         rows.groupBy("group", "outcome", (f.coalesce("cause", f.lit("")) != "").alias("is_forced"))
@@ -76,4 +82,4 @@ def _handoffs(rows: DataFrame) -> list[Handoffs]:
         .orderBy("group", "outcome", "is_forced")
         .limit(MAX_GROUPS)
     )
-    return [Handoffs(**row.asDict()) for row in counted.collect()]
+    return [HandoffCount(**row.asDict()) for row in counted.collect()]

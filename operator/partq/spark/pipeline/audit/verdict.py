@@ -15,7 +15,7 @@ INCOMPLETE_KINDS: Final = frozenset({"missing_range", "missing_record"})
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FindingCount:
     """Findings of one kind."""
 
     check: str
@@ -37,7 +37,7 @@ class Duplicates:
 
 
 @dataclass(frozen=True, slots=True)
-class Handoffs:
+class HandoffCount:
     """Handoffs of one group that ended in one way."""
 
     group: str
@@ -51,7 +51,7 @@ class Handoffs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
+class AuditTotals:
     """How much was looked at."""
 
     partitions: int
@@ -68,13 +68,13 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class AuditVerdict:
     """What an audit came to."""
 
-    totals: Totals
-    found: Sequence[Found] = field(default_factory=tuple)
+    totals: AuditTotals
+    found: Sequence[FindingCount] = field(default_factory=tuple)
     duplicates: Sequence[Duplicates] = field(default_factory=tuple)
-    handoffs: Sequence[Handoffs] = field(default_factory=tuple)
+    handoffs: Sequence[HandoffCount] = field(default_factory=tuple)
 
     @property
     def text(self) -> str:

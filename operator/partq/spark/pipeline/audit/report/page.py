@@ -8,7 +8,7 @@ from partq.spark.pipeline.audit.figures import MAX_FINDINGS, Figures
 from partq.spark.pipeline.audit.report import plots
 from partq.spark.pipeline.audit.report.page_style import STYLE
 from partq.spark.pipeline.audit.schema import FAULT
-from partq.spark.pipeline.audit.verdict import CLEAN, INCOMPLETE, Verdict
+from partq.spark.pipeline.audit.verdict import CLEAN, INCOMPLETE, AuditVerdict
 
 _PROVES = (
     "What the brokers delivered and accepted: each change was recorded in the same step as it was "
@@ -29,7 +29,7 @@ _LEAD = {
 }
 
 
-def render(name: str, verdict: Verdict, figures: Figures) -> str:
+def render(name: str, verdict: AuditVerdict, figures: Figures) -> str:
     """Return the page; `name` says what was audited."""
     totals = verdict.totals
     again = sum(each.messages for each in verdict.duplicates)
@@ -78,7 +78,7 @@ def render(name: str, verdict: Verdict, figures: Figures) -> str:
     )
 
 
-def _header(name: str, verdict: Verdict) -> str:
+def _header(name: str, verdict: AuditVerdict) -> str:
     totals = verdict.totals
     kind = {CLEAN: "clean", INCOMPLETE: "incomplete"}.get(verdict.text, "faulty")
     mark = {"clean": "✓", "incomplete": "?", "faulty": "✕"}[kind]
@@ -96,7 +96,7 @@ def _tiles(tiles: Iterable[tuple[str, str]]) -> str:
     return f"<dl class='tiles'>{items}</dl>"
 
 
-def _findings(verdict: Verdict, figures: Figures) -> str:
+def _findings(verdict: AuditVerdict, figures: Figures) -> str:
     if not figures.findings:
         return _section("Findings", "<p>None.</p>")
     total = sum(each.count for each in verdict.found)
@@ -117,7 +117,7 @@ def _findings(verdict: Verdict, figures: Figures) -> str:
     return _section("Findings", _table(names, rows) + (note if total > MAX_FINDINGS else ""))
 
 
-def _duplicates(verdict: Verdict) -> str:
+def _duplicates(verdict: AuditVerdict) -> str:
     by_cause = verdict.by_cause()
     if not by_cause:
         return _section("What came again", "<p>Nothing was delivered to a group twice.</p>")
@@ -133,7 +133,7 @@ def _duplicates(verdict: Verdict) -> str:
     )
 
 
-def _handoffs(verdict: Verdict, figures: Figures) -> str:
+def _handoffs(verdict: AuditVerdict, figures: Figures) -> str:
     if not verdict.handoffs:
         return _section("Handoffs", "<p>There were none.</p>")
     rows = [

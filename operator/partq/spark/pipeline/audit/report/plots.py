@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from partq.spark.pipeline.audit.figures import Pace, Pause, Spell
+from partq.spark.pipeline.audit.figures import HandoffPause, PaceSeries, Spell
 
 # Colours that stand for the page's: the page replaces each by a variable of its style sheet.
 INK, FAINT, PAPER = "#00a001", "#00a002", "#00a003"
@@ -115,7 +115,7 @@ def ownership(spells: Sequence[Spell], claims: Sequence[tuple[int, str]]) -> str
     return _svg("owners", title, 1.1 + 0.27 * max(2, len(lanes)), draw)
 
 
-def pace(figures: Pace) -> str:
+def pace(figures: PaceSeries) -> str:
     """Draw rates above, and below them what was still open."""
     length = len(figures.published)
     times = [_day(figures.from_ms + (at + 0.5) * figures.bucket_ms) for at in range(length)]
@@ -181,7 +181,7 @@ def duplicates(by_cause: Mapping[str, int]) -> str:
     return _svg("duplicates", f"Messages by cause: {told}", 0.9 + 0.38 * len(causes), draw, 4.7)
 
 
-def pauses(lengths: Sequence[Pause]) -> str:
+def pauses(lengths: Sequence[HandoffPause]) -> str:
     """Draw how long handoffs paused their partitions."""
     graceful = [max(1, each.length_ms) for each in lengths if not each.is_forced]
     forced = [max(1, each.length_ms) for each in lengths if each.is_forced]
