@@ -12,6 +12,7 @@ from partq.cli.lab.bench_codecs import codecs
 from partq.cli.lab.bench_handoff import handoff
 from partq.cli.lab.bench_loops import loops
 from partq.cli.lab.bench_spark import spark
+from partq.cli.lab.termination import ends_in_order
 from partq.client.producer import CODECS
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.lab.bench import redis_baseline
@@ -83,6 +84,7 @@ Exit status 1 when a message was lost or out of order.
     help="Write the report to this file, too.",
 )
 @click.pass_context
+@ends_in_order
 def bench(
     context: click.Context,
     *,

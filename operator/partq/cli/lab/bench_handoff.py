@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from partq.cli.lab.scratch import scratch
+from partq.cli.lab.termination import ends_in_order
 from partq.lab.bench.handoff.drive import BROKERS, FEW, LEASE_S, MANY, HandoffLoad, phase
 from partq.lab.bench.handoff.report import HandoffMeasurements, render, report
 
@@ -67,6 +68,7 @@ Exit status 1 when a message was lost or out of order, or a duplicate has no cau
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the report to this file, too.",
 )
+@ends_in_order
 def handoff(
     *,
     partitions: int,

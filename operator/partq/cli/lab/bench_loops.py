@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
+from partq.cli.lab.termination import ends_in_order
 from partq.client.consumer import Consumer
 from partq.client.producer import Producer
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
@@ -73,6 +74,7 @@ class Loop:
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the rates to this file, too.",
 )
+@ends_in_order
 def loops(
     *, messages: int, slow_messages: int, size: int, rounds: int, json_file: Path | None
 ) -> None:

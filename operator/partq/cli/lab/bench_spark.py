@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from partq.cli.lab.termination import ends_in_order
 from partq.cli.pipeline.display import PlainLines
 from partq.client.consumer import Consumer
 from partq.embedded.runtime import EmbeddedRuntime, RunningQueue
@@ -73,6 +74,7 @@ Exit status 1 when a row was lost or doubled, or the audit's verdict is not clea
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write the report to this file, too.",
 )
+@ends_in_order
 def spark(
     *,
     rows: int,

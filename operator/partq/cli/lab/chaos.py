@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 
 from partq.cli.lab.scratch import scratch
+from partq.cli.lab.termination import ends_in_order
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.lab.chaos.faults import BROKER_COUNT, CHOICES, LEASE_S, PLANS, Fault, Strike, drawn
 from partq.lab.chaos.report import print_round, print_rounds, report
@@ -58,6 +59,7 @@ MAX_SEED: Final = 2**31
 @click.option(
     "--json", "json_file", type=click.File("w", lazy=False), help="Write all rounds to this file."
 )
+@ends_in_order
 def chaos(
     *,
     rounds: int | None,
@@ -90,13 +92,16 @@ def chaos(
             asyncio.run(run.rounds(todo, draw, total_s, directory.path))
             if listed is not None and len(run.done) < len(listed):
                 run.error = f"the time was up after {len(run.done)} of {len(listed)} rounds"
+        except KeyboardInterrupt:
+            run.error, run.is_interrupted = "interrupted", True
+            raise
         except BaseException as error:
             run.error = str(error) or type(error).__name__
             raise
         finally:
             # What was found before an error is told, too: a soak may have run for hours.
             run.tell(seed, json_file)
-            if not run.is_good:
+            if not run.total.is_good or (run.error is not None and not run.is_interrupted):
                 directory.keep()
     if not run.is_good:
         raise click.exceptions.Exit(1)
@@ -119,6 +124,8 @@ class _ChaosRun:
         self.total: Verdict = together(())
         self.error: str | None = None
         """Why the run ended early."""
+        self.is_interrupted = False
+        """Whether somebody has ended it: then the end says nothing of what was looked at."""
 
     @property
     def is_good(self) -> bool:

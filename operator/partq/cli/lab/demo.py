@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from partq.cli.lab.scratch import scratch
+from partq.cli.lab.termination import ends_in_order
 from partq.cli.quantity import Quantity
 from partq.errors import BadRequestError
 from partq.lab.demo.inspection import print_inspection
@@ -59,6 +60,7 @@ MAX_DURATION_S: Final = 3600.0
 @click.option(
     "--json", "json_file", type=click.File("w", lazy=False), help="Write the verdict to this file."
 )
+@ends_in_order
 def demo(
     *,
     source: Path | None,

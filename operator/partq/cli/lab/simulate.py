@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
+from partq.cli.lab.termination import ends_in_order
 from partq.lab.simulate.parallel import Lengths, Result, memories, run_many
 from partq.lab.simulate.rollout import CASES, cost
 from partq.lab.simulate.trial import DEFAULT_EVENTS, run_seed
@@ -63,6 +64,7 @@ MAX_FAILURES: Final = 20
 @click.option(
     "--json", "json_file", type=click.File("w", lazy=False), help="Write every result to this file."
 )
+@ends_in_order
 def simulate(
     *,
     seed: int,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, cast
 
 from partq.embedded.redis_process import find_redis_server
@@ -78,12 +80,14 @@ def run_many(
     context.set_forkserver_preload(["__main__", __name__])
     running: dict[Connection, BaseProcess] = {}
     """By the connection on which its results come."""
+    # Processes that are killed leave files: here, where the end of this one finds them.
+    files = TemporaryDirectory(prefix="partq-simulate-", ignore_cleanup_errors=True)
     try:
         while True:
             while len(running) < workers and (chunk := next(chunks, None)) is not None:
                 results, sender = context.Pipe(duplex=False)
                 worker = context.Process(
-                    target=_run_chunk, args=(chunk, lengths, is_compared, sender)
+                    target=_run_chunk, args=(chunk, lengths, is_compared, Path(files.name), sender)
                 )
                 worker.start()
                 sender.close()
@@ -105,18 +109,23 @@ def run_many(
         for process in running.values():
             process.kill()
             process.join()
+        files.cleanup()
 
 
-def _run(seeds: Sequence[int], lengths: Lengths, *, is_compared: bool) -> Iterator[Result]:
+def _run(
+    seeds: Sequence[int], lengths: Lengths, *, is_compared: bool, files: Path | None = None
+) -> Iterator[Result]:
     """Run seeds in this process."""
-    with memories(is_compared=is_compared) as make_memory:
+    with memories(is_compared=is_compared, files=files) as make_memory:
         for seed in seeds:
             yield _result(run_seed(seed, lengths.of(seed), make_memory))
 
 
 @contextmanager
-def memories(*, is_compared: bool) -> Iterator[MakeMemory]:
+def memories(*, is_compared: bool, files: Path | None = None) -> Iterator[MakeMemory]:
     """Return what makes the keys of the simulated Redis, compared with a real one or not.
+
+    `files`: where the real one has its files; None: where files come and go.
 
     Raises:
         SettingsError: there is no redis-server, or it does not start.
@@ -124,7 +133,7 @@ def memories(*, is_compared: bool) -> Iterator[MakeMemory]:
     if not is_compared:
         yield MemoryRedis
         return
-    with RealRedis() as real:
+    with RealRedis(files) as real:
         yield partial(ComparedRedis, real)
 
 
@@ -144,8 +153,8 @@ def _result(outcome: TrialOutcome) -> Result:
 
 
 def _run_chunk(
-    seeds: Sequence[int], lengths: Lengths, is_compared: bool, results: Connection
+    seeds: Sequence[int], lengths: Lengths, is_compared: bool, files: Path, results: Connection
 ) -> None:
     gc.disable()  # the process ends before that matters
-    for result in _run(seeds, lengths, is_compared=is_compared):
+    for result in _run(seeds, lengths, is_compared=is_compared, files=files):
         results.send(result)

@@ -61,11 +61,11 @@ class DifferentAnswerError(Exception):
 class RealRedis:
     """A redis-server of our own, on a socket that nobody else knows; it is emptied at will.
 
-    Use it as a context manager: leaving it ends the server.
+    Use it as a context manager: leaving it ends the server. `parent`: where its files go.
     """
 
-    def __init__(self) -> None:
-        self._dir = Path(tempfile.mkdtemp(prefix="partq-simulate-"))
+    def __init__(self, parent: Path | None = None) -> None:
+        self._dir = Path(tempfile.mkdtemp(prefix="partq-simulate-", dir=parent))
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: UnixDomainSocketConnection | None = None
         self._scripts: Mapping[str, Script] = {}
