@@ -9,3 +9,7 @@ for _needed in ("pydantic", "redis", "yaml"):
             "is missing): in a checkout of partq, pip install '.[embedded]'",
             name=_needed,
         )
+
+from partq.testing.polling import eventually, eventually_blocking  # noqa: E402 - needs none of them
+
+__all__ = ["eventually", "eventually_blocking"]
