@@ -38,6 +38,9 @@ MODULE = pytest.mark.parametrize(
     "module", [pytest.param(path, id=str(path.relative_to(SOURCE.parent))) for path in MODULES]
 )
 
+HOMONYMS: set[str] = set()
+"""Class names that two modules have; nothing is to be added."""
+
 
 @MODULE
 def test_a_module_says_in_its_first_line_why_it_exists(module):
@@ -64,6 +67,20 @@ def test_a_folder_has_at_most_16_modules():
         if len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) > 16
     }
     assert crowded <= CROWDED, f"divide {sorted(crowded - CROWDED)} into folders"
+
+
+def test_a_class_name_stands_once():
+    """Who reads a name knows the class; for what two layers have in common, each has its word."""
+    homes: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                name = str(module.relative_to(SOURCE.parent))
+                homes.setdefault(node.name, []).append(f"{name}:{node.lineno}")
+    twice = {name: places for name, places in homes.items() if len(places) > 1}
+    added = {name: places for name, places in twice.items() if name not in HOMONYMS}
+    assert not added, f"give one of each pair another name: {added}"
+    assert not HOMONYMS - set(twice), f"take {sorted(HOMONYMS - set(twice))} off HOMONYMS"
 
 
 def test_a_module_of_the_tests_has_at_most_500_lines_too():

@@ -155,7 +155,7 @@ class AssignmentStore(Protocol):
     async def write(self, group: str, mapping: Mapping[PartitionId, AssignmentEntry]) -> None: ...
 
 
-class Terms(Protocol):
+class TermStore(Protocol):
     """Which of several coordinators writes what Redis holds for a group: who began last."""
 
     async def begin(self, group: str) -> None:
@@ -211,7 +211,7 @@ class StorePorts:
     assignments: AssignmentStore
     handoffs: HandoffStore
     rebalances: RebalanceStore
-    terms: Terms
+    terms: TermStore
     events: EventStore
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from partq.coordinator.broker_api import HttpBrokerAdmin
-from partq.coordinator.ports import Answer, Terms
+from partq.coordinator.ports import Answer, TermStore
 from partq.core.group.handoff import Commit
 from partq.core.model import PartitionId
 from partq.kube.api import KubeApi
@@ -86,7 +86,7 @@ class LeadersBrokerAdmin(HttpBrokerAdmin):
 class LeadersTerms:
     """Terms of a coordinator that only a leader begins: asked right before each."""
 
-    def __init__(self, terms: Terms, is_leading: Callable[[], bool]) -> None:
+    def __init__(self, terms: TermStore, is_leading: Callable[[], bool]) -> None:
         self._terms = terms
         self._is_leading = is_leading
 
