@@ -1,5 +1,6 @@
 """Dead letters that are no messages are never sent back as messages, and never lost."""
 
+import asyncio
 import json
 
 import pytest
@@ -239,3 +240,20 @@ async def test_what_is_no_dead_letter_is_not_dropped_by_a_wrong_name(running, ta
     assert "2 of them are no dead letters" in listed.stderr
     forced = await run(target, "drop", "--yes", "--partition", "1.0", "--before", "2")
     assert (forced.exit_code, await kept()) == (0, [])
+
+
+async def test_what_arrives_while_it_is_asked_about_is_not_dropped(
+    running, target, kept, monkeypatch
+):
+    await bury(running, target, 3)
+    loop, asked = asyncio.get_running_loop(), []
+
+    def answer_late(question, **_):
+        asked.append(question)
+        asyncio.run_coroutine_threadsafe(bury(running, target, 2, first=3), loop).result(30)
+
+    monkeypatch.setattr("partq.cli.queues.dead_letters._confirm", answer_late)
+    dropped = await run(target, "drop")
+    assert dropped.stdout == "3 dead letters are dropped\n", dropped.output
+    assert asked == [f"drop 3 dead letters of {TARGET} for good?"]
+    assert [message.value for message in await kept()] == [b"dead 3", b"dead 4"]

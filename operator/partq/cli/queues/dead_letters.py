@@ -17,6 +17,9 @@ from partq.errors import ConflictError, SettingsError, UnavailableError
 
 PAGE = 1000
 MAX_VALUE_CHARS = 60
+AT_ONCE = 8
+"""How many partitions are dropped side by side, each by a call of its own."""
+DROP_PATH = "/dead-letters/drop"
 
 _yes_option = click.option("--yes", is_flag=True, help="Do it without asking.")
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -99,22 +102,44 @@ def drop(
     connection = connect("admin")
     if before is not None and len(names) != 1:
         raise SettingsError("--before: offsets count per partition; give one --partition")
-    body = {"partitions": _partitions(names), "before": before, "is_dry_run": dry_run}
-    if not dry_run and not yes:
-        # What is wrong comes before the question.
-        planned = asyncio.run(
-            _ask_once(connection, "/dead-letters/drop", {**body, "is_dry_run": True})
-        )
-        _check(planned["partitions"], "error")
-        _confirm(f"drop dead letters of {connection.queue} for good?", yes=yes, as_json=as_json)
-    answer = asyncio.run(_ask_once(connection, "/dead-letters/drop", body))
-    rows = answer["partitions"]
-    count = sum(max(0, row["stop"] - row["start"]) for row in rows.values() if "stop" in row)
+    body = {"partitions": _partitions(names), "before": before, "is_dry_run": True}
+    rows = asyncio.run(_ask_once(connection, DROP_PATH, body))["partitions"]
+    if not dry_run:
+        if not yes:
+            # What is wrong comes before the question.
+            _check(rows, "error")
+            question = f"drop {_count(rows)} dead letters of {connection.queue} for good?"
+            _confirm(question, yes=yes, as_json=as_json)
+        rows = asyncio.run(_drop(connection, rows))
+    count = _count(rows)
     if as_json:
         click.echo(json.dumps({"dropped": 0 if dry_run else count, "partitions": rows}))
     else:
         click.echo(f"{count} dead letters {'would be' if dry_run else 'are'} dropped")
     _check(rows, "error")
+
+
+async def _drop(connection: Connection, planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop what was planned, and return what became of each partition.
+
+    No more than that: what arrives after it was shown stays, and so it does when the call is late.
+    """
+    limit = asyncio.Semaphore(AT_ONCE)
+    async with open_session(connection) as session:
+
+        async def one(name: str, row: Mapping[str, Any]) -> tuple[str, Any]:
+            if "error" in row or row["start"] >= row["stop"]:
+                return name, row
+            async with limit:
+                body = {"partitions": [name], "before": row["stop"], "is_dry_run": False}
+                return name, (await session.ask("POST", DROP_PATH, body))["partitions"][name]
+
+        return dict(await asyncio.gather(*(one(*item) for item in planned.items())))
+
+
+def _count(rows: Mapping[str, Any]) -> int:
+    """Return how many dead letters are dropped, or would be."""
+    return sum(max(0, row["stop"] - row["start"]) for row in rows.values() if "stop" in row)
 
 
 def _partitions(names: tuple[str, ...]) -> list[str]:
