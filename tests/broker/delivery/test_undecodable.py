@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from partq import Consumer
+from partq.broker.delivery.decode_check import DecodeCheck
 from partq.broker.operations.gauges import render_metrics
 from partq.cli.queues.status import parked_lines
 from partq.core.cursor.unreadable import MAX_RUNS
@@ -15,7 +16,16 @@ from partq.resources import Resources, parse_resources
 from partq.store.keys import Keys
 from partq.store.records.log import Log
 from partq.wire import batch, frames
-from tests.broker.conftest import ADMIN, CONSUME, UID, eventually, key_of, open_flow, open_producer
+from tests.broker.conftest import (
+    ADMIN,
+    CONSUME,
+    UID,
+    Gate,
+    eventually,
+    key_of,
+    open_flow,
+    open_producer,
+)
 from tests.broker.dead_letters import test_dead_letters
 from tests.broker.dead_letters.test_dead_letters import TARGET, TARGET_UID, P, subscription
 
@@ -280,6 +290,21 @@ async def test_a_member_that_decodes_nothing_waits_for_its_own_looks(running):
     await eventually(lambda: len(answered) > 1, "two looks are done")
     assert set(answered[:2]) == {0, 1}
     await producer.close()
+
+
+async def test_a_read_that_is_slow_holds_up_no_other_group_s_look(running):
+    offset, _ = await publish(running, "good", GARBAGE)
+    log = running.broker.log
+    check, find = DecodeCheck(log), log.find
+    gate = Gate(log, "find")
+    slow = asyncio.create_task(check.find(P, offset))
+    await gate.reached.wait()
+    log.find = find
+    async with asyncio.timeout(WAIT_S):
+        found = await check.find(P, offset)
+    assert found and not slow.done()
+    gate.opened.set()
+    assert await slow == found
 
 
 async def test_a_reset_forgets_what_is_about_to_become_a_dead_letter(running):

@@ -9,6 +9,7 @@ import pytest
 from partq.broker.operations.gauges import render_metrics
 from partq.core.clock_watch import ClockWatch
 from partq.core.model import PartitionId
+from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
 from partq.wire import frames
 from tests.broker.conftest import eventually, open_flow, open_producer
@@ -123,6 +124,39 @@ async def test_nothing_expires_after_a_jump_of_the_clock_until_it_is_confirmed(r
     assert (status, answer) == (200, {"is_suspended": False})
     await eventually(lambda: running.broker.owned[P].expired == 1, "expired")
     await producer.close()
+
+
+async def test_a_broker_that_stood_still_while_it_asked_has_seen_no_jump(running, set_ttl):
+    """The time in the answer is as old as the round trip was long."""
+    await set_ttl(1.0)
+    clocks = running.broker.expiry.clocks
+    store = clocks._store
+    own, wall, real, passed = clocks._clock, clocks._wall_clock, store.read_clocks, [0.0]
+    clocks._clock = lambda: own() + passed[-1]
+    clocks._wall_clock = lambda: wall() + passed[-1]
+
+    async def read_clocks():
+        times = await real()
+        return {name: at_ms + passed[-1] * 1000 for name, at_ms in times.items()}
+
+    async def stand_still():
+        times = await read_clocks()
+        passed.append(passed[-1] + 100.0)
+        return times
+
+    store.read_clocks = read_clocks
+    await clocks.observe()
+    for _ in range(2):
+        store.read_clocks = stand_still
+        with pytest.raises(StoreUnavailableError, match="100"):
+            await clocks.observe()
+        assert not clocks.is_suspended
+        store.read_clocks = read_clocks
+        await clocks.observe()
+        assert not clocks.is_suspended
+    store.read_clocks = real
+    await clocks.observe()
+    assert clocks.is_suspended, "a clock that was set back by 200 s still counts"
 
 
 async def test_nothing_expires_by_a_clock_that_is_far_from_the_broker_s(running, set_ttl, caplog):

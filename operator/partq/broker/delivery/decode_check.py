@@ -8,12 +8,20 @@ from partq.store.records.log import Entry, Log
 from partq.wire import batch
 
 
+READS_AT_ONCE = 8
+"""Batches that are read, or wait for their turn: bounds their memory."""
+
+
 class DecodeCheck:
-    """Finds which messages of a batch are undecodable; one batch at a time, as each is expanded."""
+    """Finds which messages of a batch are undecodable; one batch at a time, as each is expanded.
+
+    What is read for it waits for its turn: a read that is slow holds up no batch that is there.
+    """
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._turn = asyncio.Lock()
+        self._reads = asyncio.Semaphore(READS_AT_ONCE)
 
     async def find(self, partition: PartitionId, offset: int) -> Unreadable | None:
         """Return what does not decode of the batch that holds an offset; None: it is not stored.
@@ -21,16 +29,13 @@ class DecodeCheck:
         Raises:
             StoreUnavailableError: no answer.
         """
-        async with self._turn:
+        async with self._reads:
             entry = await self._log.find(partition, Offset(offset))
-            return None if entry is None else await self._look(entry)
+            return None if entry is None else await self.look(entry)
 
     async def look(self, entry: Entry) -> Unreadable:
         """Return what does not decode of a batch."""
         async with self._turn:
-            return await self._look(entry)
-
-    async def _look(self, entry: Entry) -> Unreadable:
-        # A large one takes long, and the lease has to be renewed meanwhile.
-        places = await asyncio.to_thread(batch.undecodable, entry.data)
+            # A large one takes long, and the lease has to be renewed meanwhile.
+            places = await asyncio.to_thread(batch.undecodable, entry.data)
         return Unreadable.of_batch(entry.first, entry.count, places)

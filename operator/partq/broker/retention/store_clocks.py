@@ -3,11 +3,15 @@
 import logging
 from collections.abc import Callable, Iterable
 
-from partq.core.clock_watch import SUSPENDED_S, ClockWatch
+from partq.core.clock_watch import MAX_JUMP_S, SUSPENDED_S, ClockWatch
 from partq.core.model import PartitionId
+from partq.errors import StoreUnavailableError
 from partq.metrics import BrokerMetrics
 from partq.store.connection import Store
 from partq.store.records.log import Log
+
+MAX_TRIP_S = MAX_JUMP_S / 4
+"""How old the time in an answer may be: two looks differ by no more than that, with no jump."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,10 +71,19 @@ class StoreClocks:
         """Look at each clock once; of a cluster, a node that is silent is left out.
 
         Raises:
-            StoreUnavailableError: no server answers.
+            StoreUnavailableError: no server answers, or so late that the time is too old; then
+                nothing is noted.
         """
+        began = self._clock()
         times = await self._store.read_clocks()
         now, wall_s = self._clock(), self._wall_clock()
+        if now - began > MAX_TRIP_S:
+            # This process stood still between the answer and its reading: that is no jump.
+            raise StoreUnavailableError(
+                f"store: the time of Redis was {now - began:.0f} s on its way; at most "
+                f"{MAX_TRIP_S:.0f} s count; it is asked for again",
+                is_outcome_known=True,
+            )
         for server, at_ms in times.items():
             # The time is the older one by the way of the answer: nothing expires too early for it.
             is_first = server not in self._watches
