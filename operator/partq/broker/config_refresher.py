@@ -157,20 +157,31 @@ async def refresh_forever(
                 flow.notice_all()
         was_overfull = room.is_store_overfull
 
-    looks: tuple[Callable[[], Awaitable[None]], ...] = (
-        refresh,
-        look_at_room,
-        lambda: expiry.expire(),
-        lambda: trimmer.trim(),
-        lambda: audit_watch.look(),
+    # What one asks of a silent node of a Redis Cluster, for seconds, does not hold up the others:
+    # publishes go by what the room was at its last look.
+    while True:
+        if await _look(refresh) or is_ready():
+            break
+        await asyncio.sleep(REFRESH_GAP_S)
+    await asyncio.gather(
+        _look_forever(lambda: expiry.expire(), refresh),
+        _look_forever(look_at_room),
+        _look_forever(lambda: trimmer.trim(), lambda: audit_watch.look()),
     )
+
+
+async def _look_forever(*looks: Callable[[], Awaitable[None]]) -> None:
     while True:
         for look in looks:
-            # None of them waits for another one's part of Redis.
-            try:
-                await look()
-            except PartqError as error:
-                _log.warning("queue not refreshed: %s", error)
-                if not is_ready():
-                    break
+            await _look(look)
         await asyncio.sleep(REFRESH_GAP_S)
+
+
+async def _look(look: Callable[[], Awaitable[None]]) -> bool:
+    """Look once; return whether that went well."""
+    try:
+        await look()
+    except PartqError as error:
+        _log.warning("queue not refreshed: %s", error)
+        return False
+    return True

@@ -21,6 +21,8 @@ from partq.store.server import Channel, StoreInfo, StoreServer, worst
 _READ_BYTES = 1024 * 1024
 _AT_ONCE = 500
 """Calls that are sent side by side."""
+_SILENCE_S = 1.0
+"""How long nothing more may come of what several nodes are asked, once one of them has answered."""
 
 IsLost = Callable[[str], bool]
 """Whether what is remembered of a key can be trusted no more."""
@@ -138,10 +140,10 @@ class Store:
         """Send plain commands that write nothing, each to the server of its key, side by side.
 
         `only_reachable`: None stands for the answer of a node of a cluster that is silent, as long
-        as another one answers. Errors as in `run`.
+        as another one answers; it is not waited for. Errors as in `run`.
         """
         return await self._each(
-            (partial(self.read, *command) for command in commands), only_reachable
+            (partial(self.read, *command) for command in commands), only_reachable, waits=False
         )
 
     async def run_each(
@@ -151,20 +153,31 @@ class Store:
         *,
         only_reachable: bool = False,
     ) -> list[Any]:
-        """Run a script for several keys and arguments, side by side; as `read_each`."""
+        """Run a script for several keys and arguments, side by side; as `read_each`.
+
+        A node that is silent is waited for, as it may carry the script out.
+        """
         return await self._each(
             (partial(self.run, script, *call) for call in calls), only_reachable
         )
 
     async def _each(
-        self, works: Iterable[Callable[[], Awaitable[Any]]], only_reachable: bool
+        self,
+        works: Iterable[Callable[[], Awaitable[Any]]],
+        only_reachable: bool,
+        *,
+        waits: bool = True,
     ) -> list[Any]:
-        waits = list(works)
+        """Return the answers of all; `waits`: also for those that only may be left out."""
+        all_works = list(works)
         skips = only_reachable and self._cluster is not None
         answers: list[Any] = []
-        for start in range(0, len(waits), _AT_ONCE):
-            chunk = (work() for work in waits[start : start + _AT_ONCE])
-            answers += await asyncio.gather(*chunk, return_exceptions=skips)
+        for start in range(0, len(all_works), _AT_ONCE):
+            chunk = [work() for work in all_works[start : start + _AT_ONCE]]
+            if skips and not waits:
+                answers += await _answers_of_most(chunk)
+            else:
+                answers += await asyncio.gather(*chunk, return_exceptions=skips)
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         is_silent = [isinstance(error, StoreUnavailableError) for error in errors]
         if errors and (len(errors) == len(answers) or not all(is_silent)):
@@ -186,7 +199,7 @@ class Store:
         """
         nodes = self.nodes() or [self._node(None)]
         asks = (partial(node.read, ["TIME"]) for node in nodes)
-        answers = await self._each(asks, only_reachable=True)
+        answers = await self._each(asks, only_reachable=True, waits=False)
         return {
             node.name: int(answer[0]) * 1000 + int(answer[1]) // 1000
             for node, answer in zip(nodes, answers, strict=True)
@@ -204,7 +217,7 @@ class Store:
         nodes = self.nodes()
         if not nodes:
             raise not_sent("no node of the Redis Cluster serves a slot")
-        infos = await self._each((node.info for node in nodes), only_reachable)
+        infos = await self._each((node.info for node in nodes), only_reachable, waits=False)
         return worst([info for info in infos if info is not None])
 
     async def look(self) -> None:
@@ -309,6 +322,28 @@ class Store:
         self.run_epoch += 1
         for notify in self.on_restart:
             notify(is_lost)
+
+
+async def _answers_of_most(works: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Return each answer, or its error; who is silent while others have answered is given up."""
+    asks = [asyncio.ensure_future(work) for work in works]
+    waiting, is_answered = set(asks), False
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(
+                waiting,
+                timeout=_SILENCE_S if is_answered else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            is_answered = is_answered or any(ask.exception() is None for ask in done)
+            if not done:
+                break
+    finally:
+        for ask in waiting:
+            ask.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    silent = not_sent(f"no answer within {_SILENCE_S:g} s after those of other nodes")
+    return [silent if ask in waiting else ask.exception() or ask.result() for ask in asks]
 
 
 def _address(url: str) -> str:

@@ -1,4 +1,8 @@
-"""While one master of a Redis Cluster is dead, what lies on the others goes on in full."""
+"""While one master of a Redis Cluster is dead or silent, all on the others goes on in full."""
+
+import asyncio
+import os
+import signal
 
 import pytest
 
@@ -49,8 +53,8 @@ def layout(running, monkeypatch):
 
 
 @pytest.fixture
-def outage(running, redis_server):
-    """Kill the master that has nothing but partitions, and return those."""
+def outage(running, redis_server, request):
+    """Kill or stop the master that has nothing but partitions, and return those."""
     store, keys = running.broker.store, running.broker.keys
     needed = {store.server_of(key) for key in (keys.config(), keys.group_config("workers"))}
     (victim,) = [
@@ -66,10 +70,33 @@ def outage(running, redis_server):
     assert 0 < len(lost) < len(running.broker.owned)
 
     def begin():
-        victim.kill()
+        if is_silent:
+            os.kill(victim.pid, signal.SIGSTOP)
+        else:
+            victim.kill()
         return lost
 
-    return begin
+    is_silent = getattr(request, "param", "") == "silent"
+    yield begin
+    if is_silent:
+        os.kill(victim.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("outage", ["silent"], indirect=True)
+async def test_no_look_at_all_nodes_waits_for_the_silent_one(running, outage):
+    """A look takes as long as those that answer; what is asked of the silent one alone waits."""
+    broker = running.broker
+    there = next(iter(outage()))
+    looks = (
+        lambda: broker.store.info(only_reachable=True),
+        broker.store.read_clocks,
+        lambda: broker.partitions.read_many(broker.owned, only_reachable=True),
+    )
+    for look in looks:
+        waiting = asyncio.create_task(broker.partitions.read(there))
+        await look()
+        assert not waiting.done()
+        waiting.cancel()
 
 
 async def publish(producer, partition, value):

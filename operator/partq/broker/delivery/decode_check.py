@@ -7,7 +7,6 @@ from partq.core.model import Offset, PartitionId
 from partq.store.records.log import Entry, Log
 from partq.wire import batch
 
-
 READS_AT_ONCE = 8
 """Batches that are read, or wait for their turn: bounds their memory."""
 
