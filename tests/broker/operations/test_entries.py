@@ -190,3 +190,21 @@ async def test_what_makes_no_sense_is_refused(read, peers):
         assert (await read(**query))[:2] == (400, "bad_request"), query
     assert (await read(partition="1.4"))[:2] == (404, "unknown_partition")
     assert (await read(token=peers.PRODUCE))[:2] == (403, "forbidden")
+
+
+async def test_a_hole_in_the_log_is_named_and_not_waited_for(running, producer, read, peers):
+    """As after a change of Redis by hand: asked again, it would be there for ever."""
+    for value in ("a", "b", "c", "d"):
+        await producer.publish(value)
+    key = running.broker.keys.log(peers.partition_id(0))
+    for entry in ("1-1", "3-1"):
+        await running.broker.store.read("XDEL", key, entry)
+    assert firsts(await read()) == [0], "what is before it"
+    status, code, message = await read(1)
+    assert (status, code) == (410, "data_loss"), message
+    assert "1 is missing in the log, which goes on at 2; begin there" in message
+    assert firsts(await read(2)) == [2]
+    status, code, message = await read(3)
+    assert (status, code) == (410, "data_loss"), message
+    assert "3 is missing in the log, up to its end at 4; begin there" in message
+    assert (await read(4)).end == 4

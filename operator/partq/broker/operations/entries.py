@@ -1,6 +1,7 @@
 """Stored batches for readers that keep their progress elsewhere: as they are, none is opened."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from partq.broker.broker import Broker
@@ -15,6 +16,8 @@ from partq.errors import (
 )
 from partq.store.records.log import Entry, LogBounds
 from partq.wire.calls.entries import EntriesQuery, StoredBatch, encode
+
+_log = logging.getLogger(__name__)
 
 MAX_ENTRIES = 4096
 """The most batches of an answer."""
@@ -33,7 +36,7 @@ async def read_entries(
 
     Raises:
         NotOwnerError: another broker owns the partition, or none.
-        DataLossError: the offset is no longer stored.
+        DataLossError: the offset is no longer stored, or missing in the log.
         RolledBackError: the log ends below the offset, or the message below it is another one.
         UnavailableError: not read in time, or too many others read.
         StoreUnavailableError: Redis does not answer.
@@ -60,7 +63,7 @@ async def read_entries(
     check_end(partition, start, end)
     check_epoch(partition, start, query.append_broker_epoch, bounds.epochs[0])
     if start < stop:
-        _check_found(partition, start, bounds, entries)
+        _check_found(partition, start, stop, bounds, entries)
     chosen = _chosen(entries, stop)
     return encode(
         bounds.first,
@@ -114,9 +117,20 @@ def check_end(partition: PartitionId, offset: int, end: int) -> None:
 
 
 def _check_found(
-    partition: PartitionId, start: Offset, bounds: LogBounds, entries: Sequence[Entry]
+    partition: PartitionId,
+    start: Offset,
+    stop: Offset,
+    bounds: LogBounds,
+    entries: Sequence[Entry],
 ) -> None:
-    """Refuse to begin behind the message that is asked for."""
+    """Refuse to begin behind the message that is asked for.
+
+    The owner has seen the end of the log before the read, and asked for its beginning after it:
+    what lies between and was not found is not in Redis any more. Asking again finds no more.
+
+    Raises:
+        DataLossError: it is trimmed, or missing.
+    """
     if entries and entries[0].first <= start:
         return
     if start < bounds.first:
@@ -124,8 +138,15 @@ def _check_found(
             f"partition {partition}: {start} is no longer stored; the first message that is has "
             f"the offset {bounds.first}; begin there"
         )
-    raise UnavailableError(
-        f"partition {partition}: {start} was not found in the log; ask again", retry_after_s=1.0
+    if entries:
+        goes_on = f"which goes on at {entries[0].first}"
+    elif stop < bounds.end:
+        goes_on = f"with all up to {stop}"
+    else:
+        goes_on = f"up to its end at {bounds.end}"
+    _log.warning("partition %s: %d is missing in the log, %s", partition, start, goes_on)
+    raise DataLossError(
+        f"partition {partition}: {start} is missing in the log, {goes_on}; begin there"
     )
 
 
