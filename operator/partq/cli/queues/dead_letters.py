@@ -119,7 +119,7 @@ def drop(
     _check(rows, "error")
 
 
-async def _drop(connection: Connection, planned: Mapping[str, Any]) -> dict[str, Any]:
+async def _drop(connection: QueueAddress, planned: Mapping[str, Any]) -> dict[str, Any]:
     """Drop what was planned, and return what became of each partition.
 
     No more than that: what arrives after it was shown stays, and so it does when the call is late.
