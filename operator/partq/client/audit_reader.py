@@ -31,6 +31,8 @@ class AuditReader(QueueReader):
     Arguments as of `QueueReader`; the token is an administrator's.
     """
 
+    _rights_path = "/partitions/0.0/audit"
+
     async def bounds(
         self, partitions: Iterable[PartitionId] | None = None
     ) -> dict[PartitionId, AuditExtent]:

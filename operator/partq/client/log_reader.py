@@ -49,6 +49,8 @@ class LogReader(QueueReader):
     `entries` holds twice `fetch_bytes` at the most, or two batches where these are larger.
     """
 
+    _rights_path = "/partitions/0.0/entries"
+
     # ---- places ---------------------------------------------------------------------------------
 
     async def bounds(

@@ -4,6 +4,7 @@ from contextlib import aclosing
 
 import pytest
 
+from partq.client.audit_reader import AuditReader
 from partq.client.log_reader import Bounds, LogPosition, LogReader
 from partq.client.producer_state import producer_due
 from partq.core.model import BrokerId
@@ -127,16 +128,37 @@ async def test_what_no_reading_can_be_of_is_refused(producer, reader, partition,
 
 async def test_a_wrong_token_or_queue_is_refused_at_once(running, open_reader, peers):
     """No waiting: nothing of it changes by itself."""
-    for settings, error in (
-        ({"token": "nobody-knows-this"}, UnauthorizedError),
-        ({"token": peers.PRODUCE}, ForbiddenError),
-        ({"namespace": "elsewhere"}, NotFoundError),
-    ):
-        reader = await open_reader(timeout_s=3600.0, **settings)
-        with pytest.raises(error):
-            await reader.bounds()
+    with pytest.raises(UnauthorizedError):
+        await open_reader(timeout_s=3600.0, token="nobody-knows-this")
+    reader = await open_reader(timeout_s=3600.0, namespace="elsewhere")
+    with pytest.raises(NotFoundError):
+        await reader.bounds()
     with pytest.raises(SettingsError, match="producer"):
         await producer_due(running.url, "", queue="orders", token=peers.PRODUCE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "role", "needed"),
+    [
+        (LogReader, "PRODUCE", "role admin or consume"),
+        (AuditReader, "PRODUCE", "role admin"),
+        (AuditReader, "CONSUME", "role admin"),
+    ],
+)
+async def test_a_token_of_another_role_is_told_on_entering(running, peers, kind, role, needed):
+    """Not at the first read, which may be hours later and far from where the token was given."""
+    dead = "http://127.0.0.1:9"
+    reader = kind(f"{dead},{running.url}", queue="orders", token=getattr(peers, role))
+    with pytest.raises(
+        ForbiddenError, match=rf"role {role.lower()}\b.*; this call needs.* {needed}"
+    ):
+        await reader.__aenter__()
+
+
+async def test_who_enters_while_no_broker_answers_goes_on():
+    async with LogReader("http://127.0.0.1:9", queue="orders", token="t", timeout_s=0.0) as reader:
+        with pytest.raises(UnavailableError):
+            await reader.partitions()
 
 
 async def test_who_stops_reading_leaves_nothing_behind(producer, reader, partition):

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from partq.client.arguments import MAX_TIME_S, check_range, whole
 from partq.client.transport import tasks
@@ -33,6 +33,10 @@ class QueueReader:
         SettingsError: an argument is of a wrong type or out of range; names it.
     """
 
+    _rights_path: ClassVar[str]
+    """What only a token that may read is not refused; that there is no such partition is no refusal
+    of the token."""
+
     def __init__(
         self,
         url: str,
@@ -53,8 +57,19 @@ class QueueReader:
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
-        """Open the connections; nothing is asked yet."""
+        """Open the connections, and ask any broker whether the token may read.
+
+        Without an answer it goes on: the calls wait for brokers.
+
+        Raises:
+            UnauthorizedError, ForbiddenError: it may not; names its role, and those that may.
+        """
         await self._owners.__aenter__()
+        try:
+            await self._owners.check_rights(self._rights_path)
+        except BaseException:
+            await self._owners.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

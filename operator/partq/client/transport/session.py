@@ -211,8 +211,10 @@ class Session:
         except (*NOT_REACHED, PartqError):
             return b""
 
-    async def check_rights(self, url: str, path: str) -> None:
+    async def check_rights(self, url: str, path: str) -> bool:
         """Ask for something that only the right token may have, to hear of a wrong one early.
+
+        Returns whether the broker has answered at all.
 
         Raises:
             UnauthorizedError, ForbiddenError: in the broker's words. Any other answer, or none, is
@@ -222,8 +224,12 @@ class Session:
             await self.get(url, path)
         except (UnauthorizedError, ForbiddenError):
             raise
-        except (*NOT_REACHED, PartqError) as error:
+        except NOT_REACHED as error:
+            log.info("%s%s: %s", url, path, why(url, error))
+            return False
+        except PartqError as error:
             log.info("%s%s: %s", url, path, error)
+        return True
 
     async def view(self, urls: Sequence[str]) -> QueueLayout:
         """Return the layout from the first of `urls` that answers.
