@@ -103,7 +103,7 @@ def test_explain_says_why_a_partition_delivers_nothing():
     }  # fmt: skip
     seat = SimpleNamespace(member="m", broker="b", epoch=5, broker_epoch=6)
     picture = SimpleNamespace(
-        sight=SimpleNamespace(seats={partition: seat}), details={partition: detail},
+        observation=SimpleNamespace(seats={partition: seat}), details={partition: detail},
         silent={}, past={}, refused={},
     )  # fmt: skip
     waiting = PartitionWait(what=WaitsFor.DEAD_LETTERS)

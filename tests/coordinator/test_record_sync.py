@@ -40,11 +40,11 @@ async def having(partitions, group):
 
 async def test_a_group_that_is_being_made_keeps_its_cursors(layouts, partitions, make):
     """A coordinator that knows only the groups of before looks after each step."""
-    upkeep = RecordSync(partitions, layouts)
+    record_sync = RecordSync(partitions, layouts)
     await make("first")
 
     async def look():
-        await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+        await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
         assert await having(partitions, "first") == list(PARTITIONS)
 
     await make("first", "second", cursors=SeenBy(partitions, look))
@@ -52,13 +52,13 @@ async def test_a_group_that_is_being_made_keeps_its_cursors(layouts, partitions,
 
 
 async def test_a_group_that_is_gone_loses_its_cursors(layouts, partitions, make):
-    upkeep = RecordSync(partitions, layouts)
+    record_sync = RecordSync(partitions, layouts)
     await make("first", "second")
-    await upkeep.sync(
+    await record_sync.sync(
         PARTITIONS, {"first": "Earliest", "second": "Earliest"}, await generation(layouts)
     )
     await make("first")
-    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     assert await having(partitions, "second") == []
     assert await having(partitions, "first") == list(PARTITIONS)
 
@@ -66,10 +66,10 @@ async def test_a_group_that_is_gone_loses_its_cursors(layouts, partitions, make)
 async def test_a_group_that_has_its_spec_still_is_looked_at_again(layouts, partitions, make):
     """The queue does not name it any more; who removes it dies after the next step."""
     await make("first", "second", second="u1")
-    upkeep = RecordSync(partitions, layouts)
+    record_sync = RecordSync(partitions, layouts)
 
     async def look():
-        await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+        await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
         return await having(partitions, "second")
 
     class ErasesLast:
@@ -93,8 +93,8 @@ async def test_a_group_whose_making_was_cut_short_can_be_given_up(layouts, parti
         await make("first", "second", cursors=SeenBy(partitions, die))
     assert await having(partitions, "second") != []
     await make("first", repairs=True)
-    upkeep = RecordSync(partitions, layouts)
-    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    record_sync = RecordSync(partitions, layouts)
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     assert await having(partitions, "second") == []
     assert await layouts.read_group_config("second") is None
     assert await having(partitions, "first") == list(PARTITIONS)
@@ -130,15 +130,15 @@ async def test_a_group_made_again_begins_anew(partitions, make):
 
 async def test_a_group_that_was_made_again_unseen_is_looked_at_again(layouts, partitions, make):
     """The names are as they were; of what was removed late, a cursor is missing."""
-    upkeep = RecordSync(partitions, layouts)
+    record_sync = RecordSync(partitions, layouts)
     await make("first", "second")
     starts = {"first": "Earliest", "second": "Earliest"}
-    await upkeep.sync(PARTITIONS, starts, await generation(layouts))
+    await record_sync.sync(PARTITIONS, starts, await generation(layouts))
     await make("first")
     await make("first", "second")
     births = await births_of(partitions, "second")
     await partitions.remove_group(PARTITIONS[0], "second", born=births[PARTITIONS[0], "second"])
-    await upkeep.sync(PARTITIONS, starts, await generation(layouts))
+    await record_sync.sync(PARTITIONS, starts, await generation(layouts))
     assert await having(partitions, "second") == list(PARTITIONS)
 
 
@@ -160,8 +160,8 @@ async def test_a_removal_that_was_decided_before_a_group_was_made_again_takes_no
                 await make("first", "second")
             await partitions.remove_group(partition, group, born=born)
 
-    upkeep = RecordSync(MadeAgainMeanwhile(), layouts)
-    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    record_sync = RecordSync(MadeAgainMeanwhile(), layouts)
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     assert made == ["second"]
     assert await having(partitions, "second") == list(PARTITIONS)
 
@@ -202,8 +202,8 @@ async def test_a_late_addition_does_not_bring_a_removed_group_back(layouts, part
     await RecordSync(keeping, layouts).sync(PARTITIONS, starts, await generation(layouts))
     assert len(keeping.calls) == 1
     await make("first")
-    upkeep = RecordSync(partitions, layouts)
-    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    record_sync = RecordSync(partitions, layouts)
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     assert await having(partitions, "second") == []
     refused = await making.again() + await keeping.again()
     assert await having(partitions, "second") == []
@@ -249,13 +249,13 @@ async def test_a_group_that_was_never_named_is_given_up_under_a_new_generation(
 ):
     """A coordinator that runs on looks again, and fences what may come late."""
     await make("first")
-    upkeep = RecordSync(partitions, layouts)
-    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    record_sync = RecordSync(partitions, layouts)
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     making = Recorded(partitions)
     with pytest.raises(CutShortError):
         await make("first", "second", cursors=SeenBy(making, die))
     await make("first", repairs=True)
-    await upkeep.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
+    await record_sync.sync(PARTITIONS, {"first": "Earliest"}, await generation(layouts))
     await making.again()
     assert await having(partitions, "second") == []
 

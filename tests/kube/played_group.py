@@ -104,7 +104,7 @@ class PlayedGroup:
     def look(self, *, at_most=None):
         """Look once and carry the plan out; `at_most`: the coordinator dies after so many moves."""
         members = {*self._bound, *self._lost_at, *filter(None, self.owners.values())}
-        sight = group(
+        observation = group(
             list(self.owners.values()),
             bound=sorted(self._bound),
             lost={m: round((self.clock.now - at) * 1000) for m, at in self._lost_at.items()},
@@ -113,7 +113,7 @@ class PlayedGroup:
             heirs=dict(self.heirs),
         )
         rules = GroupRules()
-        self.last = plan(sight, assess(sight, rules.membership), rules, {})
+        self.last = plan(observation, assess(observation, rules.membership), rules, {})
         self.heirs |= {m.seat.member: m.target for m in self.last if m.is_inherited}
         for move in self.last[:at_most]:
             self.owners[move.partition] = move.target

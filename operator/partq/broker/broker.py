@@ -146,14 +146,14 @@ class Broker:
             clock=self.clock,
             on_lost=self.ownership.lose_subscription,
         )
-        self.flusher = CursorWriter(
+        self.cursor_writer = CursorWriter(
             self.partitions, on_lost=self.ownership.lose_subscription, progress=self.progress
         )
         check = DecodeCheck(self.log)
-        self.outcomes = AckHandler(
+        self.ack_handler = AckHandler(
             owned=self.owned,
             layout=lambda: self._config.layout if self._config is not None else None,
-            flusher=self.flusher,
+            cursor_writer=self.cursor_writer,
             clock=self.clock,
             rules=lambda group: redelivery_of(self._config, group),
             check=check,
@@ -167,7 +167,7 @@ class Broker:
             self.log,
             keys,
             check=check,
-            flusher=self.flusher,
+            cursor_writer=self.cursor_writer,
             clock=self.clock,
             rules=lambda group: dead_letters_of(self._config, group),
             on_lost=self.ownership.lose_subscription,
@@ -181,17 +181,17 @@ class Broker:
             config=lambda: self.config,
             clock=self.clock,
             wall_clock=wall_clock,
-            office=self.dead_letters,
-            flusher=self.flusher,
+            letter_forwarder=self.dead_letters,
+            cursor_writer=self.cursor_writer,
             spawn=self._spawn,
             metrics=self.metrics,
         )
-        self.binder = FlowRegistry(
+        self.flow_registry = FlowRegistry(
             owned=self.owned,
             partitions=self.partitions,
             members=Members(store, keys),
             events=Events(store, keys),
-            flusher=self.flusher,
+            cursor_writer=self.cursor_writer,
             reader=self.reader,
             judge=self.expiry,
             clock=self.clock,
@@ -204,9 +204,9 @@ class Broker:
         self.trimmer = Trimmer(self.owned, self.log, on_lost=self.ownership.lose)
         self.handoffs = HandoffExecutor(
             self.partitions,
-            self.flusher,
+            self.cursor_writer,
             clock=self.clock,
-            find_flow=self.binder.find,
+            find_flow=self.flow_registry.find,
             on_lost=self.ownership.lose_subscription,
         )
         self._refresher = ConfigRefresher(
@@ -214,7 +214,7 @@ class Broker:
             self.leases,
             self.partitions,
             ownership=self.ownership,
-            binder=self.binder,
+            flow_registry=self.flow_registry,
             dead_letters=self.dead_letters,
             learn=self._learn,
         )
@@ -227,7 +227,7 @@ class Broker:
         for name, work in (
             ("lease", self.lease.run()),
             ("claims", self.claims.run()),
-            ("flusher", self.flusher.run()),
+            ("flusher", self.cursor_writer.run()),
             ("refresh", self._refresh_forever()),
             ("expiry", self._expire_forever()),
         ):
@@ -237,7 +237,7 @@ class Broker:
         """Give up every partition in order, so that others claim them at once."""
         self._is_closing = True
         await self.ownership.close(self.claims.successor)
-        await self.binder.close()
+        await self.flow_registry.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -354,7 +354,7 @@ class Broker:
     def _claimed(self, owned: OwnedPartition) -> None:
         mended.tell(owned, self.metrics)
         self.dead_letters.watch(owned)
-        self.binder.take_up_later(owned)
+        self.flow_registry.take_up_later(owned)
         self.claims.owners[owned.id] = self.id
         self._spawn(self._record_owner(owned.id), f"record {owned.id}")
 
@@ -367,8 +367,8 @@ class Broker:
 
     async def _empty(self, subscription: ConsumedPartition) -> None:
         """Take a partition from its flow, and wait until the group's book is stored."""
-        self.binder.unbind(subscription, Cause.BROKER_CHANGE)
-        await self.flusher.settle(subscription)
+        self.flow_registry.unbind(subscription, Cause.BROKER_CHANGE)
+        await self.cursor_writer.settle(subscription)
         await subscription.settle_audit()
 
     # ---- recurring work -------------------------------------------------------------------------
@@ -385,7 +385,7 @@ class Broker:
         return refresh_forever(
             lambda: self.refresh(),
             room=self.room,
-            binder=self.binder,
+            flow_registry=self.flow_registry,
             expiry=self.expiry,
             trimmer=self.trimmer,
             audit_watch=self.audit_watch,
@@ -394,12 +394,12 @@ class Broker:
 
     async def _expire_forever(self) -> None:
         while True:
-            self.binder.expire()
-            self.outcomes.time_out()
+            self.flow_registry.expire()
+            self.ack_handler.time_out()
             await asyncio.sleep(EXPIRE_GAP_S)
 
     def _wake_flows(self) -> None:
-        for flow in self.binder.flows:
+        for flow in self.flow_registry.flows:
             flow.wake.set()
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:

@@ -41,7 +41,7 @@ class ConfigRefresher:
         partitions: Partitions,
         *,
         ownership: OwnedPartitions,
-        binder: FlowRegistry,
+        flow_registry: FlowRegistry,
         dead_letters: DeadLetterForwarder,
         learn: Callable[[QueueConfig, str], None],
     ) -> None:
@@ -50,7 +50,7 @@ class ConfigRefresher:
         self._partitions = partitions
         self._ownership = ownership
         self._owned = ownership.owned
-        self._binder = binder
+        self._flow_registry = flow_registry
         self._dead_letters = dead_letters
         self._learn = learn
         """Takes the settings, and the token of the peers."""
@@ -69,7 +69,7 @@ class ConfigRefresher:
         self._learn(config, await self._leases.peer_token(self._drawn_token))
         if config.is_deleted:
             self._ownership.drop_all()
-            self._binder.lose_all()
+            self._flow_registry.lose_all()
             return
         # Before anything is awaited: a group that comes meanwhile is in a later answer.
         for owned in list(self._owned.values()):
@@ -140,7 +140,7 @@ async def refresh_forever(
     refresh: Callable[[], Awaitable[None]],
     *,
     room: StorageQuota,
-    binder: FlowRegistry,
+    flow_registry: FlowRegistry,
     expiry: Expiry,
     trimmer: Trimmer,
     audit_watch: AuditBacklog,
@@ -153,7 +153,7 @@ async def refresh_forever(
         nonlocal was_overfull
         await room.refresh()
         if was_overfull and not room.is_store_overfull:
-            for flow in binder.flows:
+            for flow in flow_registry.flows:
                 flow.notice_all()
         was_overfull = room.is_store_overfull
 

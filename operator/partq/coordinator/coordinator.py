@@ -100,7 +100,7 @@ class Coordinator:
             brokers, clock=clock, on_change=self._wake.set, address_of=address_of
         )
         self._states = StateReader(brokers)
-        self._upkeep = RecordSync(store.partitions, store.layouts)
+        self._record_sync = RecordSync(store.partitions, store.layouts)
         self._has_seen_all = False
         self._heard_at: dict[BrokerId, float] = {}
         """When each living broker answered last, or was first seen."""
@@ -155,7 +155,7 @@ class Coordinator:
         rules, starts = self._read_rules(loaded)
         if set(loaded.names) == starts.keys():
             # Else some spec is missing or broken: no cursor is removed on a guess.
-            await self._upkeep.sync(partitions, starts, loaded.generation)
+            await self._record_sync.sync(partitions, starts, loaded.generation)
         index = await self._store.leases.read()
         living = self._balancer.observe(index)
         states = await self._states.read(living)
@@ -316,7 +316,7 @@ class Coordinator:
         if group is None or not member:
             return
         try:
-            await group.worker.roster.admit(MemberId(member), event.fields.get("address", ""))
+            await group.worker.member_list.admit(MemberId(member), event.fields.get("address", ""))
         except PartqError as error:
             self._note(error)  # it asks again
 

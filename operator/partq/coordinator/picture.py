@@ -39,7 +39,7 @@ class GroupSnapshot:
     now_ms: int
     """Redis's time."""
     rules: GroupRules
-    sight: GroupObservation
+    observation: GroupObservation
     handoffs: Mapping[PartitionId, HandoffRecord]
     past: Mapping[PartitionId, list[PastMove]]
     waiting: Mapping[PartitionId, WaitingMove]
@@ -55,7 +55,7 @@ class GroupSnapshot:
     @property
     def under_way(self) -> dict[PartitionId, MemberId | None]:
         """The targets of the recorded handoffs that the brokers have not seen the end of."""
-        seats = self.sight.seats
+        seats = self.observation.seats
         return {
             partition: record.target
             for partition, record in self.handoffs.items()
@@ -99,7 +99,7 @@ def _picture(group: str, body: Mapping[str, Any]) -> GroupSnapshot:
     )
     assignment = _by_partition(body["assignment"], AssignmentEntry)
     now_ms = members.now_ms
-    sight = look(
+    observation = look(
         world,
         group,
         members=members,
@@ -111,7 +111,7 @@ def _picture(group: str, body: Mapping[str, Any]) -> GroupSnapshot:
     return GroupSnapshot(
         now_ms=now_ms,
         rules=group_rules(body["queue_spec"], body["group_spec"]),
-        sight=sight,
+        observation=observation,
         handoffs=_by_partition(body["handoffs"], HandoffRecord),
         past={
             PartitionId.parse(name): [PastMove(**move) for move in moves]
@@ -121,7 +121,7 @@ def _picture(group: str, body: Mapping[str, Any]) -> GroupSnapshot:
         heeds_pods=body["group_spec"].get("rebalance", {}).get("policy") != "Timer",
         silent={BrokerId(b): str(a["error"]) for b, a in brokers.items() if "state" not in a},
         refused=members.refused,
-        details=_details(group, brokers, sight),
+        details=_details(group, brokers, observation),
     )
 
 
@@ -130,10 +130,10 @@ def _by_partition(records: Mapping[str, Any], kind: Any) -> dict[PartitionId, An
 
 
 def _details(
-    group: str, brokers: Mapping[str, Any], sight: GroupObservation
+    group: str, brokers: Mapping[str, Any], observation: GroupObservation
 ) -> dict[PartitionId, Mapping[str, Any]]:
     found: dict[PartitionId, Mapping[str, Any]] = {}
-    for partition, seat in sight.seats.items():
+    for partition, seat in observation.seats.items():
         if seat.broker is not None:
             report = brokers[seat.broker]["state"]["partitions"][str(partition)]
             found[partition] = {"end": report["end"], **report["groups"][group]}

@@ -61,13 +61,13 @@ class QueueView:
 
 
 def as_assigned(
-    sight: GroupObservation,
+    observation: GroupObservation,
     assignment: Mapping[PartitionId, AssignmentEntry],
     draining: Collection[PartitionId],
 ) -> dict[PartitionId, AssignmentEntry]:
     """Return what the brokers have recorded; where none answers, what was written last."""
     found = {}
-    for partition, seat in sight.seats.items():
+    for partition, seat in observation.seats.items():
         if seat.broker is None:
             last = assignment.get(partition)
             found[partition] = last or AssignmentEntry(seat.member, seat.epoch, "Unassigned")

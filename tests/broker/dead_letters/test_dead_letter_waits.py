@@ -57,9 +57,9 @@ async def test_a_move_that_is_refused_is_tried_again_at_a_pace(running, patience
     """While a commit or a reset is under way; the broker serves everybody else meanwhile."""
     await running.assign("m", [0])
     await publish(running, "poison", "too")
-    office, refused = running.broker.dead_letters, subscription(running)
+    letter_forwarder, refused = running.broker.dead_letters, subscription(running)
     tries = []
-    move = office._move
+    move = letter_forwarder._move
 
     async def count(subscription):
         tries.append(subscription)
@@ -67,13 +67,13 @@ async def test_a_move_that_is_refused_is_tried_again_at_a_pace(running, patience
             subscription.is_resetting = False  # else nothing else would ever run
         await move(subscription)
 
-    office._move = count
+    letter_forwarder._move = count
     refused.is_resetting = True
-    office.doom(refused, [0], DeadLetterReason.MAX_REDELIVERIES)
+    letter_forwarder.doom(refused, [0], DeadLetterReason.MAX_REDELIVERIES)
     await eventually(lambda: refused.outbox.trouble, "it is refused")
     assert (len(tries), refused.is_resetting) == (1, True)
     refused.is_resetting = False
-    office.doom(refused, [1], DeadLetterReason.MAX_REDELIVERIES)
+    letter_forwarder.doom(refused, [1], DeadLetterReason.MAX_REDELIVERIES)
     await eventually(lambda: len(refused.outbox.letters) == 2, "the next one wakes it")
     assert len(tries) == 2
 
@@ -124,7 +124,7 @@ async def test_a_dead_letter_is_taken_out_though_acks_never_cease(running, targe
             first = left.pop(0)
             token = (*held.partition, held.broker_epoch, held.epoch, held.book.number)
             frame = frames.Ack(first, *token, -1, [(first, first + 1)])
-            running.broker.outcomes.ack(held.flow, frame, lambda error: None)
+            running.broker.ack_handler.ack(held.flow, frame, lambda error: None)
 
     async def send(*args, send=to.send):
         await is_open.wait()

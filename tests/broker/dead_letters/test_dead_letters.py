@@ -366,8 +366,8 @@ async def doom(running):
 async def test_another_broker_goes_on_wherever_the_first_one_dies(
     start_broker, running, target, stored, step, is_done
 ):
-    office = running.broker.dead_letters
-    owner = office._target if step == "send" else office._outboxes
+    letter_forwarder = running.broker.dead_letters
+    owner = letter_forwarder._target if step == "send" else letter_forwarder._outboxes
     reached = stop_at(owner, step, is_done=is_done)
     await doom(running)
     await eventually(reached.is_set, f"the first broker is at {step}")
@@ -376,7 +376,7 @@ async def test_another_broker_goes_on_wherever_the_first_one_dies(
     await second.broker.ownership.claim(P, record)
     await eventually(lambda: not subscription(second).outbox.is_working, "the second is done")
     assert [message.value for message in await stored()] == [b"poison"]
-    await second.broker.flusher.settle(subscription(second))
+    await second.broker.cursor_writer.settle(subscription(second))
     cursor = await second.broker.partitions.read_cursor(P, "workers")
     assert (cursor.outbox, cursor.cursor, cursor.redeliveries) == ([], 1, {})
 

@@ -43,7 +43,7 @@ def sizes(found):
 
 
 def flow_of(running):
-    (flow,) = running.broker.binder.flows
+    (flow,) = running.broker.flow_registry.flows
     return flow
 
 

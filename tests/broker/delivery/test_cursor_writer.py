@@ -24,8 +24,8 @@ class SlowPartitions:
 
 async def test_an_ack_is_refused_when_its_flush_fails_after_the_partition_was_dropped():
     store = SlowPartitions()
-    flusher = CursorWriter(store, on_lost=lambda *_: None, progress=ProgressSignal())
-    running = asyncio.create_task(flusher.run())
+    cursor_writer = CursorWriter(store, on_lost=lambda *_: None, progress=ProgressSignal())
+    running = asyncio.create_task(cursor_writer.run())
     subscription = ConsumedPartition(
         partition=PartitionId(1, 0),
         broker_epoch=BrokerEpoch(1),
@@ -37,7 +37,7 @@ async def test_an_ack_is_refused_when_its_flush_fails_after_the_partition_was_dr
         book=GroupCursor(0),
     )
     answers = asyncio.Queue()
-    flusher.notice(subscription, answers.put_nowait)
+    cursor_writer.notice(subscription, answers.put_nowait)
     async with asyncio.timeout(60):
         await store.asked.wait()
         subscription.drop(Cause.BROKER_CHANGE)

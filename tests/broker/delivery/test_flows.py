@@ -88,7 +88,7 @@ async def test_a_flow_that_the_limit_holds_up_is_told_of(running, peers, monkeyp
     deliver, _ = await stuck.deliver()
     for times in (1, 2):
         await peers.eventually(lambda: len(told("m")) == times, "it is told")  # noqa: B023
-        running.broker.binder.expire()
+        running.broker.flow_registry.expire()
         assert len(told("m")) == times
         assert await stuck.ack(deliver, times) == ""
         await stuck.deliver()
@@ -100,12 +100,12 @@ async def test_a_flow_with_nothing_to_acknowledge_is_not_held_up(running, peers,
     """However long nothing came: the time counts from the first message in hand."""
     await running.assign("m", [0])
     member = await peers.open_flow(running, "m", credit=100_000)
-    (flow,) = running.broker.binder.flows
+    (flow,) = running.broker.flow_registry.flows
     flow.acked_at -= flows.STUCK_S + 1
     producer = await peers.open_producer(running)
     await producer.publish(*map(str, range(1500)), partition=0)
     assert len((await member.deliver())[1]) == 1000
-    running.broker.binder.expire()
+    running.broker.flow_registry.expire()
     assert flow.is_at_limit
     assert not [text for text in caplog.messages if text.startswith("flow of m in workers")]
 
@@ -115,13 +115,13 @@ async def test_the_time_in_which_a_broker_stood_still_is_no_silence_of_its_flows
     await running.assign("m", [0])
     member = await peers.open_flow(running, "m")
     await member.expect(frames.Assigned)
-    (flow,) = running.broker.binder.flows
+    (flow,) = running.broker.flow_registry.flows
     time.sleep(flows.PING_LOST_S + flows.EXPIRE_GAP_S)  # noqa: ASYNC251 - the block itself
     for _ in range(2):
-        running.broker.binder.expire()
+        running.broker.flow_registry.expire()
         assert not flow.is_closed
     flow.last_seen -= flows.PING_LOST_S
-    running.broker.binder.expire()
+    running.broker.flow_registry.expire()
     assert flow.is_closed, "what is silent while the broker looks is lost"
 
 
@@ -314,7 +314,7 @@ async def test_a_client_that_does_not_read_fills_nothing(scene, peers, clock, mo
     """Answers wait up to a bound, then its frames do; then it is silent, lost and cut off."""
     monkeypatch.setattr(flow_route, "MAX_CONTROLS", 20)
     monkeypatch.setattr(flow_route, "MAX_OPEN_ACKS", 20)
-    flow = scene.running.broker.binder.find("workers", "m")
+    flow = scene.running.broker.flow_registry.find("workers", "m")
     for socket in scene.running.runner.app[SOCKETS]:
         peers.Gate(socket, "send")  # as with full buffers: it never ends
     for request in range(100):

@@ -180,7 +180,7 @@ async def test_a_lost_source_is_handed_over_by_its_cause(scene, peers):
 
 
 def is_bound(scene):
-    return scene.running.broker.binder.find("workers", "m") is not None
+    return scene.running.broker.flow_registry.find("workers", "m") is not None
 
 
 # ---- forced -------------------------------------------------------------------------------------

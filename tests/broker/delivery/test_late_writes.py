@@ -41,7 +41,7 @@ def subscription(running):
 
 
 async def settled(running):
-    await running.broker.flusher.settle(subscription(running))
+    await running.broker.cursor_writer.settle(subscription(running))
     return await record(running)
 
 
@@ -78,12 +78,12 @@ async def test_a_late_bind_does_not_end_the_token_of_a_newer_one(running, scene,
     await scene.source.close()
     await eventually(lambda: subscription(running).flow is None, "the flow is gone")
     late = Late(running.store, "bind_member")
-    flow = await running.broker.binder.bind(
+    flow = await running.broker.flow_registry.bind(
         group="workers", member="m", incarnation="j", address="127.0.0.1", kind="flow", credit=1
     )
     with pytest.raises(StoreUnavailableError):
-        await running.broker.binder.take_up(flow)
-    running.broker.binder.lose(flow)
+        await running.broker.flow_registry.take_up(flow)
+    running.broker.flow_registry.lose(flow)
     await peers.open_flow(running, "m", "k")
     await eventually(lambda: subscription(running).flow is not None, "bound")
     await late.arrive()
@@ -130,7 +130,7 @@ async def test_what_is_dirty_during_a_reset_is_flushed_after_it(running, scene):
     held = HeldAnswer(running.broker.partitions, "reset")
     moving = asyncio.create_task(reset(running, to="latest"))
     await held.reached.wait()
-    running.broker.flusher.notice(subscription(running))
+    running.broker.cursor_writer.notice(subscription(running))
     held.opened.set()
     assert (await moving)["to"] == 3
     assert (await settled(running)).cursor == 3
@@ -172,14 +172,14 @@ class HeldAnswer:
 async def test_no_dead_letter_is_moved_while_a_commit_or_a_reset_is_under_way(running, scene, name):
     await scene.source.close()
     await eventually(lambda: subscription(running).flow is None, "the flow is gone")
-    office, moved = running.broker.dead_letters, []
-    add = office._outboxes.add
+    letter_forwarder, moved = running.broker.dead_letters, []
+    add = letter_forwarder._outboxes.add
 
     async def added(*args, **kwargs):
         moved.append(held.opened.is_set())
         return await add(*args, **kwargs)
 
-    office._outboxes.add = added
+    letter_forwarder._outboxes.add = added
     held = HeldAnswer(running.broker.partitions, name)
     if name == "commit":
         handoff = await scene.handoff()
@@ -187,7 +187,7 @@ async def test_no_dead_letter_is_moved_while_a_commit_or_a_reset_is_under_way(ru
     else:
         moving = asyncio.create_task(reset(running, to="earliest"))
     await held.reached.wait()
-    office.doom(subscription(running), [1], DeadLetterReason.EXPIRED)
+    letter_forwarder.doom(subscription(running), [1], DeadLetterReason.EXPIRED)
     await eventually(lambda: moved or subscription(running).outbox.trouble, "it was tried")
     assert not moved
     held.opened.set()
@@ -217,7 +217,7 @@ class Road:
 
 
 @pytest.fixture
-async def office(running, scene):
+async def letter_forwarder(running, scene):
     """The broker's dead-letter office; nobody consumes the partition of three messages."""
     await scene.source.close()
     await eventually(lambda: subscription(running).flow is None, "the flow is gone")
@@ -225,9 +225,11 @@ async def office(running, scene):
     return running.broker.dead_letters
 
 
-async def test_a_letter_is_taken_out_only_once_the_stored_book_has_done_with_it(running, office):
+async def test_a_letter_is_taken_out_only_once_the_stored_book_has_done_with_it(
+    running, letter_forwarder
+):
     """Else a broker that dies in between leaves the message to be delivered, and sent, again."""
-    partitions, outboxes, events = running.broker.partitions, office._outboxes, []
+    partitions, outboxes, events = running.broker.partitions, letter_forwarder._outboxes, []
     flush, remove = partitions.flush, outboxes.remove
     opened = asyncio.Event()
 
@@ -241,8 +243,8 @@ async def test_a_letter_is_taken_out_only_once_the_stored_book_has_done_with_it(
         await remove(*args, **kwargs)
 
     partitions.flush, outboxes.remove = held_flush, told_remove
-    office.doom(subscription(running), [0], DeadLetterReason.EXPIRED)
-    await eventually(lambda: office.target.sent, "the letter is sent")
+    letter_forwarder.doom(subscription(running), [0], DeadLetterReason.EXPIRED)
+    await eventually(lambda: letter_forwarder.target.sent, "the letter is sent")
     assert [letter.offset for letter in (await record(running)).outbox] == [0]
     opened.set()
     await eventually(lambda: not subscription(running).outbox.is_working, "it is taken out")
@@ -250,24 +252,28 @@ async def test_a_letter_is_taken_out_only_once_the_stored_book_has_done_with_it(
     assert ((await record(running)).cursor, (await record(running)).outbox) == (1, [])
 
 
-async def test_what_is_done_with_before_it_is_moved_is_no_dead_letter(running, scene, office):
+async def test_what_is_done_with_before_it_is_moved_is_no_dead_letter(
+    running, scene, letter_forwarder
+):
     """Though the stored book does not say so yet."""
     held, handoff = subscription(running), await scene.handoff()
     gate = Gate(running.broker.partitions, "commit")
     committing = asyncio.create_task(handoff.commit(cause="source_unbound"))
     await gate.reached.wait()
-    office.doom(held, [1], DeadLetterReason.EXPIRED)
+    letter_forwarder.doom(held, [1], DeadLetterReason.EXPIRED)
     await eventually(lambda: held.outbox.trouble, "it was tried")
     held.book.discard([(1, 2)])
     gate.opened.set()
     assert (await committing)["code"] == ""
     await eventually(lambda: not held.outbox.is_working, "the task has ended")
-    assert (held.outbox.letters, held.outbox.doomed, office.target.sent) == ([], {}, [])
+    assert (held.outbox.letters, held.outbox.doomed, letter_forwarder.target.sent) == ([], {}, [])
 
 
-async def test_a_letter_that_a_reset_overtakes_is_done_in_the_book_after_it(running, office):
-    held = HeldAnswer(office._outboxes, "add")
-    office.doom(subscription(running), [1], DeadLetterReason.EXPIRED)
+async def test_a_letter_that_a_reset_overtakes_is_done_in_the_book_after_it(
+    running, letter_forwarder
+):
+    held = HeldAnswer(letter_forwarder._outboxes, "add")
+    letter_forwarder.doom(subscription(running), [1], DeadLetterReason.EXPIRED)
     await held.reached.wait()
     await reset(running, to="earliest")
     held.opened.set()
@@ -275,13 +281,15 @@ async def test_a_letter_that_a_reset_overtakes_is_done_in_the_book_after_it(runn
     assert subscription(running).book.acked.pairs() == [(1, 2)]
     stored = await settled(running)
     assert (stored.cursor, stored.acked, stored.outbox) == (0, [(1, 2)], [])
-    assert len(office.target.sent) == 1
+    assert len(letter_forwarder.target.sent) == 1
 
 
-async def test_a_letter_that_waits_during_a_reset_below_it_is_no_more_delivered(running, office):
+async def test_a_letter_that_waits_during_a_reset_below_it_is_no_more_delivered(
+    running, letter_forwarder
+):
     """It is a dead letter; a broker that claims the partition then takes it for one, too."""
-    office.target.is_blocked = True
-    office.doom(subscription(running), [1], DeadLetterReason.EXPIRED)
+    letter_forwarder.target.is_blocked = True
+    letter_forwarder.doom(subscription(running), [1], DeadLetterReason.EXPIRED)
     await eventually(lambda: subscription(running).outbox.trouble, "it was tried to send it")
     await reset(running, to="earliest")
     in_memory = subscription(running)
@@ -289,22 +297,22 @@ async def test_a_letter_that_waits_during_a_reset_below_it_is_no_more_delivered(
     assert [letter.offset for letter in in_memory.outbox.letters] == [1]
     stored = await settled(running)
     assert (stored.cursor, stored.acked) == (0, [(1, 2)])
-    office.target.is_blocked = False
+    letter_forwarder.target.is_blocked = False
     await eventually(lambda: not in_memory.outbox.is_working, "it is sent")
-    assert len(office.target.sent) == 1
+    assert len(letter_forwarder.target.sent) == 1
     assert (await record(running)).outbox == []
 
 
-async def test_a_letter_taken_out_meanwhile_makes_no_reset_fail(running, office):
+async def test_a_letter_taken_out_meanwhile_makes_no_reset_fail(running, letter_forwarder):
     """It is written under a later number: the reset takes the next one."""
-    office.target.is_blocked = True
+    letter_forwarder.target.is_blocked = True
     held = subscription(running)
-    office.doom(held, [1], DeadLetterReason.EXPIRED)
+    letter_forwarder.doom(held, [1], DeadLetterReason.EXPIRED)
     await eventually(lambda: held.outbox.trouble, "it was tried to send it")
     gate = Gate(running.broker.partitions, "reset")
     moving = asyncio.create_task(reset(running, to="latest"))
     await gate.reached.wait()
-    office.target.is_blocked = False
+    letter_forwarder.target.is_blocked = False
     await eventually(lambda: not held.outbox.letters, "the letter is taken out")
     gate.opened.set()
     assert (await moving)["to"] == 3
@@ -312,9 +320,9 @@ async def test_a_letter_taken_out_meanwhile_makes_no_reset_fail(running, office)
     assert ((await settled(running)).cursor, (await record(running)).outbox) == (3, [])
 
 
-async def test_a_reset_finds_out_what_a_move_without_an_answer_has_done(running, office):
+async def test_a_reset_finds_out_what_a_move_without_an_answer_has_done(running, letter_forwarder):
     """Else the letter holds the log, and is not sent, until another broker claims the partition."""
-    add, asked, held = office._outboxes.add, [], subscription(running)
+    add, asked, held = letter_forwarder._outboxes.add, [], subscription(running)
 
     async def lose_the_answer(*args, **kwargs):
         asked.append(held.epoch)
@@ -324,32 +332,32 @@ async def test_a_reset_finds_out_what_a_move_without_an_answer_has_done(running,
             await add(*args, **kwargs)
         raise StoreUnavailableError("no answer")
 
-    office._outboxes.add = lose_the_answer
-    office.doom(held, [0], DeadLetterReason.EXPIRED)
+    letter_forwarder._outboxes.add = lose_the_answer
+    letter_forwarder.doom(held, [0], DeadLetterReason.EXPIRED)
     await eventually(lambda: held.outbox.trouble, "the answer is lost")
     assert (held.outbox.letters, held.outbox.is_in_doubt) == ([], True)
     await reset(running, to="earliest")
-    await eventually(lambda: office.target.sent, "the letter is known, and sent")
+    await eventually(lambda: letter_forwarder.target.sent, "the letter is known, and sent")
     await eventually(lambda: not held.outbox.is_working, "it is taken out")
     assert asked.count(held.epoch) == 1, "a replica has it before it is sent"
     assert (await record(running)).outbox == []
 
 
 async def test_a_move_without_an_answer_is_asked_for_again_though_its_message_is_done(
-    running, office
+    running, letter_forwarder
 ):
     """Else the stored outbox holds the log until another broker claims the partition."""
-    add, held = office._outboxes.add, subscription(running)
+    add, held = letter_forwarder._outboxes.add, subscription(running)
 
     async def lose_the_answer(*args, **kwargs):
-        office._outboxes.add = add
+        letter_forwarder._outboxes.add = add
         await add(*args, **kwargs)
         held.book.discard([(0, 1)])  # an individual ack of an older delivery, meanwhile
-        running.broker.flusher.notice(held)
+        running.broker.cursor_writer.notice(held)
         raise StoreUnavailableError("no answer")
 
-    office._outboxes.add = lose_the_answer
-    office.doom(held, [0], DeadLetterReason.EXPIRED)
-    await eventually(lambda: office.target.sent, "the letter is found and sent")
+    letter_forwarder._outboxes.add = lose_the_answer
+    letter_forwarder.doom(held, [0], DeadLetterReason.EXPIRED)
+    await eventually(lambda: letter_forwarder.target.sent, "the letter is found and sent")
     await eventually(lambda: not held.outbox.is_working, "it is taken out")
     assert (await record(running)).outbox == []

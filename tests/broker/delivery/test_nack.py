@@ -258,7 +258,7 @@ async def test_a_group_without_a_timeout_has_all_the_time(scene, clock):
     await scene.source.begin(scene.held)
     assert await scene.source.gets_nothing()
     scene.running.broker.clock = lambda: clock() + DAY_MS
-    scene.running.broker.outcomes.time_out()
+    scene.running.broker.ack_handler.time_out()
     assert await scene.source.gets_nothing()
 
 

@@ -222,13 +222,13 @@ async def test_claims_at_once_end_with_one_owner(running, peers, start_broker):
     await running.admin("/yield", {"partitions": ["1.0"]})
     partition = peers.partition_id(0)
     record = await running.broker.partitions.read(partition)
-    outcomes = await asyncio.gather(
+    ack_handler = await asyncio.gather(
         running.broker.ownership.claim(partition, record),
         running.broker.ownership.claim(partition, record),
         other.broker.ownership.claim(partition, record),
         return_exceptions=True,
     )
-    assert sum(outcome is not None for outcome in outcomes) == 1
+    assert sum(outcome is not None for outcome in ack_handler) == 1
     owners = [b for b in (running.broker, other.broker) if partition in b.owned]
     (owner,) = owners
     record = await owner.partitions.read(partition)

@@ -259,7 +259,7 @@ async def test_what_the_broker_can_decode_is_an_ordinary_nack(running):
 
 async def test_a_member_that_decodes_nothing_waits_for_its_own_looks(running):
     """A broker looks into one batch at a time; the next one's turn is another flow's."""
-    check = running.broker.outcomes._check
+    check = running.broker.ack_handler._check
     asked, answered = [], []
 
     async def find(partition, offset, find=check.find):
@@ -314,9 +314,9 @@ async def test_a_reset_forgets_what_is_about_to_become_a_dead_letter(running):
     producer = await open_producer(running)
     await producer.publish("x")
     await producer.close()
-    office = running.broker.dead_letters
-    moving = test_dead_letters.stop_at(office._outboxes, "add", is_done=False)
-    office.park(subscription(running), [(0, 1)])
+    letter_forwarder = running.broker.dead_letters
+    moving = test_dead_letters.stop_at(letter_forwarder._outboxes, "add", is_done=False)
+    letter_forwarder.park(subscription(running), [(0, 1)])
     await eventually(moving.is_set, "it is being moved")
     path = "/v1/queues/orders/groups/workers/reset"
     status, answer = await running.call("POST", path, json={"to": "earliest"})

@@ -143,11 +143,11 @@ async def test_an_append_whose_answer_is_lost_is_stored_once(running, peers):
 async def test_an_append_in_doubt_on_a_full_redis_is_not_mixed_up(running, peers):
     """The next call must not get the answer of the one that nobody knows the outcome of."""
     log = running.broker.log
-    append, outcomes = log.append, [StoreUnavailableError("lost"), full(), None]
+    append, ack_handler = log.append, [StoreUnavailableError("lost"), full(), None]
 
     async def fail(*args, **kwargs):
         appended = await append(*args, **kwargs)
-        error = outcomes.pop(0) if outcomes else None
+        error = ack_handler.pop(0) if ack_handler else None
         if error is not None:
             raise error
         return appended
@@ -166,11 +166,11 @@ def full():
 
 async def test_an_append_on_a_full_redis_is_refused_and_may_come_again(running, peers):
     log = running.broker.log
-    append, outcomes = log.append, [full()]
+    append, ack_handler = log.append, [full()]
 
     async def fail_first(*args, **kwargs):
-        if outcomes:
-            raise outcomes.pop()
+        if ack_handler:
+            raise ack_handler.pop()
         return await append(*args, **kwargs)
 
     log.append = fail_first

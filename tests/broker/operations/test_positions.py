@@ -179,7 +179,7 @@ async def test_a_member_that_is_connected_moves_its_cursor_itself(scene, advance
     assert await advance(2, epoch) == "conflict"
     assert (await record()).cursor == 0
     await scene.source.close()
-    await peers.eventually(lambda: not list(running.broker.binder.flows), "the flow is gone")
+    await peers.eventually(lambda: not list(running.broker.flow_registry.flows), "the flow is gone")
     assert await advance(2, epoch) == (2, True)
     again = await peers.open_flow(running, "m", "later")
     frame, values = await again.deliver()
@@ -231,7 +231,7 @@ async def test_what_was_acknowledged_one_by_one_above_counts(scene, advance, rec
     assert await scene.source.ack(scene.held, ranges=[(2, 3)]) == ""
     await scene.source.close()
     running = scene.running
-    await peers.eventually(lambda: not list(running.broker.binder.flows), "the flow is gone")
+    await peers.eventually(lambda: not list(running.broker.flow_registry.flows), "the flow is gone")
     assert await advance(1) == (1, True)
     assert (await record()).acked == [(2, 3)]
     assert await advance(2) == (3, True)
@@ -243,7 +243,7 @@ async def test_what_waited_to_come_again_is_done_with_too(scene, advance, record
     assert await scene.source.nack(scene.held, [(1, 2)], delay_ms=86_400_000) == ""
     await scene.source.close()
     running = scene.running
-    await peers.eventually(lambda: not list(running.broker.binder.flows), "the flow is gone")
+    await peers.eventually(lambda: not list(running.broker.flow_registry.flows), "the flow is gone")
 
     async def counted():
         return set((await record()).redeliveries) == {0, 1}
@@ -260,7 +260,7 @@ async def test_what_was_to_become_a_dead_letter_is_none(scene, advance, record, 
     """The reader has it: it is not to come a second time, by another road."""
     await scene.source.close()
     running = scene.running
-    await peers.eventually(lambda: not list(running.broker.binder.flows), "the flow is gone")
+    await peers.eventually(lambda: not list(running.broker.flow_registry.flows), "the flow is gone")
     subscription = running.broker.owned[peers.partition_id(0)].groups["workers"]
     gate = peers.Gate(running.broker.dead_letters, "_step")
     running.broker.dead_letters.doom(subscription, [0], 1)

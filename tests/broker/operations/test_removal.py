@@ -166,7 +166,7 @@ async def test_acks_that_come_late_bring_nothing_back(running, peers, remove, co
     """A member binds after the look for members, and acknowledges while the group goes."""
     path = REMOVE.replace("slow", "workers")
     await scene.source.close()
-    await peers.eventually(lambda: not list(running.broker.binder.flows), "the flow is gone")
+    await peers.eventually(lambda: not list(running.broker.flow_registry.flows), "the flow is gone")
     look = peers.Gate(running.broker.layouts, "erase_group")
     removal = asyncio.create_task(remove(path=path))
     await look.reached.wait()

@@ -55,7 +55,7 @@ async def test_back_to_where_a_message_is_delivered_again_for_this_cause(
 
 async def test_forward_skips_and_the_log_is_freed(running, scene, reset, peers):
     await scene.source.close()
-    await peers.eventually(lambda: not list(running.broker.binder.flows), "the flow is gone")
+    await peers.eventually(lambda: not list(running.broker.flow_registry.flows), "the flow is gone")
     moved = await reset(offset=2, partitions=["1.0"])
     assert moved["1.0"]["to"] == 2
     flow = await peers.open_flow(running, "m", "other")
@@ -175,7 +175,7 @@ async def test_what_makes_no_sense_is_refused(reset, peers):
 async def test_any_broker_can_be_asked(start_broker, reset, running, scene, peers, monkeypatch):
     """It asks the owners; what nobody serves is said, and the others are moved all the same."""
     await scene.source.close()
-    await peers.eventually(lambda: not list(running.broker.binder.flows), "the flow is gone")
+    await peers.eventually(lambda: not list(running.broker.flow_registry.flows), "the flow is gone")
     other = await start_broker("orders-1")
     await peers.eventually(
         lambda: all(map(other.broker.claims.owner_url, other.broker.config.layout.partitions())),

@@ -53,7 +53,7 @@ async def test_the_road_of_a_message(scene, peers):
     assert kinds == expected
     deliver, *acks = records[-3:]
     token = (scene.held.broker_epoch, scene.held.epoch)
-    flow = scene.running.broker.binder.find("workers", "m")
+    flow = scene.running.broker.flow_registry.find("workers", "m")
     for record in (deliver, *acks):
         assert (record.broker_epoch, record.epoch) == token
         assert (record.group, record.member, record.incarnation) == ("workers", "m", "i")
@@ -240,7 +240,7 @@ async def test_a_pull_is_answered_once_it_is_on_record(running, peers):
 
 async def test_a_reset_and_a_cursor_of_a_reader_are_told(scene, peers, running):
     await scene.source.close()
-    await peers.eventually(lambda: not running.broker.binder.flows, "the flow is lost")
+    await peers.eventually(lambda: not running.broker.flow_registry.flows, "the flow is lost")
     path = "/v1/queues/orders/groups/workers"
     body = {"positions": {"1.0": {"offset": 2}}}
     status, answer = await running.call("POST", f"{path}/cursors", json=body)

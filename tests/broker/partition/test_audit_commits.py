@@ -25,7 +25,7 @@ async def gate(scene, peers):
 
 async def begin_forced_commit(scene, peers):
     """Commit after a drain that was over at once; return the call, which waits for the record."""
-    subscription = scene.running.broker.binder.find("workers", "m")
+    subscription = scene.running.broker.flow_registry.find("workers", "m")
     (subscription,) = subscription.subscriptions
     handoff = await Handoff.begin(scene.running)
     pause = asyncio.create_task(handoff.pause(drain_ms=0))
@@ -83,7 +83,7 @@ async def test_a_forced_commit_does_not_count_what_a_pull_was_not_answered_with(
     running, peers, pulling
 ):
     _, pull, gate = pulling
-    (subscription,) = running.broker.binder.find("workers", "m").subscriptions
+    (subscription,) = running.broker.flow_registry.find("workers", "m").subscriptions
     handoff = await Handoff.begin(running)
     pause = asyncio.create_task(handoff.pause(drain_ms=0))
     await peers.eventually(lambda: subscription.pause is not None, "paused")
@@ -102,7 +102,7 @@ async def test_a_flow_that_is_lost_does_not_count_what_its_pull_was_not_answered
     running, peers, pulling
 ):
     member, pull, gate = pulling
-    running.broker.binder.lose(running.broker.binder.find("workers", "m"))
+    running.broker.flow_registry.lose(running.broker.flow_registry.find("workers", "m"))
     gate.opened.set()
     status, answer = await pull
     assert (status, answer["error"]["code"]) == (409, "fenced")

@@ -234,7 +234,7 @@ async def test_a_dead_letter_in_a_hole_stops_nobody_wherever_its_broker_dies(
     """The broker stands still before it stores its book, or before that in the step it waits in."""
     stop_at(running.broker.partitions, "flush", is_done=False)
     reached = [
-        stop_at(running.broker.flusher, "store", is_done=False),
+        stop_at(running.broker.cursor_writer, "store", is_done=False),
         stop_at(running.broker.dead_letters._outboxes, "remove", is_done=True),
     ]
     await claim_again(running)
@@ -255,13 +255,13 @@ async def test_a_broker_that_lost_the_partition_takes_no_dead_letter_out(running
     """Its book is stored too late: whoever claims it next reads the outbox and book together."""
     flush = Gate(running.broker.partitions, "flush")
     storing = asyncio.Event()
-    store = running.broker.flusher.store
+    store = running.broker.cursor_writer.store
 
     def store_and_tell(subscription):
         storing.set()
         return store(subscription)
 
-    running.broker.flusher.store = store_and_tell
+    running.broker.cursor_writer.store = store_and_tell
     removed = stop_at(running.broker.dead_letters._outboxes, "remove", is_done=True)
     await claim_again(running)
     await eventually(storing.is_set, "it waits for the book")

@@ -165,7 +165,7 @@ class Walk:
         flow = self.flows.pop(member, None)
         if flow is not None:
             await flow.close()
-            find = self.running.broker.binder.find
+            find = self.running.broker.flow_registry.find
             await self.peers.eventually(lambda: find("workers", member) is None, "it is gone")
 
     async def pause(self, member):

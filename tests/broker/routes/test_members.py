@@ -65,7 +65,7 @@ async def test_a_member_that_is_not_bound_has_nothing_to_leave(running, peers):
 
 
 async def test_nobody_ends_a_member_from_another_address(flow, running, peers):
-    bound = running.broker.binder.find("workers", MEMBER)
+    bound = running.broker.flow_registry.find("workers", MEMBER)
     bound.address = "10.0.0.9"
     status, answer = await running.call("POST", f"{PATH}/leave", token=peers.CONSUME)
     assert (status, answer["error"]["code"]) == (403, "forbidden")
@@ -92,7 +92,7 @@ def alive(running, peers, bound, token=None, **changed):
 
 
 async def test_a_flow_is_kept_by_a_sign_of_life_beside_it(flow, running, peers):
-    bound = running.broker.binder.find("workers", MEMBER)
+    bound = running.broker.flow_registry.find("workers", MEMBER)
     before = bound.last_seen = bound.last_seen - 1
     status, answer = await alive(running, peers, bound)
     assert (status, answer) == (200, {"lease_ms": running.broker.settings.lease_ttl_s * 1000})
@@ -101,13 +101,13 @@ async def test_a_flow_is_kept_by_a_sign_of_life_beside_it(flow, running, peers):
 
 @pytest.mark.parametrize("changed", [{"flow": 99}, {"incarnation": "another"}])
 async def test_a_sign_of_life_counts_for_one_flow(flow, running, peers, changed):
-    bound = running.broker.binder.find("workers", MEMBER)
+    bound = running.broker.flow_registry.find("workers", MEMBER)
     status, answer = await alive(running, peers, bound, **changed)
     assert (status, answer["error"]["code"]) == (409, "fenced")
 
 
 async def test_who_may_give_a_sign_of_life(flow, running, peers):
-    bound = running.broker.binder.find("workers", MEMBER)
+    bound = running.broker.flow_registry.find("workers", MEMBER)
     for token, expected in ((peers.PRODUCE, 403), (peers.OTHER_GROUP, 403)):
         status, _ = await alive(running, peers, bound, token=token)
         assert status == expected

@@ -91,11 +91,11 @@ async def test_the_place_of_a_repeat_is_known_for_five_more_requests(running, pe
 async def test_what_was_refused_keeps_its_number(running, peers):
     """The number is due until it is stored: what comes behind it is refused."""
     key = peers.key_of(0)
-    append, outcomes = running.broker.log.append, [QuotaExceededError("full")]
+    append, ack_handler = running.broker.log.append, [QuotaExceededError("full")]
 
     async def fail_first(*args, **kwargs):
-        if outcomes:
-            raise outcomes.pop()
+        if ack_handler:
+            raise ack_handler.pop()
         return await append(*args, **kwargs)
 
     running.broker.log.append = fail_first
@@ -123,8 +123,13 @@ async def test_an_array_numbers_each_message(running, peers):
 async def test_behind_a_refused_message_only_its_own_key_is_refused(running, peers):
     first, second = keys_in(peers, 0, 2)
     rows = [(first, 0), (second, 0), (first, 2), (second, 1), (first, 3), (first, 1)]
-    outcomes = await many(running, peers, *rows)
-    assert outcomes[2:] == ["out_of_sequence", outcomes[1] + 1, "out_of_sequence", "not_stored"]
+    ack_handler = await many(running, peers, *rows)
+    assert ack_handler[2:] == [
+        "out_of_sequence",
+        ack_handler[1] + 1,
+        "out_of_sequence",
+        "not_stored",
+    ]
     body = [
         {"key": first, "value": "x" * 5000, "sequence": 1},
         {"key": first, "value": "y", "sequence": 2},

@@ -203,9 +203,11 @@ async def test_a_silent_member_is_lost_after_its_lease(member, producer, clock, 
     assert status == 200
     clock.ahead_s += 18
     await peers.eventually(lambda: running.broker.lease.is_valid, "the lease is renewed")
-    assert running.broker.binder.find("workers", "m") is not None
+    assert running.broker.flow_registry.find("workers", "m") is not None
     clock.ahead_s += 12
-    await peers.eventually(lambda: running.broker.binder.find("workers", "m") is None, "lost")
+    await peers.eventually(
+        lambda: running.broker.flow_registry.find("workers", "m") is None, "lost"
+    )
     status, answer = await member.ack({**token_of(message), "upto": 1})
     assert (status, answer["error"]["code"]) == (409, "fenced")
     await peers.eventually(lambda: running.broker.lease.is_valid, "the lease is renewed")
@@ -219,7 +221,7 @@ async def test_the_last_answer_of_a_flow_that_ended_is_none_of_the_next_one(
     """Or the first answer of the new flow, when it is lost on its way, would never come again."""
     await producer.publish("a", "b")
     old = (await member.pull(max_messages=1))[1]["answer"]
-    running.broker.binder.lose(running.broker.binder.find("workers", "m"))
+    running.broker.flow_registry.lose(running.broker.flow_registry.find("workers", "m"))
     lost = await member.messages(last_answer=old)
     assert [m["value"] for m in lost] == ["a", "b"]
     assert await member.messages(last_answer=old, wait_ms=0) == lost
@@ -257,9 +259,9 @@ async def test_a_second_life_of_a_member_waits(member, running, peers):
 async def test_first_pulls_at_once_bind_one_flow(member, running, peers):
     """They wait for the listing together: one of them wins, none fails otherwise."""
     twin = Member(running, peers.CONSUME)
-    outcomes = await asyncio.gather(member.pull(wait_ms=0), twin.pull(wait_ms=0))
-    assert {status for status, _ in outcomes} <= {200, 409}
-    assert len(list(running.broker.binder.flows)) == 1
+    ack_handler = await asyncio.gather(member.pull(wait_ms=0), twin.pull(wait_ms=0))
+    assert {status for status, _ in ack_handler} <= {200, 409}
+    assert len(list(running.broker.flow_registry.flows)) == 1
 
 
 async def test_a_bind_that_fails_half_way_leaves_no_flow(member, producer, running, peers):

@@ -185,7 +185,7 @@ async def test_a_token_is_replaced_without_a_gap_and_the_old_one_ends_what_it_op
         failed, _ = await peer.find(frames.Failed)
         assert failed.code == "unauthorized"
     assert await publish(running, peers.PRODUCE) == 401
-    await peers.eventually(lambda: not running.broker.binder.flows, "the flow is lost")
+    await peers.eventually(lambda: not running.broker.flow_registry.flows, "the flow is lost")
     await later.send(frames.ProducerHello("p"))
     await later.expect(frames.ProducerWelcome)
     assert await publish(running, NEW["produce"]) == 201

@@ -99,7 +99,7 @@ async def test_answers_of_pulls_share_one_budget(start_broker, peers):
         assert in_flight == len(first["messages"]), "nothing more is delivered"
     _, second, _ = await pull(running, peers, last_answer=first["answer"])
     assert second["messages"][0]["offset"] == len(first["messages"])
-    running.broker.binder.lose_all()
+    running.broker.flow_registry.lose_all()
     await peers.eventually(lambda: memory.used_bytes == 0, "what a lost flow kept is given back")
 
 

@@ -114,7 +114,7 @@ async def test_answers_are_the_recorded_ones(running, peers):
     await running.assign("m", [0, 1])
     pull = {"member": "m", "incarnation": "i", "max_messages": 100, "wait_ms": 10_000}
     text = await call("POST", f"{GROUP}/pull", pull)
-    found = running.broker.binder.find("workers", "m")
+    found = running.broker.flow_registry.find("workers", "m")
     message = json.loads(text)["messages"][0]
     token = {name: message[name] for name in ("partition", "broker_epoch", "epoch", "delivery")}
     acks = [{**token, "offsets": [0]}, {**token, "epoch": 99, "upto": 1}]
@@ -126,13 +126,13 @@ async def test_answers_are_the_recorded_ones(running, peers):
     alive = {"flow": found.number, "incarnation": "i"}
     await call("POST", f"{GROUP}/members/n/alive", {**alive, "flow": 1})
     flow = await peers.open_flow(running, "n", "j")
-    bound = running.broker.binder.find("workers", "n")
+    bound = running.broker.flow_registry.find("workers", "n")
     alive = {"flow": bound.number, "incarnation": "j"}
     await call("POST", f"{GROUP}/members/n/alive", alive, token=peers.CONSUME)
     await call("POST", f"{GROUP}/members/n/leave")
     await flow.close()
     await peers.eventually(
-        lambda: running.broker.binder.find("workers", "n") is None, "the flow is lost"
+        lambda: running.broker.flow_registry.find("workers", "n") is None, "the flow is lost"
     )
 
     # ---- what a coordinator asks

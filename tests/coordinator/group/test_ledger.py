@@ -37,7 +37,7 @@ class Play:
     is_complete: bool = True
     lost: set = field(default_factory=set)
     leaving: set = field(default_factory=set)
-    ledger: MoveLog = field(default_factory=lambda: MoveLog(Journal(), 0, 0))
+    move_log: MoveLog = field(default_factory=lambda: MoveLog(Journal(), 0, 0))
     now_ms: int = 10_000_000
     """The coordinator's own clock."""
     ahead_ms: int = 1_800_000_000_000
@@ -51,7 +51,7 @@ class Play:
     waits: list = field(default_factory=list)
     """At each look: partition → target of what waits."""
 
-    def sight(self):
+    def observation(self):
         seats = {
             partition: PartitionOwnership(
                 partition=partition,
@@ -94,14 +94,14 @@ class Play:
                     forced=move.forced,
                     pause_ms=1,
                 )
-                self.ledger.note(partition, past, self.now_ms)
-        sight = self.sight()
-        table = assess(sight, self.rules.membership)
+                self.move_log.note(partition, past, self.now_ms)
+        observation = self.observation()
+        table = assess(observation, self.rules.membership)
         under_way = {p: move.target for p, (move, _) in self.running.items()}
-        planned = plan(sight, table, self.rules, under_way, self.ledger.promised)
-        is_judged = may_be_balanced(sight, table, self.rules)
-        self.ledger.promise(planned, under_way, is_judged=is_judged)
-        moves = self.ledger.admit(
+        planned = plan(observation, table, self.rules, under_way, self.move_log.promised)
+        is_judged = may_be_balanced(observation, table, self.rules)
+        self.move_log.promise(planned, under_way, is_judged=is_judged)
+        moves = self.move_log.admit(
             planned,
             self.rules.budget,
             paused={p for p, (m, _) in self.running.items() if m.seat.member is not None},
@@ -113,12 +113,12 @@ class Play:
             self.running[move.partition] = move, self.now_ms + takes_ms
         paused = sum(m.seat.member is not None for m, _ in self.running.values())
         self.started += [(self.now_ms, paused, move) for move in moves]
-        self.waits.append({p: each.target for p, each in self.ledger.waiting.items()})
-        past, waiting = self.ledger.unwritten_past, self.ledger.unwritten_waiting
+        self.waits.append({p: each.target for p, each in self.move_log.waiting.items()})
+        past, waiting = self.move_log.unwritten_past, self.move_log.unwritten_waiting
         self.journal |= past
-        self.ledger.note_written(past, waiting)
-        assert not self.ledger.unwritten_past
-        assert self.ledger.unwritten_waiting is None
+        self.move_log.note_written(past, waiting)
+        assert not self.move_log.unwritten_past
+        assert self.move_log.unwritten_waiting is None
         self.now_ms += LOOK_MS
 
     def after(self, ages_ms):
@@ -126,22 +126,22 @@ class Play:
         for number, (partition, age_ms) in enumerate(zip(self.owned, ages_ms, strict=False)):
             if age_ms is not None:
                 past = moved_lately(self.now_ms + self.ahead_ms, age_ms, number)
-                self.ledger.note(partition, past, self.now_ms - age_ms)
+                self.move_log.note(partition, past, self.now_ms - age_ms)
         return self
 
     def restart(self):
         """Another coordinator takes over; what runs is resumed from its own records."""
-        journal = Journal(past=self.journal, waiting=self.ledger.waiting)
-        self.ledger = MoveLog(journal, self.now_ms + self.ahead_ms, self.now_ms)
+        journal = Journal(past=self.journal, waiting=self.move_log.waiting)
+        self.move_log = MoveLog(journal, self.now_ms + self.ahead_ms, self.now_ms)
 
     def finish(self, takes_ms=0, *, restarts=False):
         for _ in range(4_000):
             self.look(takes_ms)
-            if not self.running and not self.ledger.waiting:
+            if not self.running and not self.move_log.waiting:
                 return
             if restarts:
                 self.restart()
-        raise AssertionError(f"still waiting: {self.ledger.waiting}")
+        raise AssertionError(f"still waiting: {self.move_log.waiting}")
 
 
 def owned(*members):
@@ -253,7 +253,7 @@ def test_a_promise_to_who_has_gone_is_none(budget):
     play.look(0)
     (first,) = play.running.values()
     target = first[0].target
-    assert Counter(play.ledger.promised.values()) == {c: 2, d: 2}
+    assert Counter(play.move_log.promised.values()) == {c: 2, d: 2}
     play.bound = {a, b, target}
     play.finish()
     assert sorted(Counter(play.owned.values()).values()) == [2, 3, 3]
@@ -266,7 +266,7 @@ def test_a_promise_makes_way_where_what_nobody_has_serves_as_well():
     budget = DisruptionBudget(min_interval_ms=60_000)
     play = Play(owned(*[a, b] * 4), {a, b, c}, GroupRules(budget=budget)).after([1] * 8)
     play.look(0)
-    assert Counter(play.ledger.promised.values()) == {c: 2}
+    assert Counter(play.move_log.promised.values()) == {c: 2}
     assert not play.running
     play.bound.discard(b)
     play.lost.add(b)
@@ -281,10 +281,10 @@ def test_a_promise_ends_with_the_need_for_it():
     budget = DisruptionBudget(min_interval_ms=60_000)
     play = Play(owned(a, a, a, a, b, b, b), {a, b, c}, GroupRules(budget=budget)).after([1] * 7)
     play.look(0)
-    assert Counter(play.ledger.promised.values()) == {c: 2}
+    assert Counter(play.move_log.promised.values()) == {c: 2}
     play.is_complete = False
     play.look(0)
-    assert Counter(play.ledger.promised.values()) == {c: 2}, "it holds while nothing is known"
+    assert Counter(play.move_log.promised.values()) == {c: 2}, "it holds while nothing is known"
     play.bound.discard(b)
     play.lost.add(b)
     for _ in range(3):
@@ -337,7 +337,7 @@ def test_what_waits_for_time_waits_as_long_when_the_store_s_clock_jumps(budget, 
     later = [at for at, _ in play.done if at > lost_at_ms + 10_000]
     assert later
     assert min(later) >= lost_at_ms + least_ms - LOOK_MS
-    assert play.ledger.next_ms(play.now_ms) is None
+    assert play.move_log.next_ms(play.now_ms) is None
 
 
 def test_a_past_that_lies_ahead_counts_no_more():
@@ -358,14 +358,14 @@ def test_the_instant_that_a_move_waits_for_is_not_written_again_at_each_look():
     rules = GroupRules(budget=DisruptionBudget(min_interval_ms=60_000))
     play = Play(owned(a, a), {a, b}, rules).after([1, 1])
     play.look(0)
-    (waiting,) = {each.until_ms for each in play.ledger.waiting.values()}
+    (waiting,) = {each.until_ms for each in play.move_log.waiting.values()}
     for jitter_ms in (3, -7, 20):
         play.ahead_ms += jitter_ms
         play.look(0)
-        assert {each.until_ms for each in play.ledger.waiting.values()} == {waiting}
+        assert {each.until_ms for each in play.move_log.waiting.values()} == {waiting}
     play.ahead_ms += 30_000
     play.look(0)
-    (moved,) = {each.until_ms for each in play.ledger.waiting.values()}
+    (moved,) = {each.until_ms for each in play.move_log.waiting.values()}
     assert abs(moved - waiting - 30_000) < 100
 
 
@@ -381,13 +381,13 @@ def test_the_first_owner_of_a_partition_starts_no_interval():
 
 
 def test_moves_are_kept_and_kept_few():
-    ledger = MoveLog(Journal(), 0, 0)
+    move_log = MoveLog(Journal(), 0, 0)
     partition = PartitionId(1, 0)
     moves = [moved_lately(0, 0, number) for number in range(MAX_PAST + 3)]
     for move in [*moves, moves[-1]]:
-        ledger.note(partition, move, 0)
-    past = ledger.unwritten_past
+        move_log.note(partition, move, 0)
+    past = move_log.unwritten_past
     assert past == {partition: tuple(moves[-MAX_PAST:])}
-    ledger.note(partition, replace(moves[-1], attempt=99), 0)
-    ledger.note_written(past, None)
-    assert ledger.unwritten_past.keys() == {partition}, "one came while the others were written"
+    move_log.note(partition, replace(moves[-1], attempt=99), 0)
+    move_log.note_written(past, None)
+    assert move_log.unwritten_past.keys() == {partition}, "one came while the others were written"

@@ -56,10 +56,10 @@ async def test_brokers_read_what_the_last_look_found(system, until):
     async with system.running() as coordinator:
         await until(lambda: not system.store.refused)
         await until(lambda: GROUP in coordinator._groups)
-        roster = coordinator._groups[GROUP].worker.roster
-        await roster.admit(MemberId("stranger"), "10.0.0.9")
+        member_list = coordinator._groups[GROUP].worker.member_list
+        await member_list.admit(MemberId("stranger"), "10.0.0.9")
         await until(lambda: MemberId("stranger") in system.store.refused)
         address, reason, is_final = system.store.refused[MemberId("stranger")]
         assert is_final
-        assert (address, roster.refused) == ("10.0.0.9", {"stranger": reason})
+        assert (address, member_list.refused) == ("10.0.0.9", {"stranger": reason})
         assert "asks from 10.0.0.9" in reason

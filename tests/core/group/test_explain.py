@@ -36,7 +36,7 @@ def unserved():
 def waits(seen, rules=None, *, handoffs=None, held=None, blocked=""):
     return explain(
         P0,
-        sight=seen,
+        observation=seen,
         rules=rules or GroupRules(),
         handoffs=handoffs or {},
         held=held or {},
@@ -129,7 +129,7 @@ def test_what_an_annotation_holds_up_is_told():
     """The sticky strategy takes the last ones of who has too many: not the first partition."""
     seen = group([A] * 4, bound=[A, C])
     last = PartitionId(1, 3)
-    told = explain(last, sight=seen, rules=PAUSED, handoffs={}, held={}, now_ms=NOW)
+    told = explain(last, observation=seen, rules=PAUSED, handoffs={}, held={}, now_ms=NOW)
     assert told == PartitionWait(what=WaitsFor.REBALANCE_PAUSED, target=C)
     assert waits(seen, PAUSED) == PartitionWait(what=WaitsFor.NOTHING)
 
@@ -190,7 +190,7 @@ def test_the_budget_makes_moves_take_turns(budget, paused, takes_ms):
 def test_a_message_that_is_missing_goes_before_dead_letters():
     at_rest = group([A, B], bound=[A, B])
     told = explain(
-        P0, sight=at_rest, rules=GroupRules(), handoffs={}, held={}, now_ms=NOW,
+        P0, observation=at_rest, rules=GroupRules(), handoffs={}, held={}, now_ms=NOW,
         blocked="why", missing="why",
     )  # fmt: skip
     assert told == PartitionWait(what=WaitsFor.MESSAGES)

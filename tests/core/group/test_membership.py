@@ -45,7 +45,7 @@ def loss(age_ms, member=A, broker=B0, leaving=False):
     return LossSeen(member=member, broker=broker, age_ms=age_ms, is_leaving=leaving)
 
 
-def sight(*seats, **more):
+def observation(*seats, **more):
     return GroupObservation(seats={each.partition: each for each in seats}, **more)
 
 
@@ -53,79 +53,89 @@ def sight(*seats, **more):
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        pytest.param(sight(seat(None)), OwnershipState.VACANT, id="nobody is on record"),
-        pytest.param(sight(seat(bound=True), flows=[flow()]), OwnershipState.SETTLED, id="bound"),
+        pytest.param(observation(seat(None)), OwnershipState.VACANT, id="nobody is on record"),
         pytest.param(
-            sight(seat(bound=True), flows=[flow(leaving=True)]),
+            observation(seat(bound=True), flows=[flow()]), OwnershipState.SETTLED, id="bound"
+        ),
+        pytest.param(
+            observation(seat(bound=True), flows=[flow(leaving=True)]),
             OwnershipState.LEAVING,
             id="the client said Leave: handed over at once",
         ),
         pytest.param(
-            sight(seat(bound=True), flows=[flow()], facts={A: MemberFact.IS_TERMINATING}),
+            observation(seat(bound=True), flows=[flow()], facts={A: MemberFact.IS_TERMINATING}),
             OwnershipState.LEAVING,
             id="the runtime says terminating: handed over at once",
         ),
-        pytest.param(sight(seat(), losses=[loss(4_999)]), OwnershipState.WAITING, id="delay runs"),
         pytest.param(
-            sight(seat(), losses=[loss(5_000)]), OwnershipState.OVERDUE, id="delay is over"
+            observation(seat(), losses=[loss(4_999)]), OwnershipState.WAITING, id="delay runs"
         ),
         pytest.param(
-            sight(seat(), losses=[loss(0)], facts={A: MemberFact.IS_GONE_FOR_GOOD}),
+            observation(seat(), losses=[loss(5_000)]), OwnershipState.OVERDUE, id="delay is over"
+        ),
+        pytest.param(
+            observation(seat(), losses=[loss(0)], facts={A: MemberFact.IS_GONE_FOR_GOOD}),
             OwnershipState.OVERDUE,
             id="gone for good: no delay",
         ),
         pytest.param(
-            sight(seat(), losses=[loss(0, leaving=True)]),
+            observation(seat(), losses=[loss(0, leaving=True)]),
             OwnershipState.OVERDUE,
             id="left before all was handed over: no delay",
         ),
         pytest.param(
-            sight(seat(), flows=[flow(broker=B1, leaving=True)], losses=[loss(0)]),
+            observation(seat(), flows=[flow(broker=B1, leaving=True)], losses=[loss(0)]),
             OwnershipState.OVERDUE,
             id="leaving, and its flow here is closed already",
         ),
         pytest.param(
-            sight(seat(), flows=[flow(broker=B1)], losses=[loss(0, leaving=True)]),
+            observation(seat(), flows=[flow(broker=B1)], losses=[loss(0, leaving=True)]),
             OwnershipState.WAITING,
             id="left, and a new life is bound elsewhere",
         ),
         pytest.param(
-            sight(seat(held_ms=6_999), lost_ms={A: LONG}),
+            observation(seat(held_ms=6_999), lost_ms={A: LONG}),
             OwnershipState.WAITING,
             id="the delay counts from when this broker had held it for the bind time",
         ),
         pytest.param(
-            sight(seat(held_ms=7_000), lost_ms={A: LONG}),
+            observation(seat(held_ms=7_000), lost_ms={A: LONG}),
             OwnershipState.OVERDUE,
             id="bind time and delay are over at a new broker",
         ),
         pytest.param(
-            sight(seat(), lost_ms={A: 4_999}), OwnershipState.WAITING, id="the stored time counts"
+            observation(seat(), lost_ms={A: 4_999}),
+            OwnershipState.WAITING,
+            id="the stored time counts",
         ),
         pytest.param(
-            sight(seat(), lost_ms={A: 5_000}), OwnershipState.OVERDUE, id="the stored time is over"
+            observation(seat(), lost_ms={A: 5_000}),
+            OwnershipState.OVERDUE,
+            id="the stored time is over",
         ),
         pytest.param(
-            sight(seat(), losses=[loss(1_000)], lost_ms={A: LONG}),
+            observation(seat(), losses=[loss(1_000)], lost_ms={A: LONG}),
             OwnershipState.WAITING,
             id="who lost the flow knows better than the store",
         ),
         pytest.param(
-            sight(seat(), flows=[flow(age_ms=0)], lost_ms={A: LONG}),
+            observation(seat(), flows=[flow(age_ms=0)], lost_ms={A: LONG}),
             OwnershipState.WAITING,
             id="it is just binding",
         ),
         pytest.param(
-            sight(seat(), flows=[flow(broker=B1)], losses=[loss(5_000)]),
+            observation(seat(), flows=[flow(broker=B1)], losses=[loss(5_000)]),
             OwnershipState.OVERDUE,
             id="bound elsewhere, lost here for the delay: only this partition moves",
         ),
         pytest.param(
-            sight(seat(), losses=[loss(2_000), loss(9_000)]),
+            observation(seat(), losses=[loss(2_000), loss(9_000)]),
             OwnershipState.WAITING,
             id="of two losses the younger counts",
         ),
-        pytest.param(sight(seat(broker=None)), OwnershipState.UNSEEN, id="its broker is silent"),
+        pytest.param(
+            observation(seat(broker=None)), OwnershipState.UNSEEN, id="its broker is silent"
+        ),
     ],
 )
 def test_what_a_partition_needs(seen, expected):
@@ -135,21 +145,21 @@ def test_what_a_partition_needs(seen, expected):
 @pytest.mark.parametrize(
     ("seen", "expected"),
     [
-        pytest.param(sight(seat(bound=True), flows=[flow()]), MemberState.BOUND, id="bound"),
-        pytest.param(sight(seat(), losses=[loss(0)]), MemberState.WAITING, id="lost"),
-        pytest.param(sight(seat(), losses=[loss(5_000)]), MemberState.GONE, id="late"),
+        pytest.param(observation(seat(bound=True), flows=[flow()]), MemberState.BOUND, id="bound"),
+        pytest.param(observation(seat(), losses=[loss(0)]), MemberState.WAITING, id="lost"),
+        pytest.param(observation(seat(), losses=[loss(5_000)]), MemberState.GONE, id="late"),
         pytest.param(
-            sight(seat(broker=None), losses=[loss(LONG)], lost_ms={A: LONG}),
+            observation(seat(broker=None), losses=[loss(LONG)], lost_ms={A: LONG}),
             MemberState.WAITING,
             id="a broker is silent: it may be bound there",
         ),
         pytest.param(
-            sight(flows=[flow(leaving=True), flow(broker=B1)]),
+            observation(flows=[flow(leaving=True), flow(broker=B1)]),
             MemberState.LEAVING,
             id="one life: it says Leave at one broker after the other",
         ),
         pytest.param(
-            sight(flows=[flow(leaving=True), flow(broker=B1, incarnation="j")]),
+            observation(flows=[flow(leaving=True), flow(broker=B1, incarnation="j")]),
             MemberState.BOUND,
             id="the old life leaves, the new one stays",
         ),
@@ -161,8 +171,8 @@ def test_what_a_member_is(seen, expected):
 
 @pytest.mark.req("SOL-37", "SOL-U03")
 def test_a_member_that_binds_again_in_time_has_lost_nothing():
-    lost = sight(seat(), losses=[loss(4_000)], lost_ms={A: 4_000}, listed=[A])
-    back = sight(seat(bound=True), flows=[flow(age_ms=10)], lost_ms={A: 4_100}, listed=[A])
+    lost = observation(seat(), losses=[loss(4_000)], lost_ms={A: 4_000}, listed=[A])
+    back = observation(seat(bound=True), flows=[flow(age_ms=10)], lost_ms={A: 4_100}, listed=[A])
 
     assert assess(lost, RULES).seats[P] is OwnershipState.WAITING
     table = assess(back, RULES)
@@ -185,7 +195,7 @@ def test_a_member_that_binds_again_in_time_has_lost_nothing():
 )
 def test_joins_wait_for_each_other(ages_ms, wait_ms):
     flows = [flow(MemberId(f"m{n}"), age_ms=age_ms) for n, age_ms in enumerate(ages_ms)]
-    table = assess(sight(seat(None), flows=flows), RULES)
+    table = assess(observation(seat(None), flows=flows), RULES)
     assert table.join_wait_ms == wait_ms
     assert table.next_ms == (wait_ms or None)
 
@@ -202,34 +212,36 @@ def test_joins_wait_for_each_other(ages_ms, wait_ms):
 )
 def test_a_replacement_is_no_part_of_the_joins_that_wait(ages_ms, wait_ms):
     flows = [flow(member, age_ms=age_ms) for member, age_ms in ages_ms.items()]
-    seen = sight(seat(None), flows=flows, facts={A: MemberFact.IS_REPLACEMENT})
+    seen = observation(seat(None), flows=flows, facts={A: MemberFact.IS_REPLACEMENT})
     assert assess(seen, RULES).join_wait_ms == wait_ms
 
 
 def test_a_loss_is_written_down_once_it_is_certain():
-    assert assess(sight(seat(held_ms=1_999)), RULES).to_mark == set()
-    assert assess(sight(seat(held_ms=1_999), losses=[loss(0)]), RULES).to_mark == {A}
-    assert assess(sight(seat(held_ms=2_000)), RULES).to_mark == {A}
-    assert assess(sight(seat(), lost_ms={A: 1}), RULES).to_mark == set()
-    assert assess(sight(seat(broker=None)), RULES).to_mark == set()
+    assert assess(observation(seat(held_ms=1_999)), RULES).to_mark == set()
+    assert assess(observation(seat(held_ms=1_999), losses=[loss(0)]), RULES).to_mark == {A}
+    assert assess(observation(seat(held_ms=2_000)), RULES).to_mark == {A}
+    assert assess(observation(seat(), lost_ms={A: 1}), RULES).to_mark == set()
+    assert assess(observation(seat(broker=None)), RULES).to_mark == set()
 
 
 def test_a_failed_list_is_not_an_empty_list():
-    listed = sight(listed=[A], is_complete=False)
+    listed = observation(listed=[A], is_complete=False)
     assert assess(listed, RULES).to_mark == set()
-    late = sight(listed=[A], lost_ms={A: LONG}, is_complete=False)
+    late = observation(listed=[A], lost_ms={A: LONG}, is_complete=False)
     assert assess(late, RULES).to_unlist == set()
-    back = sight(seat(bound=True), flows=[flow()], lost_ms={A: LONG}, is_complete=False)
+    back = observation(seat(bound=True), flows=[flow()], lost_ms={A: LONG}, is_complete=False)
     assert assess(back, RULES).to_clear == set()
 
 
 @pytest.mark.parametrize(
     ("seen", "is_unlisted"),
     [
-        pytest.param(sight(listed=[A], lost_ms={A: 10_000}), True, id="late, holds nothing"),
-        pytest.param(sight(listed=[A], lost_ms={A: 9_999}), False, id="may be about to bind"),
-        pytest.param(sight(seat(), listed=[A], lost_ms={A: LONG}), False, id="holds something"),
-        pytest.param(sight(flows=[flow()], listed=[A], lost_ms={A: LONG}), False, id="bound"),
+        pytest.param(observation(listed=[A], lost_ms={A: 10_000}), True, id="late, holds nothing"),
+        pytest.param(observation(listed=[A], lost_ms={A: 9_999}), False, id="may be about to bind"),
+        pytest.param(
+            observation(seat(), listed=[A], lost_ms={A: LONG}), False, id="holds something"
+        ),
+        pytest.param(observation(flows=[flow()], listed=[A], lost_ms={A: LONG}), False, id="bound"),
     ],
 )
 def test_who_is_no_longer_listed(seen, is_unlisted):
@@ -237,7 +249,7 @@ def test_who_is_no_longer_listed(seen, is_unlisted):
 
 
 def test_a_member_is_avoided_where_it_has_no_flow():
-    table = assess(sight(seat(None), flows=[flow(broker=B1), flow(B)]), RULES)
+    table = assess(observation(seat(None), flows=[flow(broker=B1), flow(B)]), RULES)
     assert table.is_free(A, B1)
     assert not table.is_free(A, B0)
     assert table.is_free(B, B0)
@@ -251,7 +263,7 @@ ages = st.integers(0, 20_000)
 def test_what_remains_is_never_above_the_configured_length(
     held_ms, lost_ms, stored_ms, is_known, is_stored
 ):
-    seen = sight(
+    seen = observation(
         seat(held_ms=held_ms),
         losses=[loss(lost_ms)] if is_known else [],
         lost_ms={A: stored_ms} if is_stored else {},
@@ -269,9 +281,9 @@ def test_what_remains_is_never_above_the_configured_length(
 @given(held_ms=ages, lost_ms=ages, passed_ms=ages)
 def test_a_judgement_does_not_depend_on_who_looked_before(held_ms, lost_ms, passed_ms):
     """A coordinator that starts later sees the same deadline: nothing of it is in memory."""
-    early = assess(sight(seat(held_ms=held_ms), losses=[loss(lost_ms)]), RULES)
+    early = assess(observation(seat(held_ms=held_ms), losses=[loss(lost_ms)]), RULES)
     late = assess(
-        sight(seat(held_ms=held_ms + passed_ms), losses=[loss(lost_ms + passed_ms)]), RULES
+        observation(seat(held_ms=held_ms + passed_ms), losses=[loss(lost_ms + passed_ms)]), RULES
     )
     if early.seats[P] is OwnershipState.OVERDUE:
         assert late.seats[P] is OwnershipState.OVERDUE

@@ -28,7 +28,7 @@ RULES = GroupRules()
 
 
 def group(owned, *, bound, joined=(), leaving=(), lost=None, facts=None, brokers=BROKERS, **more):
-    """Return a sight: `owned` is a member or None per partition; ages in milliseconds."""
+    """Return a observation: `owned` is a member or None per partition; ages in milliseconds."""
     lost = lost or {}
     ages = {**dict.fromkeys(bound, LONG), **dict(joined)}
     seats = {}
@@ -66,19 +66,19 @@ def group(owned, *, bound, joined=(), leaving=(), lost=None, facts=None, brokers
     )
 
 
-def moves_of(sight, rules=RULES, under_way=None):
-    return plan(sight, assess(sight, rules.membership), rules, under_way or {})
+def moves_of(observation, rules=RULES, under_way=None):
+    return plan(observation, assess(observation, rules.membership), rules, under_way or {})
 
 
-def after(sight, moves):
+def after(observation, moves):
     """Return who owns what once the moves are done."""
-    owned = {partition: seat.member for partition, seat in sight.seats.items()}
+    owned = {partition: seat.member for partition, seat in observation.seats.items()}
     owned.update({move.partition: move.target for move in moves})
     return owned
 
 
-def sizes(sight, moves):
-    return Counter(after(sight, moves).values())
+def sizes(observation, moves):
+    return Counter(after(observation, moves).values())
 
 
 def test_the_first_members_share_everything():

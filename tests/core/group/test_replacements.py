@@ -20,8 +20,8 @@ ROLLOUT = {A: EXISTS, B: EXISTS, C: REPLACEMENT, D: REPLACEMENT}
 AABB = [A, A, B, B]
 
 
-def owners_after(sight, **more):
-    owners = after(sight, moves_of(sight, **more))
+def owners_after(observation, **more):
+    owners = after(observation, moves_of(observation, **more))
     return [owners[each] for each in (P0, P1, P2, P3)]
 
 
@@ -56,8 +56,8 @@ def test_rollout(owned, bound, facts, expected):
 
 
 def test_without_a_rollout_all_share():
-    sight = group(AABB, bound=[A, B, C, D], facts={A: TERMINATING})
-    assert owners_after(sight) == [C, D, B, B]
+    observation = group(AABB, bound=[A, B, C, D], facts={A: TERMINATING})
+    assert owners_after(observation) == [C, D, B, B]
 
 
 def test_a_lost_member_is_waited_for_and_then_one_replacement_inherits_all():
@@ -74,30 +74,30 @@ def test_a_lost_member_is_waited_for_and_then_one_replacement_inherits_all():
 def test_the_rest_of_a_set_goes_to_the_heir_on_record():
     """One of A's partitions has passed to D already, and nothing of it is under way any more."""
     facts = ROLLOUT | {A: TERMINATING}
-    sight = group([D, A, B, B], bound=[A, B, C, D], facts=facts, heirs={A: D})
-    assert owners_after(sight) == [D, D, B, B]
+    observation = group([D, A, B, B], bound=[A, B, C, D], facts=facts, heirs={A: D})
+    assert owners_after(observation) == [D, D, B, B]
     nothing_yet = group(AABB, bound=[A, B, C, D], facts=facts, heirs={A: D})
     assert owners_after(nothing_yet) == [D, D, B, B]
 
 
 def test_a_partition_on_its_way_for_balance_makes_no_heir():
     """A was about to give one to D when it was told to end: D gets no more than that."""
-    sight = group([A, A, A, B], bound=[A, B, C, D], facts=ROLLOUT | {A: TERMINATING})
-    moves = moves_of(sight, under_way={P0: D})
+    observation = group([A, A, A, B], bound=[A, B, C, D], facts=ROLLOUT | {A: TERMINATING})
+    moves = moves_of(observation, under_way={P0: D})
     assert {move.partition: move.target for move in moves} == {P1: C, P2: C}
 
 
 def test_who_is_an_heir_already_gets_no_second_set():
     facts = ROLLOUT | {A: REPLACED, B: REPLACED}
-    sight = group(AABB, bound=[A, B, C, D], facts=facts, heirs={B: C})
-    assert owners_after(sight) == [D, D, C, C]
+    observation = group(AABB, bound=[A, B, C, D], facts=facts, heirs={B: C})
+    assert owners_after(observation) == [D, D, C, C]
 
 
 @pytest.mark.parametrize("bound", [[A, B, C], [A, B, C, D]], ids=["it is gone", "it shall go"])
 def test_an_heir_that_cannot_go_on_is_replaced(bound):
     facts = ROLLOUT | {A: TERMINATING, D: AVOIDED}
-    sight = group(AABB, bound=bound, facts=facts, heirs={A: D})
-    assert owners_after(sight) == [C, C, B, B]
+    observation = group(AABB, bound=bound, facts=facts, heirs={A: D})
+    assert owners_after(observation) == [C, C, B, B]
 
 
 def test_inherited_moves_say_so_and_others_do_not():
@@ -109,8 +109,8 @@ def test_inherited_moves_say_so_and_others_do_not():
 
 
 def test_a_pair_is_over_when_nothing_is_left_of_the_set():
-    sight = group([D, A, B, B], bound=[A, B, C, D], heirs={A: D, C: B})
-    assert settled_heirs(sight) == {C}
+    observation = group([D, A, B, B], bound=[A, B, C, D], heirs={A: D, C: B})
+    assert settled_heirs(observation) == {C}
 
 
 # ---- who gets nothing more ----------------------------------------------------------------------
@@ -135,22 +135,24 @@ def test_who_is_about_to_go_is_better_than_nobody():
 
 def test_where_only_such_a_member_is_bound_it_takes_over():
     """C is at one broker only: of what is at the other, B takes what would have nobody."""
-    sight = group([A] * 4, bound=[A, B, C], leaving=[A], facts={B: AVOIDED})
-    brokers = {seat.broker for seat in sight.seats.values()}
-    flows = [f for f in sight.flows if (f.member, f.broker) != (C, max(brokers))]
-    sight = replace(sight, flows=flows)
-    assert owners_after(sight) == [C, B, C, B]
+    observation = group([A] * 4, bound=[A, B, C], leaving=[A], facts={B: AVOIDED})
+    brokers = {seat.broker for seat in observation.seats.values()}
+    flows = [f for f in observation.flows if (f.member, f.broker) != (C, max(brokers))]
+    observation = replace(observation, flows=flows)
+    assert owners_after(observation) == [C, B, C, B]
 
 
 def test_who_is_about_to_go_gets_nothing_beside_what_waits_for_it():
     """B has lost its flow at one broker; at the other it is bound, and still to be avoided."""
-    sight = group([A, B, A, D], bound=[A, B, D], leaving=[A], facts={B: AVOIDED})
-    lost_at = sight.seats[P1].broker
-    flows = [f for f in sight.flows if (f.member, f.broker) != (B, lost_at)]
+    observation = group([A, B, A, D], bound=[A, B, D], leaving=[A], facts={B: AVOIDED})
+    lost_at = observation.seats[P1].broker
+    flows = [f for f in observation.flows if (f.member, f.broker) != (B, lost_at)]
     losses = [LossSeen(member=B, broker=lost_at, age_ms=100)]
-    waiting = {P1: replace(sight.seats[P1], is_bound=False)}
-    sight = replace(sight, flows=flows, losses=losses, seats=sight.seats | waiting)
-    assert owners_after(sight) == [D, B, D, D]
+    waiting = {P1: replace(observation.seats[P1], is_bound=False)}
+    observation = replace(
+        observation, flows=flows, losses=losses, seats=observation.seats | waiting
+    )
+    assert owners_after(observation) == [D, B, D, D]
 
 
 @pytest.mark.req("MEM-13")

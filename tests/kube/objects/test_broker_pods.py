@@ -174,7 +174,7 @@ def test_the_password_is_in_the_secret_alone():
 
 
 def test_the_hash_of_a_password_is_one_queues_alone():
-    """It is in sight of whoever reads pods; of two queues nothing can be compared."""
+    """It is in observation of whoever reads pods; of two queues nothing can be compared."""
     one, other = (broker_pods.config_hash(plan(owner_uid=uid)) for uid in (UID, f"{UID[:-1]}d"))
     assert one != other
     plain = hashlib.sha256(plan().redis_url.encode()).hexdigest()

@@ -134,7 +134,11 @@ FEATURE_MUTATIONS = (
     ),
     Mutation(
         "a letter is taken out before the book is stored",
-        text(DeadLetterForwarder, "_take_out", ("await self._flusher.store(subscription)", "None")),
+        text(
+            DeadLetterForwarder,
+            "_take_out",
+            ("await self._cursor_writer.store(subscription)", "None"),
+        ),
         frozenset({"letters"}),
         frozenset({"bad", "nack", "late"}),
         LETTERS,

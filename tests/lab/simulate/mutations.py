@@ -104,7 +104,7 @@ _REAL_SEAT_STATE = membership._Assessor._seat_state
 
 
 async def _pull_on(self, **fields):
-    state = self._states.get(self._broker.binder.find(fields["group"], fields["member"]))
+    state = self._states.get(self._broker.flow_registry.find(fields["group"], fields["member"]))
     named = {"last_answer": state.answer} if state is not None else {}
     return await _REAL_PULL(self, **{**fields, **named})
 

@@ -76,11 +76,11 @@ def test_an_exclusive_group_goes_to_whoever_has_as_much_where_nobody_looks():
     """What a member holds at a broker that is not seen counts as well."""
     held = {P0: "pod-3", P1: "pod-6"}
     seats = {p: SimpleNamespace(member=member) for p, member in held.items()}
-    sight = SimpleNamespace(seats=seats, listed=())
+    observation = SimpleNamespace(seats=seats, listed=())
     table = SimpleNamespace(seats={P0: OwnershipState.UNSEEN, P1: OwnershipState.SETTLED})
     move = SimpleNamespace(partition=P1, seat=seats[P1], target="pod-3")
-    assert [*superfluous(sight, table, GroupType.EXCLUSIVE, {}, [move])] == []
+    assert [*superfluous(observation, table, GroupType.EXCLUSIVE, {}, [move])] == []
     move.target = "pod-7"
-    assert [*superfluous(sight, table, GroupType.EXCLUSIVE, {}, [move])] == [
+    assert [*superfluous(observation, table, GroupType.EXCLUSIVE, {}, [move])] == [
         "1.1 leaves pod-6, which has most"
     ]

@@ -67,7 +67,7 @@ class DeadLetterForwarder:
         keys: Keys,
         *,
         check: DecodeCheck,
-        flusher: CursorWriter,
+        cursor_writer: CursorWriter,
         clock: Callable[[], float],
         rules: Callable[[str], DeadLetterRules],
         on_lost: Callable[[ConsumedPartition, PartqError], None],
@@ -77,7 +77,7 @@ class DeadLetterForwarder:
         self._outboxes = outboxes
         self._writer = LetterWriter(log, keys, check)
         self._keys = keys
-        self._flusher = flusher
+        self._cursor_writer = cursor_writer
         self._clock = clock
         self._rules = rules
         self._target: LetterTarget | None = None
@@ -109,7 +109,7 @@ class DeadLetterForwarder:
                 subscription.after_counts = self.check
                 if subscription.outbox.letters:
                     # They count as done, which the stored book may not say yet.
-                    self._flusher.notice(subscription)
+                    self._cursor_writer.notice(subscription)
             self.check(subscription)
 
     def check(self, subscription: ConsumedPartition) -> None:
@@ -222,7 +222,7 @@ class DeadLetterForwarder:
         # Only once the stored book says that the group has done with it: whoever claims the
         # partition would else find its offset neither done nor in the outbox. Of a busy group the
         # book is never stored as a whole.
-        error = await self._flusher.store(subscription)
+        error = await self._cursor_writer.store(subscription)
         if subscription.is_dropped:
             return False
         if error is not None:
@@ -336,7 +336,7 @@ class DeadLetterForwarder:
             was_in_flight = book.discard([(offset, offset + 1)])
             if subscription.flow is not None:
                 subscription.flow.unacked -= was_in_flight
-        self._flusher.notice(subscription)
+        self._cursor_writer.notice(subscription)
         self._resume(subscription)
 
     async def _in_record(

@@ -35,7 +35,7 @@ class AckHandler:
         *,
         owned: Mapping[PartitionId, OwnedPartition],
         layout: Callable[[], Layout | None],
-        flusher: CursorWriter,
+        cursor_writer: CursorWriter,
         clock: Callable[[], float],
         rules: Callable[[str], RedeliveryRules],
         check: DecodeCheck,
@@ -46,7 +46,7 @@ class AckHandler:
     ) -> None:
         self._owned = owned
         self._layout = layout
-        self._flusher = flusher
+        self._cursor_writer = cursor_writer
         self._clock = clock
         self._rules = rules
         self._check = check
@@ -80,7 +80,7 @@ class AckHandler:
                 self._has_moved(flow)
             self._metrics.acked(flow.group, acked)
             flow.notice(subscription)
-            self._flusher.notice(subscription, answer)
+            self._cursor_writer.notice(subscription, answer)
 
     def nack(
         self, flow: Flow, frame: frames.Nack, answer: Answer, found: Unreadable | None = None
@@ -169,12 +169,12 @@ class AckHandler:
         if subscription is None or subscription.is_committing:
             return  # the token has ended, or is about to: everything is taken back anyway
         _check_sent(flow, subscription, frame.start)
-        trail, position = subscription.trail, subscription.book.position
+        audit_writer, position = subscription.audit_writer, subscription.book.position
         released = subscription.book.release(frame.start, frame.delivery)
         subscription.kept = (0, 0)  # the client keeps nothing that it releases
-        if trail is not None and released:
+        if audit_writer is not None and released:
             first = max(frame.start, subscription.book.cursor)
-            trail.note(_told("release", subscription, flow, (first, position)))
+            audit_writer.note(_told("release", subscription, flow, (first, position)))
         flow.unacked -= released
         subscription.to_hurry.set()  # nothing may be in flight any more
         if flow.is_leaving and subscription.pause is None:
@@ -228,7 +228,7 @@ class AckHandler:
             _tell_of_the_rest(flow, subscription, taken, reason or cause.name.lower())
             flow.send_rewound(subscription, taken.rewound_from, cause)
         if taken.counted:
-            if subscription.trail is not None:
+            if subscription.audit_writer is not None:
                 subscription.flush_records.told(
                     "nack",
                     subscription,
@@ -239,7 +239,7 @@ class AckHandler:
             subscription.counts += 1
             self._metrics.taken_back(flow.group, reason or cause.name.lower(), taken.counted)
         flow.watch(subscription)
-        self._flusher.notice(subscription, answer)
+        self._cursor_writer.notice(subscription, answer)
 
     def _has_moved(self, flow: Flow) -> None:
         flow.acked_at = self._clock()
@@ -304,7 +304,7 @@ def _note_kept(subscription: ConsumedPartition, taken: TakenBack, before: tuple[
 
 def _accepted(subscription: ConsumedPartition, frame: frames.Ack) -> list[tuple[int, int]]:
     """Return what an ack adds to what the group has done with, if somebody wants to know."""
-    if subscription.trail is None:
+    if subscription.audit_writer is None:
         return []
     book = subscription.book
     wanted = Ranges((max(start, book.cursor), stop) for start, stop in frame.ranges)
@@ -320,16 +320,16 @@ def _tell_of_the_rest(
 
     In line with the deliveries: one that waits to be recorded is before it, and is sent again.
     """
-    trail = subscription.trail
-    if trail is None or taken.rewound_from is None:
+    audit_writer = subscription.audit_writer
+    if audit_writer is None or taken.rewound_from is None:
         return
     told = Ranges((offset, offset + 1) for offset in sorted(taken.offsets))
     for part in subscription.book.acked.within(taken.rewound_from, taken.begun_upto):
         told.add(*part)
     for part in told.outside(taken.rewound_from, taken.begun_upto):
-        trail.note(_told("nack", subscription, flow, part, cause=cause))
+        audit_writer.note(_told("nack", subscription, flow, part, cause=cause))
     if taken.begun_upto < taken.sent_upto:
-        trail.note(_told("release", subscription, flow, (taken.begun_upto, taken.sent_upto)))
+        audit_writer.note(_told("release", subscription, flow, (taken.begun_upto, taken.sent_upto)))
 
 
 def _told(

@@ -75,7 +75,7 @@ class FlowRegistry:
         partitions: Partitions,
         members: Members,
         events: Events,
-        flusher: CursorWriter,
+        cursor_writer: CursorWriter,
         reader: BatchFinder,
         judge: ExpiryCheck,
         clock: Callable[[], float],
@@ -86,7 +86,7 @@ class FlowRegistry:
         self._partitions = partitions
         self._members = members
         self._events = events
-        self._flusher = flusher
+        self._cursor_writer = cursor_writer
         self._reader = reader
         self._judge = judge
         self._clock = clock
@@ -198,9 +198,9 @@ class FlowRegistry:
             if not self._may_take(subscription, flow):
                 return
             self.unbind(subscription, Cause.FLOW_LOST)
-            if subscription.trail is not None:
+            if subscription.audit_writer is not None:
                 # What happened under the older epoch is recorded before the newer one.
-                await self._flusher.settle(subscription)
+                await self._cursor_writer.settle(subscription)
                 await subscription.settle_audit()
                 if not self._may_take(subscription, flow):
                     return
@@ -255,7 +255,7 @@ class FlowRegistry:
         """Take a partition from its flow, and have the redelivery counts stored."""
         subscription.unbind(cause)
         if subscription.must_flush_first:
-            self._flusher.notice(subscription)
+            self._cursor_writer.notice(subscription)
 
     async def _admit(self, group: str, member: MemberId, address: str) -> None:
         deadline = self._clock() + LISTING_WAIT_S

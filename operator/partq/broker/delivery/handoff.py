@@ -34,14 +34,14 @@ class HandoffExecutor:
     def __init__(
         self,
         partitions: Partitions,
-        flusher: CursorWriter,
+        cursor_writer: CursorWriter,
         *,
         clock: Callable[[], float],
         find_flow: Callable[[str, MemberId], Flow | None],
         on_lost: Callable[[ConsumedPartition, PartqError], None],
     ) -> None:
         self._partitions = partitions
-        self._flusher = flusher
+        self._cursor_writer = cursor_writer
         self._clock = clock
         self._find_flow = find_flow
         self._on_lost = on_lost
@@ -208,7 +208,7 @@ class HandoffExecutor:
         # From here to the script's answer: no lapse, no delivery; acks wait for the outcome.
         subscription.is_committing = True
         try:
-            await self._flusher.settle(subscription)
+            await self._cursor_writer.settle(subscription)
             await subscription.settle_audit()
             if subscription.is_dropped:
                 raise _fenced(subscription, subscription.broker_epoch)
@@ -326,8 +326,8 @@ class HandoffExecutor:
 
 
 def _tell(subscription: ConsumedPartition, kind: str, attempt: int, **fields: str | int) -> None:
-    if (trail := subscription.trail) is not None:
-        trail.note(handoff_step(kind, subscription, attempt, **fields))
+    if (audit_writer := subscription.audit_writer) is not None:
+        audit_writer.note(handoff_step(kind, subscription, attempt, **fields))
 
 
 def _fenced(subscription: ConsumedPartition, broker_epoch: BrokerEpoch) -> FencedError:

@@ -11,7 +11,7 @@ from partq.core.cursor.lag import lag_of
 def render_metrics(broker: Broker) -> bytes:
     """Return all metrics in Prometheus's text format."""
     flows: dict[str, int] = {}
-    for flow in broker.binder.flows:
+    for flow in broker.flow_registry.flows:
         flows[flow.group] = flows.get(flow.group, 0) + 1
     books = [
         ((str(owned.id), each.group), owned.tail.end, each)

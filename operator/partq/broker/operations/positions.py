@@ -99,13 +99,13 @@ async def advance(
             )
         book, began_at = subscription.book, subscription.book.cursor
         if is_moved := began_at < position.offset:
-            if subscription.trail is not None:
+            if subscription.audit_writer is not None:
                 ranges = book.acked.outside(began_at, position.offset)
                 subscription.flush_records.acked(subscription, None, ranges, "cursor")
             book.discard([(began_at, position.offset)])
             subscription.missing = ""  # what was may lie below; what does not is missed again
         cursor = book.cursor
-        stored = broker.flusher.store(subscription, has_changed=is_moved)
+        stored = broker.cursor_writer.store(subscription, has_changed=is_moved)
     try:
         async with asyncio.timeout(STORE_TIMEOUT_S):
             error = await stored

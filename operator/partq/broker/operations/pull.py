@@ -121,7 +121,7 @@ class Pulls:
                 state.release()
                 raise FencedError(f"member {member}: the flow was lost meanwhile; pull again")
             for begun in state.unanswered:
-                self._broker.outcomes.begin(flow, begun)
+                self._broker.ack_handler.begin(flow, begun)
             state.unanswered = []
             # The messages are under tokens that may have ended; whose partitions these are now
             # is told fresh each time.
@@ -134,7 +134,7 @@ class Pulls:
             ForbiddenError: it is bound from another address than the call comes from.
             FencedError: it was lost, or another one took its place.
         """
-        flow = self._broker.binder.find(group, MemberId(member))
+        flow = self._broker.flow_registry.find(group, MemberId(member))
         if flow is not None:
             flow.check_address(address)
         if flow is None or flow.number != number or flow.is_closed:
@@ -147,11 +147,11 @@ class Pulls:
     async def _flow(
         self, group: str, member: str, incarnation: str, address: str
     ) -> tuple[Flow, PullState]:
-        flow = self._broker.binder.find(group, MemberId(member))
+        flow = self._broker.flow_registry.find(group, MemberId(member))
         if flow is not None and flow.incarnation == incarnation:
             flow.check_address(address)
         if flow is None or flow.incarnation != incarnation or flow.kind != "pull":
-            flow = await self._broker.binder.bind(
+            flow = await self._broker.flow_registry.bind(
                 group=group,
                 member=member,
                 incarnation=incarnation,
@@ -164,9 +164,11 @@ class Pulls:
             state = self._states[flow] = PullState()
             flow.on_closed = state.release
             try:
-                await self._broker.binder.take_up(flow)
+                await self._broker.flow_registry.take_up(flow)
             except PartqError:
-                self._broker.binder.lose(flow)  # the next pull binds again, to every partition
+                self._broker.flow_registry.lose(
+                    flow
+                )  # the next pull binds again, to every partition
                 raise
             return flow, state
         return flow, self._states[flow]
@@ -221,15 +223,15 @@ class Pulls:
             subscriptions[partition] = subscription
             pulled = flow.held.pulled.setdefault(partition, Ranges())
             pulled.add(each.window.start, each.window.stop)
-            if (trail := subscription.trail) is not None:
-                trail.note(flow.record_of(each.header, each.window))
+            if (audit_writer := subscription.audit_writer) is not None:
+                audit_writer.note(flow.record_of(each.header, each.window))
         try:
             async with asyncio.timeout(self._broker.settings.lease_ttl_s * 2):
                 for subscription in subscriptions.values():
                     await subscription.settle_audit()
         except BaseException as error:
             # Nobody gets them: they must not count as delivered.
-            self._broker.binder.lose(flow)
+            self._broker.flow_registry.lose(flow)
             if isinstance(error, TimeoutError):
                 raise StoreUnavailableError(
                     "pull: the deliveries are not on record, so Redis does not answer; pull again",

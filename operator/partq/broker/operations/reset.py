@@ -99,7 +99,7 @@ async def _carry_out(
             # Without a flow there is no delivery and no ack; from the last flush to the answer
             # nothing expires, no message is moved to the outbox, and nothing is flushed.
             subscription.end_pause()
-            broker.binder.unbind(subscription, Cause.RESET)
+            broker.flow_registry.unbind(subscription, Cause.RESET)
             await _settle(broker, subscription)
             began_at = subscription.book.cursor
             subscription.is_resetting = True
@@ -108,11 +108,11 @@ async def _carry_out(
             finally:
                 subscription.is_resetting = False
                 if subscription.is_dirty and not subscription.is_dropped:
-                    broker.flusher.notice(subscription)
+                    broker.cursor_writer.notice(subscription)
     finally:
         owned = broker.owned.get(subscription.partition)
         if owned is not None:
-            broker.binder.take_up_later(owned)
+            broker.flow_registry.take_up_later(owned)
     _log.info(
         "%s of %s reset from %d to %d",
         subscription.partition,
@@ -142,7 +142,7 @@ async def _settle(broker: Broker, subscription: ConsumedPartition) -> None:
     """Have the acks stored that were accepted: a flush under way would undo the reset."""
     try:
         async with asyncio.timeout(SETTLE_TIMEOUT_S):
-            await broker.flusher.settle(subscription)
+            await broker.cursor_writer.settle(subscription)
             await subscription.settle_audit()
     except TimeoutError:
         raise UnavailableError(

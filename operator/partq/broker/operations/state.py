@@ -47,7 +47,7 @@ Body = dict[str, Any]
 def state(broker: Broker) -> Body:
     """Show what the broker owns and who is bound."""
     now = broker.clock()
-    binder = broker.binder
+    flow_registry = broker.flow_registry
     return {
         "broker": broker.id,
         "incarnation": broker.incarnation,
@@ -78,7 +78,7 @@ def state(broker: Broker) -> Body:
                 "kind": flow.kind,
                 "bound_s": now - flow.bound_at,
             }
-            for flow in binder.flows
+            for flow in flow_registry.flows
         ],
         "lost_flows": [
             {
@@ -88,7 +88,7 @@ def state(broker: Broker) -> Body:
                 "lost_s": now - lost.lost_at,
                 "is_leaving": lost.is_leaving,
             }
-            for lost in binder.lost
+            for lost in flow_registry.lost
         ],
         "is_quota_used_up": broker.room.is_quota_used_up,
     }

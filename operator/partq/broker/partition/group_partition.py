@@ -173,7 +173,7 @@ class ConsumedPartition:
         return self.counts_stored < self.flush_first
 
     @property
-    def trail(self) -> AuditWriter | None:
+    def audit_writer(self) -> AuditWriter | None:
         """The partition's audit record, if one is to be told of what happens."""
         return self.audit if self.audit is not None and self.audit.is_on else None
 

@@ -45,8 +45,8 @@ class Expiry:
         config: Callable[[], QueueConfig],
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
-        office: DeadLetterForwarder,
-        flusher: CursorWriter,
+        letter_forwarder: DeadLetterForwarder,
+        cursor_writer: CursorWriter,
         spawn: Callable[[Coroutine[Any, Any, None], str], None],
         metrics: BrokerMetrics,
     ) -> None:
@@ -62,8 +62,8 @@ class Expiry:
         )
         self._config = config
         self._clock = clock
-        self._office = office
-        self._flusher = flusher
+        self._letter_forwarder = letter_forwarder
+        self._cursor_writer = cursor_writer
         self._spawn = spawn
         self._metrics = metrics
         self._waiting: dict[ConsumedPartition, None] = {}
@@ -170,17 +170,19 @@ class Expiry:
         if dead_letters_of(self._config(), subscription.group).takes_expired:
             room = subscription.outbox.room - len(subscription.outbox.doomed)
             limit = max(0, min(room, MOVES_AT_ONCE))
-            self._office.doom(subscription, _unsent(book, stop, limit), DeadLetterReason.EXPIRED)
+            self._letter_forwarder.doom(
+                subscription, _unsent(book, stop, limit), DeadLetterReason.EXPIRED
+            )
             return False
         ranges = book.acked.outside(start, stop)
         expired = sum(high - low for low, high in ranges)
-        if expired and subscription.trail is not None:
+        if expired and subscription.audit_writer is not None:
             subscription.flush_records.told("expired", subscription, None, ranges)
         book.discard([(start, stop)])
         if expired:
             subscription.missing = ""  # what was may have expired; else it is missed again
             self._metrics.expired(subscription.group, expired)
-            self._flusher.notice(subscription)
+            self._cursor_writer.notice(subscription)
         return expired > 0
 
 

@@ -70,7 +70,7 @@ class ConsumerConnection:
                 flow = await self._bind()
             flow.on_closed = self._end
             sender = asyncio.create_task(self._send_forever(flow))
-            await self._broker.binder.take_up(flow)
+            await self._broker.flow_registry.take_up(flow)
             while not flow.is_closed:
                 frame, _ = await self._socket.receive()
                 self._handle(flow, frame)
@@ -91,7 +91,7 @@ class ConsumerConnection:
         finally:
             self._pings.close()
             if flow is not None:
-                self._broker.binder.lose(flow)
+                self._broker.flow_registry.lose(flow)
             if sender is not None:
                 sender.cancel()
                 await asyncio.gather(sender, return_exceptions=True)
@@ -106,7 +106,7 @@ class ConsumerConnection:
                 f"protocol version {frame.version}; this broker speaks {frames.PROTOCOL_VERSION}: "
                 "use a client of the broker's version"
             )
-        flow = await self._broker.binder.bind(
+        flow = await self._broker.flow_registry.bind(
             group=self._group,
             member=frame.member,
             incarnation=frame.incarnation,
@@ -127,9 +127,9 @@ class ConsumerConnection:
         flow.last_seen = self._broker.clock()
         match frame:
             case frames.Ack():
-                self._broker.outcomes.ack(flow, frame, self._answer(flow, frame))
+                self._broker.ack_handler.ack(flow, frame, self._answer(flow, frame))
             case frames.Nack():
-                self._broker.outcomes.nack(flow, frame, self._answer(flow, frame))
+                self._broker.ack_handler.nack(flow, frame, self._answer(flow, frame))
             case frames.Credit(messages, size_bytes):
                 if not (0 <= messages <= MAX_CREDIT and size_bytes >= 0 and messages + size_bytes):
                     raise BadRequestError(
@@ -140,12 +140,12 @@ class ConsumerConnection:
             case frames.Ping(nonce):
                 self._pings.answer(lambda: flow.send(frames.Pong(nonce)))
             case frames.Release():
-                self._broker.outcomes.release(flow, frame)
+                self._broker.ack_handler.release(flow, frame)
             case frames.Begun():
                 _check_ranges(frame)
-                self._broker.outcomes.begin(flow, frame)
+                self._broker.ack_handler.begin(flow, frame)
             case frames.Leave():
-                self._broker.binder.leave(flow)
+                self._broker.flow_registry.leave(flow)
             case _:
                 raise BadFrameError(
                     f"frame: {type(frame).__name__} does not belong here; expected a consumer's"

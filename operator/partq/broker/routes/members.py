@@ -36,10 +36,10 @@ async def leave(request: web.Request) -> web.Response:
     broker, _ = enter(request)
     group = await group_of(request, broker)
     member = MemberId(request.match_info["member"])
-    flow = broker.binder.find(group, member)
+    flow = broker.flow_registry.find(group, member)
     if flow is not None:
         flow.check_address(peer(request))
-        broker.binder.leave(flow)
+        broker.flow_registry.leave(flow)
     return json_response(await _view(broker, group, member))
 
 
@@ -64,7 +64,7 @@ async def keep(request: web.Request) -> web.Response:
     group = await group_of(request, broker)
     member = MemberId(request.match_info["member"])
     body = decode(await read_body(request), AliveBody)
-    flow = broker.binder.find(group, member)
+    flow = broker.flow_registry.find(group, member)
     if flow is None or (flow.kind, flow.number, flow.incarnation) != (
         "flow",
         body.flow,
@@ -81,7 +81,7 @@ async def keep(request: web.Request) -> web.Response:
 
 
 async def _view(broker: Broker, group: str, member: MemberId) -> MemberAnswer:
-    flow = broker.binder.find(group, member)
+    flow = broker.flow_registry.find(group, member)
     own = {p: owned.groups[group] for p, owned in broker.owned.items() if group in owned.groups}
     held = {
         str(partition): HeldPartition(each.book.in_flight, each.state)

@@ -157,20 +157,20 @@ async def publish(request: web.Request) -> web.Response:
         )
     given = read_texts(request.headers, PublishHeaders, "headers", repeatable=KEY_NAMES)
     numbers = Numbers.read(given, messages)
-    outcomes = await publish_all(
+    ack_handler = await publish_all(
         request, broker, messages, numbers, ttl_ms=given.ttl_ms or 0, age_ms=given.age_ms or 0
     )
     if not is_array:
-        first = outcomes[0]
+        first = ack_handler[0]
         if isinstance(first, PartqError):
             return error_response(first)
         return json_response(_place(first), status=200 if first.is_duplicate else 201)
-    has_failed = any(isinstance(outcome, PartqError) for outcome in outcomes)
+    has_failed = any(isinstance(outcome, PartqError) for outcome in ack_handler)
     results = [
         PublishResult(error=error_detail(outcome))
         if isinstance(outcome, PartqError)
         else _result(outcome)
-        for outcome in outcomes
+        for outcome in ack_handler
     ]
     return json_response(PublishResults(results), status=207 if has_failed else 201)
 

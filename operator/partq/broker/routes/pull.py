@@ -86,10 +86,10 @@ async def ack(request: web.Request) -> web.Response:
     body = decode(await read_body(request), AckBody)
     _check_size("acks", [len(item.offsets) for item in body.acks])
     flow = request.app[PULLS].find(group, body.member, body.flow, peer(request))
-    outcomes = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
-    has_failed = any(outcome is not None for outcome in outcomes)
+    ack_handler = await asyncio.gather(*(ack_one(broker, flow, item) for item in body.acks))
+    has_failed = any(outcome is not None for outcome in ack_handler)
     return json_response(
-        ItemResults([ack_outcome(outcome) for outcome in outcomes]),
+        ItemResults([ack_outcome(outcome) for outcome in ack_handler]),
         status=207 if has_failed else 200,
     )
 
@@ -109,9 +109,9 @@ async def nack(request: web.Request) -> web.Response:
     body = decode(await read_body(request), NackBody)
     _check_size("nacks", [len(item.offsets) for item in body.nacks])
     flow = request.app[PULLS].find(group, body.member, body.flow, peer(request))
-    outcomes = await asyncio.gather(*(_nack_one(broker, flow, item) for item in body.nacks))
-    has_failed = any(outcome.error is not UNSET for outcome in outcomes)
-    return json_response(NackResults(outcomes), status=207 if has_failed else 200)
+    ack_handler = await asyncio.gather(*(_nack_one(broker, flow, item) for item in body.nacks))
+    has_failed = any(outcome.error is not UNSET for outcome in ack_handler)
+    return json_response(NackResults(ack_handler), status=207 if has_failed else 200)
 
 
 @calls.add(
@@ -130,7 +130,7 @@ async def leave(request: web.Request) -> web.Response:
     flow = request.app[PULLS].find(
         group, MemberId(request.match_info["member"]), query.flow, peer(request)
     )
-    broker.binder.leave(flow)
+    broker.flow_registry.leave(flow)
     return json_response(Left(sorted(str(s.partition) for s in flow.subscriptions)))
 
 
@@ -141,7 +141,7 @@ async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | Non
     except ValueError as error:
         return BadRequestError(str(error))
     answered = _future()
-    broker.outcomes.ack(
+    broker.ack_handler.ack(
         flow,
         frames.Ack(
             0,
@@ -174,8 +174,8 @@ async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> NackResult:
         item.reason,
     )
     # What was found says from where on all is redelivered, so it is looked for before.
-    found = await broker.outcomes.find_unreadable(flow, frame) if item.reason else None
-    rewound_from = broker.outcomes.nack(flow, frame, partial(settle, answered), found)
+    found = await broker.ack_handler.find_unreadable(flow, frame) if item.reason else None
+    rewound_from = broker.ack_handler.nack(flow, frame, partial(settle, answered), found)
     refusal = await _answer_to("nack", partition, answered)
     result = NackResult() if refusal is None else NackResult(error_detail(refusal))
     if rewound_from is not None:

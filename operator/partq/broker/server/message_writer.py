@@ -102,13 +102,13 @@ class MessageWriter:
         self._producer = producer
         self._ttl_ms = ttl_ms
         self._age_ms = age_ms
-        self._outcomes: list[Outcome | None] = [None] * count
+        self._ack_handler: list[Outcome | None] = [None] * count
         self._rows: dict[PartitionId, list[StorableMessage]] = {}
         self._refused: dict[Series, PartqError] = {}
 
     def refuse(self, at: int, error: PartqError) -> None:
         """Note that a message cannot be stored, and has no partition behind which others wait."""
-        self._outcomes[at] = error
+        self._ack_handler[at] = error
 
     def add(self, row: StorableMessage, partition: PartitionId) -> None:
         """Note a message that is to be stored."""
@@ -120,14 +120,14 @@ class MessageWriter:
 
     def refuse_series(self, at: int, series: Series, error: PartqError) -> None:
         """Note that a message cannot be stored, nor those behind it."""
-        self._outcomes[at] = error
+        self._ack_handler[at] = error
         self._refused.setdefault(series, error)
 
     def is_refused(self, at: int, series: Series) -> bool:
         """Refuse a message if an earlier one of its series was; return whether that is so."""
         error = self._refused.get(series)
         if error is not None:
-            self._outcomes[at] = _after(error, series[0])
+            self._ack_handler[at] = _after(error, series[0])
         return error is not None
 
     async def run(self, placing: RequestPartitioner) -> list[Outcome]:
@@ -139,7 +139,7 @@ class MessageWriter:
             await asyncio.gather(*(self._partition(p, mine) for p, mine in rows.items()))
             if now() < by:
                 self._add_elsewhere(rows, placing)
-        return [outcome for outcome in self._outcomes if outcome is not None]
+        return [outcome for outcome in self._ack_handler if outcome is not None]
 
     def _add_elsewhere(
         self, rows: Mapping[PartitionId, list[StorableMessage]], placing: RequestPartitioner
@@ -158,7 +158,7 @@ class MessageWriter:
                 self.add(replace(row, slot=slot), partition)
 
     def _is_not_stored(self, row: StorableMessage) -> bool:
-        return isinstance(self._outcomes[row.at], NotStoredError | NotOwnerError)
+        return isinstance(self._ack_handler[row.at], NotStoredError | NotOwnerError)
 
     async def _partition(self, partition: PartitionId, rows: list[StorableMessage]) -> None:
         # What was refused before anything is stored lies behind every row that was added.
@@ -170,13 +170,13 @@ class MessageWriter:
                 if error is None:
                     due.append(row)
                 else:
-                    self._outcomes[row.at] = _after(error, partition)
+                    self._ack_handler[row.at] = _after(error, partition)
             try:
-                outcomes = await self._chunk(partition, due) if due else []
+                ack_handler = await self._chunk(partition, due) if due else []
             except PartqError as failure:
-                outcomes = [failure] * len(due)
-            for row, outcome in zip(due, outcomes, strict=True):
-                self._outcomes[row.at] = outcome
+                ack_handler = [failure] * len(due)
+            for row, outcome in zip(due, ack_handler, strict=True):
+                self._ack_handler[row.at] = outcome
                 if isinstance(outcome, PartqError):
                     refused.setdefault(self.series(partition, row.message.key), outcome)
 
@@ -205,20 +205,20 @@ class MessageWriter:
     ) -> list[tuple[StorableMessage, Outcome]]:
         """Store the numbered messages of one key, one run of numbers after another."""
         series = series_name(self._producer, key)
-        outcomes: list[Outcome] = []
+        ack_handler: list[Outcome] = []
         error: PartqError | None = None
         for run in runs([row.number for row in rows]):
             part = rows[run.start : run.stop]
             if error is None:
                 try:
-                    outcomes += await self._store_run(partition, part, series)
+                    ack_handler += await self._store_run(partition, part, series)
                     continue
                 except PartqError as failure:
                     error = failure
-                    outcomes += [failure] * len(part)
+                    ack_handler += [failure] * len(part)
             else:
-                outcomes += [_after(error, partition)] * len(part)
-        return list(zip(rows, outcomes, strict=True))
+                ack_handler += [_after(error, partition)] * len(part)
+        return list(zip(rows, ack_handler, strict=True))
 
     async def _store_run(
         self, partition: PartitionId, rows: list[StorableMessage], series: str
@@ -312,7 +312,7 @@ class MessageWriter:
             )  # fmt: skip
             if (refusal := read_error(answer)) is not None:
                 raise refusal
-            return _outcomes(answer, len(rows))
+            return _ack_handler(answer, len(rows))
         except ClientConnectorError as error:
             raise NotStoredError(
                 f"partition {partition}: {owner[0]} cannot be reached ({error}); publish again",
@@ -351,7 +351,7 @@ def _body(row: StorableMessage) -> dict[str, Any]:
     }
 
 
-def _outcomes(answer: dict[str, Any], count: int) -> list[Outcome]:
+def _ack_handler(answer: dict[str, Any], count: int) -> list[Outcome]:
     """Read what another broker tells of `count` messages; ValueError: it is something else."""
     results = answer.get("results")
     if not isinstance(results, list) or len(results) != count:

@@ -91,7 +91,7 @@ def explain(
     found = _find(wanted, picture)
     waiting = explain_partition(
         found,
-        sight=picture.sight,
+        observation=picture.observation,
         rules=picture.rules,
         handoffs={p: picture.handoffs[p] for p in picture.under_way},
         held=picture.waiting,
@@ -111,7 +111,7 @@ def to_json(
     partition: PartitionId, group: str, picture: GroupSnapshot, waiting: PartitionWait
 ) -> dict[str, Any]:
     """Return everything as `--json` prints it; names are stable, times are of Redis's clock."""
-    seat = picture.sight.seats[partition]
+    seat = picture.observation.seats[partition]
     detail = picture.details.get(partition, {})
     return {
         "partition": str(partition),
@@ -144,10 +144,10 @@ def _find(wanted: PartitionId | int, picture: GroupSnapshot) -> PartitionId:
     Raises:
         SettingsError: the queue does not have it.
     """
-    known = sorted(picture.sight.seats)
+    known = sorted(picture.observation.seats)
     newest = known[-1].generation
     found = PartitionId(newest, wanted) if isinstance(wanted, int) else wanted
-    if found not in picture.sight.seats:
+    if found not in picture.observation.seats:
         raise SettingsError(
             f"partition {found}: got none of this name, expected {known[0]} to {known[-1]}"
         )
@@ -156,7 +156,7 @@ def _find(wanted: PartitionId | int, picture: GroupSnapshot) -> PartitionId:
 
 def lines(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait) -> Iterator[str]:
     """Return everything in words, a line each."""
-    seat = picture.sight.seats[partition]
+    seat = picture.observation.seats[partition]
     detail = picture.details.get(partition)
     yield ""
     if detail is None:
@@ -199,7 +199,7 @@ def _blocked(detail: Mapping[str, Any]) -> str:
 def _sentence(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait) -> str:
     detail = picture.details.get(partition, {})
     return _WAITS[waiting.what].format(
-        member=_name(picture.sight.seats[partition].member),
+        member=_name(picture.observation.seats[partition].member),
         target=_name(waiting.target),
         limit=waiting.limit,
         left=_left(waiting.left_ms),

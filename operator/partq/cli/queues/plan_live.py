@@ -65,7 +65,7 @@ def plan_from_live(connection: QueueAddress, group: str | None, wish: Wish) -> d
         )
     members = _bound(picture)
     changes = _changes(wish, members, picture)
-    steps = forecast(picture.sight, picture.rules, picture.under_way, changes)
+    steps = forecast(picture.observation, picture.rules, picture.under_way, changes)
     return _result(name, picture, members, steps)
 
 
@@ -105,7 +105,7 @@ def _bound(picture: GroupSnapshot) -> list[MemberId]:
 
 
 def _table(picture: GroupSnapshot) -> GroupAssessment:
-    return assess(picture.sight, picture.rules.membership)
+    return assess(picture.observation, picture.rules.membership)
 
 
 def _changes(wish: Wish, members: Sequence[MemberId], picture: GroupSnapshot) -> list[MemberChange]:
@@ -131,7 +131,7 @@ def _scaled(count: int, members: Sequence[MemberId], picture: GroupSnapshot) -> 
     missing = count - len(members)
     if missing >= 0:
         return MemberChange(joins=[MemberId(f"new-{number}") for number in range(1, missing + 1)])
-    held = Counter(seat.member for seat in picture.sight.seats.values())
+    held = Counter(seat.member for seat in picture.observation.seats.values())
     by_size = sorted(members, key=lambda member: (held[member], member))
     return MemberChange(leaves=by_size[:-missing])
 
@@ -141,8 +141,8 @@ def _result(
 ) -> dict[str, Any]:
     rules = picture.rules
     moves = [move for step in steps for move in step]
-    before = Counter(seat.member for seat in picture.sight.seats.values())
-    owners = {p: seat.member for p, seat in picture.sight.seats.items()} | picture.under_way
+    before = Counter(seat.member for seat in picture.observation.seats.values())
+    owners = {p: seat.member for p, seat in picture.observation.seats.items()} | picture.under_way
     owners |= {move.partition: move.target for move in moves}
     after = Counter(owners.values())
     named = sorted(member for member in {*members, *before, *after} if member is not None)
@@ -168,7 +168,8 @@ def _result(
         ],
         "members": {m: {"before": before[m], "after": after[m]} for m in named},
         "is_paused": rules.is_paused,
-        "is_settled": rules.is_paused or may_be_balanced(picture.sight, _table(picture), rules),
+        "is_settled": rules.is_paused
+        or may_be_balanced(picture.observation, _table(picture), rules),
         "estimate_ms": duration_ms(steps, rules.budget, pauses_ms),
         "estimated_from": len(pauses_ms),
     }

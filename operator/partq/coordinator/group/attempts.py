@@ -41,13 +41,13 @@ def lost(source: MemberId, table: GroupAssessment) -> Forced:
     return Forced.SOURCE_UNBOUND if source in table.bound_at else Forced.SOURCE_LOST
 
 
-def idle_ms(sight: GroupObservation, move: Move, rules: MembershipRules) -> int:
+def idle_ms(observation: GroupObservation, move: Move, rules: MembershipRules) -> int:
     """Return how long a partition has been without a consumer when its move starts."""
     if move.forced is None or move.seat.member is None:
         return 0
     ages = [
         loss.age_ms
-        for loss in sight.losses
+        for loss in observation.losses
         if loss.member == move.seat.member and loss.broker == move.seat.broker
     ]
     return min([move.seat.held_ms, *ages]) if ages else min(move.seat.held_ms, rules.delay_ms)

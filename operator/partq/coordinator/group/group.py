@@ -76,7 +76,7 @@ class GroupWorker:
         self._plan = planner
         self._store = store
         self._runtime = runtime
-        self.roster = MemberList(group, store.members, runtime, clock)
+        self.member_list = MemberList(group, store.members, runtime, clock)
         """The stored members of the group."""
         self._clock = clock
         self._on_change = on_change
@@ -87,7 +87,7 @@ class GroupWorker:
         self._outcomes: dict[PartitionId, CommitOutcome] = {}
         self._backoffs = Backoffs()
         self._history = RebalanceHistory()
-        self._ledger = MoveLog(Journal(), 0, 0)
+        self._move_log = MoveLog(Journal(), 0, 0)
         self._is_loaded = False
         self._inherited: dict[PartitionId, HandoffRecord] = {}
         """What a coordinator before this one began, until its partition's broker is seen."""
@@ -146,7 +146,7 @@ class GroupWorker:
         self._store_ahead_ms = members.now_ms - now_ms
         if not self._is_loaded:
             self._history = RebalanceHistory(await store.rebalances.read(group))
-            self._ledger = MoveLog(
+            self._move_log = MoveLog(
                 await store.rebalances.read_journal(group), self._store_ms(), self._now_ms()
             )
             running = self._runner.running
@@ -157,7 +157,7 @@ class GroupWorker:
         if hurries > self._hurries_done:
             rules = at_once(rules)
         # From here to the plan nothing is awaited: it is made from one picture.
-        sight = look(
+        observation = look(
             world,
             group,
             members=members,
@@ -169,13 +169,13 @@ class GroupWorker:
                 group, members.members.keys() | bound(world, group), leaving(world, group)
             ),
         )
-        self._follow_records(sight)
-        table = assess(sight, rules.membership)
-        self._resume(sight, table, rules)
-        self._follow_members(sight, table)
+        self._follow_records(observation)
+        table = assess(observation, rules.membership)
+        self._resume(observation, table, rules)
+        self._follow_members(observation, table)
         under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
-        planned = self._plan(sight, table, rules, under_way, self._ledger.promised)
-        moves = self._admit(planned, sight, table, rules)
+        planned = self._plan(observation, table, rules, under_way, self._move_log.promised)
+        moves = self._admit(planned, observation, table, rules)
         for move in moves:
             self._history.begin(move.trigger, self._store_ms())
         # What is planned again now gets a new record in the place of the last one.
@@ -185,18 +185,18 @@ class GroupWorker:
             for partition in records.keys() - under_way.keys() - again
             if table.seats.get(partition) is not OwnershipState.UNSEEN
         ]
-        waits_ms = [table.next_ms, self._ledger.next_ms(self._now_ms())]
+        waits_ms = [table.next_ms, self._move_log.next_ms(self._now_ms())]
         self.next_ms = min((wait for wait in waits_ms if wait is not None), default=None)
         self.is_quiet = not under_way and not moves and _is_quiet(table)
 
         # Before the records of handoffs that are over: a next coordinator finds one of the two.
         await self._write_ledger()
-        await self.roster.pair(moves, members.heirs)
-        await self._start(moves, sight, table, rules)
-        await self.roster.write(sight, table, members, world)
+        await self.member_list.pair(moves, members.heirs)
+        await self._start(moves, observation, table, rules)
+        await self.member_list.write(observation, table, members, world)
         running = self._runner.running
         draining = {p for p, each in running.items() if isinstance(each.state, handoff.Draining)}
-        assigned = as_assigned(sight, assignment, draining)
+        assigned = as_assigned(observation, assignment, draining)
         await self._write_assignment(assigned, assignment)
         await _gather(store.handoffs.remove(group, partition) for partition in over)
         await self._write_history()
@@ -205,16 +205,16 @@ class GroupWorker:
         self.view = GroupView(
             partitions=assigned,
             members=table.standings,
-            unseen_count=sum(seat.broker is None for seat in sight.seats.values()),
+            unseen_count=sum(seat.broker is None for seat in observation.seats.values()),
             moving_count=len(running),
             is_waiting=OwnershipState.WAITING in table.seats.values(),
             rebalances=self._history.last,
-            waiting_count=len(self._ledger.waiting),
+            waiting_count=len(self._move_log.waiting),
             blocked=blocked(world, group),
             missing=missing(world, group),
             parked=parked(world, group),
             is_complete=world.is_complete,
-            refused=self.roster.refused,
+            refused=self.member_list.refused,
         )
 
     def rebalance_now(self) -> None:
@@ -227,17 +227,17 @@ class GroupWorker:
     def _admit(
         self,
         planned: list[Move],
-        sight: GroupObservation,
+        observation: GroupObservation,
         table: GroupAssessment,
         rules: GroupRules,
     ) -> list[Move]:
         """Return the moves of a plan that may start now."""
         running = self._runner.running
-        paused = {p for p, seat in sight.seats.items() if seat.pause_attempt is not None}
+        paused = {p for p, seat in observation.seats.items() if seat.pause_attempt is not None}
         paused |= {p for p, each in running.items() if each.attempt.source is not None}
-        is_judged = rules.is_paused or may_be_balanced(sight, table, rules)
-        self._ledger.promise(planned, running.keys(), is_judged=is_judged)
-        return self._ledger.admit(
+        is_judged = rules.is_paused or may_be_balanced(observation, table, rules)
+        self._move_log.promise(planned, running.keys(), is_judged=is_judged)
+        return self._move_log.admit(
             [move for move in planned if self._backoffs.may_try(move.partition, self._clock())],
             rules.budget,
             paused=paused,
@@ -246,29 +246,33 @@ class GroupWorker:
             store_ms=self._store_ms(),
         )
 
-    def _follow_records(self, sight: GroupObservation) -> None:
+    def _follow_records(self, observation: GroupObservation) -> None:
         """Let the brokers' records end handoffs whose answer was lost."""
         for partition in list(self._runner.running):
-            seat = sight.seats.get(partition)
+            seat = observation.seats.get(partition)
             if seat is not None and seat.broker is not None:
                 self._runner.apply(
                     partition,
                     handoff.Seen(seat.broker_epoch, seat.member, seat.epoch, seat.closed_attempt),
                 )
         for partition, outcome in list(self._outcomes.items()):
-            seat = sight.seats.get(partition)
+            seat = observation.seats.get(partition)
             if seat is None or (seat.broker is not None and seat.epoch > outcome.epoch):
                 del self._outcomes[partition]
 
-    def _resume(self, sight: GroupObservation, table: GroupAssessment, rules: GroupRules) -> None:
+    def _resume(
+        self, observation: GroupObservation, table: GroupAssessment, rules: GroupRules
+    ) -> None:
         """Go on with what a coordinator before this one began, where its pause still holds."""
         for partition, record in list(self._inherited.items()):
-            seat = sight.seats.get(partition)
+            seat = observation.seats.get(partition)
             if seat is not None and seat.broker is None:
                 continue
             del self._inherited[partition]
             if seat is not None and is_committed(record, seat):
-                self._ledger.note(partition, unseen_move(record, self._store_ms()), self._now_ms())
+                self._move_log.note(
+                    partition, unseen_move(record, self._store_ms()), self._now_ms()
+                )
             if (
                 seat is None
                 or seat.broker is None
@@ -292,10 +296,10 @@ class GroupWorker:
             )
             self._runner.start(partition, state, attempt, trigger, evidence=record.evidence)
 
-    def _follow_members(self, sight: GroupObservation, table: GroupAssessment) -> None:
+    def _follow_members(self, observation: GroupObservation, table: GroupAssessment) -> None:
         """Tell drains that their source is lost, or that their target cannot take over."""
         for partition, running in list(self._runner.running.items()):
-            seat = sight.seats.get(partition)
+            seat = observation.seats.get(partition)
             if seat is None or seat.broker is None:
                 continue
             source, target = running.attempt.source, running.attempt.target
@@ -306,7 +310,11 @@ class GroupWorker:
                 self._runner.apply(partition, handoff.TargetLost())
 
     async def _start(
-        self, moves: list[Move], sight: GroupObservation, table: GroupAssessment, rules: GroupRules
+        self,
+        moves: list[Move],
+        observation: GroupObservation,
+        table: GroupAssessment,
+        rules: GroupRules,
     ) -> None:
         if not moves:
             return
@@ -321,7 +329,7 @@ class GroupWorker:
             drain_by_ms = self._now_ms() + drain_ms + PAUSE_ANSWER_MS
             targeted = handoff.Targeted(attempt, drain_ms, drain_by_ms, move.forced)
             state, _ = handoff.step(as_recorded(move.seat), targeted, self._now_ms())
-            started.append((move, attempt, state, drain_by_ms, evidence(move, sight, table)))
+            started.append((move, attempt, state, drain_by_ms, evidence(move, observation, table)))
         await _gather(
             record(
                 self._group,
@@ -345,7 +353,7 @@ class GroupWorker:
                 state,
                 attempt,
                 move.trigger,
-                idle_ms=idle_ms(sight, move, rules.membership),
+                idle_ms=idle_ms(observation, move, rules.membership),
                 evidence=seen_by,
             )
 
@@ -370,7 +378,7 @@ class GroupWorker:
                 pause_ms=ended.pause_ms,
                 is_timed_out=ended.forced is Forced.DRAIN_TIMEOUT,
             )
-            self._ledger.note(ended.partition, past_move(ended, self._store_ms()), self._now_ms())
+            self._move_log.note(ended.partition, past_move(ended, self._store_ms()), self._now_ms())
         self._on_change()
 
     # ---- writing down ---------------------------------------------------------------------------
@@ -386,14 +394,14 @@ class GroupWorker:
             await self._store.assignments.write(self._group, changed)
 
     async def _write_ledger(self) -> None:
-        past, waiting = self._ledger.unwritten_past, self._ledger.unwritten_waiting
+        past, waiting = self._move_log.unwritten_past, self._move_log.unwritten_waiting
         if past or waiting is not None:
             await self._store.rebalances.write_journal(self._group, past, waiting)
-            self._ledger.note_written(past, waiting)
+            self._move_log.note_written(past, waiting)
 
     async def _write_history(self) -> None:
         running = {each.trigger for each in self._runner.running.values()}
-        closed = self._history.settle({*running, *self._ledger.waiting_triggers})
+        closed = self._history.settle({*running, *self._move_log.waiting_triggers})
         if not closed:
             return
         for rebalance in closed:

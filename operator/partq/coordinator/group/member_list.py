@@ -37,7 +37,7 @@ class MemberList:
 
     async def write(
         self,
-        sight: GroupObservation,
+        observation: GroupObservation,
         table: GroupAssessment,
         read: MemberSnapshot,
         world: QueueObservation,
@@ -62,7 +62,7 @@ class MemberList:
             *(members.mark_lost(group, member) for member in sorted(table.to_mark)),
             *(members.clear_lost(group, member) for member in sorted(table.to_clear)),
             *(members.unlist(group, member) for member in sorted(table.to_unlist)),
-            *(members.unpair(group, member) for member in sorted(settled_heirs(sight))),
+            *(members.unpair(group, member) for member in sorted(settled_heirs(observation))),
             *(
                 members.list_member(group, member, address)
                 for member, address in unlisted.items()

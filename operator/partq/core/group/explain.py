@@ -60,7 +60,7 @@ class PartitionWait:
 def explain(
     partition: PartitionId,
     *,
-    sight: GroupObservation,
+    observation: GroupObservation,
     rules: GroupRules,
     handoffs: Mapping[PartitionId, HandoffRecord],
     held: Mapping[PartitionId, WaitingMove],
@@ -71,8 +71,8 @@ def explain(
     """Return what a partition waits for.
 
     Args:
-        partition: one of the sight's.
-        sight: what is known of the group.
+        partition: one of the observation's.
+        observation: what is known of the group.
         rules: the group's.
         handoffs: those that run.
         held: the moves that a coordinator has put off.
@@ -80,20 +80,20 @@ def explain(
         blocked: why its dead letters stop its deliveries; empty: they do not.
         missing: which message its log should hold and does not; empty: none.
     """
-    seat = sight.seats[partition]
+    seat = observation.seats[partition]
     if seat.broker is None:
         return PartitionWait(what=WaitsFor.BROKER)
     if partition in handoffs:
         return _handoff(seat, handoffs[partition], now_ms)
-    table = assess(sight, rules.membership)
+    table = assess(observation, rules.membership)
     state = table.seats[partition]
     if state is OwnershipState.WAITING:
-        return PartitionWait(what=WaitsFor.MEMBER, left_ms=_delay_left_ms(seat, sight, rules))
+        return PartitionWait(what=WaitsFor.MEMBER, left_ms=_delay_left_ms(seat, observation, rules))
     targets = {each: record.target for each, record in handoffs.items()}
     promised = {each: move.target for each, move in held.items()}
 
     def planned(by: GroupRules) -> Move | None:
-        moves = plan(sight, table, by, targets, promised)
+        moves = plan(observation, table, by, targets, promised)
         return next((move for move in moves if move.partition == partition), None)
 
     move = planned(rules)
@@ -128,12 +128,12 @@ def _handoff(seat: PartitionOwnership, record: HandoffRecord, now_ms: int) -> Pa
 
 
 def _delay_left_ms(
-    seat: PartitionOwnership, sight: GroupObservation, rules: GroupRules
+    seat: PartitionOwnership, observation: GroupObservation, rules: GroupRules
 ) -> int | None:
     """Return what is left of the delay: the judgement of a group that has this seat alone."""
     alone = replace(
-        sight,
+        observation,
         seats={seat.partition: seat},
-        flows=[flow for flow in sight.flows if flow.member == seat.member],
+        flows=[flow for flow in observation.flows if flow.member == seat.member],
     )
     return assess(alone, rules.membership).next_ms

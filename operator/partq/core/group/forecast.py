@@ -42,7 +42,7 @@ Step = Sequence[Move]
 
 
 def forecast(
-    sight: GroupObservation,
+    observation: GroupObservation,
     rules: GroupRules,
     under_way: Mapping[PartitionId, MemberId | None],
     changes: Sequence[MemberChange],
@@ -50,12 +50,12 @@ def forecast(
     """Return what each plan would move, while one change follows on the other.
 
     Args:
-        sight: what is known of the group now.
+        observation: what is known of the group now.
         rules: the group's.
         under_way: the targets of handoffs that run: they are taken as done.
         changes: each begins when the moves of the one before are over.
     """
-    now = _settled(sight, under_way)
+    now = _settled(observation, under_way)
     steps: list[Step] = []
     for change in changes:
         now = _changed(now, change)
@@ -119,10 +119,10 @@ def _turns(step: Step, budget: DisruptionBudget) -> int:
 
 
 def _settled(
-    sight: GroupObservation, targets: Mapping[PartitionId, MemberId | None]
+    observation: GroupObservation, targets: Mapping[PartitionId, MemberId | None]
 ) -> GroupObservation:
-    """Return the sight after handoffs to these targets."""
-    bound = {(flow.member, flow.broker) for flow in sight.flows}
+    """Return the observation after handoffs to these targets."""
+    bound = {(flow.member, flow.broker) for flow in observation.flows}
 
     def seat_of(seat: PartitionOwnership) -> PartitionOwnership:
         if seat.partition not in targets:
@@ -131,31 +131,35 @@ def _settled(
         is_bound = member is not None and (member, seat.broker) in bound
         return replace(seat, member=member, is_bound=is_bound, pause_attempt=None)
 
-    return replace(sight, seats={p: seat_of(seat) for p, seat in sight.seats.items()})
+    return replace(observation, seats={p: seat_of(seat) for p, seat in observation.seats.items()})
 
 
-def _changed(sight: GroupObservation, change: MemberChange) -> GroupObservation:
-    brokers = sorted({seat.broker for seat in sight.seats.values() if seat.broker is not None})
+def _changed(observation: GroupObservation, change: MemberChange) -> GroupObservation:
+    brokers = sorted(
+        {seat.broker for seat in observation.seats.values() if seat.broker is not None}
+    )
     stay = [
         replace(flow, is_leaving=flow.is_leaving or flow.member in change.leaves)
-        for flow in sight.flows
+        for flow in observation.flows
     ]
     come = [
         FlowSeen(member=member, broker=broker, incarnation="", age_ms=LONG_MS)
         for member in change.joins
         for broker in brokers
     ]
-    return replace(sight, flows=[*stay, *come], facts={**sight.facts, **(change.facts or {})})
+    return replace(
+        observation, flows=[*stay, *come], facts={**observation.facts, **(change.facts or {})}
+    )
 
 
-def _without(sight: GroupObservation, members: Collection[MemberId]) -> GroupObservation:
-    """Return the sight when members have gone; what they still hold waits for nobody."""
+def _without(observation: GroupObservation, members: Collection[MemberId]) -> GroupObservation:
+    """Return the observation when members have gone; what they still hold waits for nobody."""
     gone = set(members)
     return replace(
-        sight,
-        flows=[flow for flow in sight.flows if flow.member not in gone],
+        observation,
+        flows=[flow for flow in observation.flows if flow.member not in gone],
         facts={
-            **sight.facts,
+            **observation.facts,
             **dict.fromkeys(gone, MemberFact.IS_GONE_FOR_GOOD),
         },
     )

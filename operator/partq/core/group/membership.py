@@ -177,37 +177,37 @@ class GroupAssessment:
         return self.standings.get(member) is MemberState.BOUND and broker in self.bound_at[member]
 
 
-def assess(sight: GroupObservation, rules: MembershipRules) -> GroupAssessment:
+def assess(observation: GroupObservation, rules: MembershipRules) -> GroupAssessment:
     """Judge every member and partition of a group."""
-    return _Assessor(sight, rules).table()
+    return _Assessor(observation, rules).table()
 
 
 class _Assessor:
-    """One judgement; indexes the sight once."""
+    """One judgement; indexes the observation once."""
 
-    def __init__(self, sight: GroupObservation, rules: MembershipRules) -> None:
-        self._sight = sight
+    def __init__(self, observation: GroupObservation, rules: MembershipRules) -> None:
+        self._observation = observation
         self._rules = rules
-        self._flows = _by_member(sight.flows)
-        self._losses = _youngest(sight.losses, lambda loss: (loss.member, loss.broker))
-        self._last_loss = _youngest(sight.losses, lambda loss: loss.member)
+        self._flows = _by_member(observation.flows)
+        self._losses = _youngest(observation.losses, lambda loss: (loss.member, loss.broker))
+        self._last_loss = _youngest(observation.losses, lambda loss: loss.member)
         self._bound_at = {
             member: frozenset(flow.broker for flow in flows)
             for member, flows in self._flows.items()
         }
         self._held: dict[MemberId, list[PartitionOwnership]] = defaultdict(list)
-        for seat in sight.seats.values():
+        for seat in observation.seats.values():
             if seat.member is not None:
                 self._held[seat.member].append(seat)
 
     def table(self) -> GroupAssessment:
-        sight, rules = self._sight, self._rules
-        members = {*self._flows, *self._held, *sight.lost_ms}
+        observation, rules = self._observation, self._rules
+        members = {*self._flows, *self._held, *observation.lost_ms}
         departed = frozenset(member for member in members if self._has_departed(member))
         standings = {member: self._standing(member, departed) for member in sorted(members)}
         seats = {
             partition: self._seat_state(seat, standings, departed)
-            for partition, seat in sight.seats.items()
+            for partition, seat in observation.seats.items()
         }
         newcomers = frozenset(
             member
@@ -216,12 +216,12 @@ class _Assessor:
         )
         # A replacement stands by, maybe for long: what others wait for, it neither begins nor ends.
         joining = newcomers.difference(
-            m for m, fact in sight.facts.items() if fact is MemberFact.IS_REPLACEMENT
+            m for m, fact in observation.facts.items() if fact is MemberFact.IS_REPLACEMENT
         )
         ages_ms = [self._age_ms(member) for member in joining or newcomers]
         join_wait_ms = _join_wait_ms(ages_ms, rules)
         waits = [
-            self._remaining_ms(sight.seats[partition])
+            self._remaining_ms(observation.seats[partition])
             for partition, state in seats.items()
             if state is OwnershipState.WAITING
         ]
@@ -244,7 +244,7 @@ class _Assessor:
         """Whether a member without a flow is known not to come back, or not within the delay."""
         if member in self._flows:
             return False
-        fact = self._sight.facts.get(member)
+        fact = self._observation.facts.get(member)
         if fact in LEAVING_FACTS or fact is MemberFact.IS_HELD_BACK:
             return True
         last_loss = self._last_loss.get(member)
@@ -252,7 +252,7 @@ class _Assessor:
 
     def _standing(self, member: MemberId, departed: Collection[MemberId]) -> MemberState:
         if flows := self._flows.get(member):
-            fact = self._sight.facts.get(member)
+            fact = self._observation.facts.get(member)
             if fact in LEAVING_FACTS:
                 return MemberState.LEAVING
             # A life that leaves says so at one broker after the other; a new life is no leaver.
@@ -264,7 +264,7 @@ class _Assessor:
         seats = self._held.get(member, ())
         if any(seat.broker is None or not self._is_overdue(seat) for seat in seats):
             return MemberState.WAITING
-        is_late = self._sight.lost_ms.get(member, 0) >= self._rules.delay_ms
+        is_late = self._observation.lost_ms.get(member, 0) >= self._rules.delay_ms
         return MemberState.GONE if seats or is_late else MemberState.WAITING
 
     def _seat_state(
@@ -315,7 +315,7 @@ class _Assessor:
         loss = self._losses.get((seat.member, seat.broker))
         if loss is not None and not self._flows_at(seat):
             return loss.age_ms
-        return self._sight.lost_ms.get(seat.member, 0)
+        return self._observation.lost_ms.get(seat.member, 0)
 
     def _is_absent(self, seat: PartitionOwnership) -> bool:
         """Whether the seat's member should have bound at the seat's broker and has not."""
@@ -325,16 +325,16 @@ class _Assessor:
         return was_lost or not self._binding_ms(seat)
 
     def _to_mark(self) -> Iterator[MemberId]:
-        for member in {*self._held, *self._sight.listed} - self._sight.lost_ms.keys():
-            is_nowhere = self._sight.is_complete and member not in self._flows
+        for member in {*self._held, *self._observation.listed} - self._observation.lost_ms.keys():
+            is_nowhere = self._observation.is_complete and member not in self._flows
             seats = self._held.get(member, ())
             if any(self._is_absent(seat) for seat in seats) or (is_nowhere and not seats):
                 yield member
 
     def _to_clear(self) -> Iterator[MemberId]:
-        if not self._sight.is_complete:
+        if not self._observation.is_complete:
             return
-        for member in self._sight.lost_ms:
+        for member in self._observation.lost_ms:
             seats = self._held.get(member, ())
             if member in self._flows and all(
                 seat.broker is not None and not self._is_absent(seat) for seat in seats
@@ -342,10 +342,10 @@ class _Assessor:
                 yield member
 
     def _to_unlist(self) -> Iterator[MemberId]:
-        if not self._sight.is_complete:
+        if not self._observation.is_complete:
             return
-        for member in self._sight.listed:
-            lost_ms = self._sight.lost_ms.get(member, 0)
+        for member in self._observation.listed:
+            lost_ms = self._observation.lost_ms.get(member, 0)
             if (
                 member not in self._flows
                 and not self._held.get(member)

@@ -38,15 +38,15 @@ _BY_FACT = {
 }
 
 
-def evidence(move: Move, sight: GroupObservation, table: GroupAssessment) -> MoveReason:
+def evidence(move: Move, observation: GroupObservation, table: GroupAssessment) -> MoveReason:
     """Return what a move of this plan was decided by."""
     source = move.seat.member
     if source is None:
         return MoveReason.NO_MEMBER
     if table.seats[move.partition] is OwnershipState.SETTLED:
         return MoveReason.NEWCOMER if move.target in table.newcomers else MoveReason.UNEVEN
-    if (fact := sight.facts.get(source)) in _BY_FACT:
+    if (fact := observation.facts.get(source)) in _BY_FACT:
         return _BY_FACT[fact]
-    said = any(flow.is_leaving for flow in sight.flows if flow.member == source)
-    said = said or any(loss.is_leaving for loss in sight.losses if loss.member == source)
+    said = any(flow.is_leaving for flow in observation.flows if flow.member == source)
+    said = said or any(loss.is_leaving for loss in observation.losses if loss.member == source)
     return MoveReason.SAID_LEAVING if said else MoveReason.DELAY_OVER

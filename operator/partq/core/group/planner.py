@@ -62,7 +62,7 @@ class Planner(Protocol):
 
     def __call__(
         self,
-        sight: GroupObservation,
+        observation: GroupObservation,
         table: GroupAssessment,
         rules: GroupRules,
         under_way: Mapping[PartitionId, MemberId | None],
@@ -72,7 +72,7 @@ class Planner(Protocol):
 
 
 def plan(
-    sight: GroupObservation,
+    observation: GroupObservation,
     table: GroupAssessment,
     rules: GroupRules,
     under_way: Mapping[PartitionId, MemberId | None],
@@ -81,24 +81,26 @@ def plan(
     """Return the moves to start now, by partition.
 
     Args:
-        sight: what is known of the group.
+        observation: what is known of the group.
         table: `membership.judge` of it.
         rules: the group's.
         under_way: the targets of the handoffs that run; these partitions are left alone.
         promised: the targets of moves for balance that an earlier plan made and that wait; they
             hold as long as no other plan moves less.
     """
-    return _Planner(sight, table, rules, under_way, promised).plan()
+    return _Planner(observation, table, rules, under_way, promised).plan()
 
 
-def may_be_balanced(sight: GroupObservation, table: GroupAssessment, rules: GroupRules) -> bool:
+def may_be_balanced(
+    observation: GroupObservation, table: GroupAssessment, rules: GroupRules
+) -> bool:
     """Whether partitions may move that nobody has lost.
 
     Not while members are unknown, may come back, or join: what moved now would move again.
     """
     return (
         not rules.is_paused
-        and sight.is_complete
+        and observation.is_complete
         and not table.join_wait_ms
         and OwnershipState.WAITING not in table.seats.values()
     )
@@ -122,14 +124,14 @@ class _Planner:
 
     def __init__(
         self,
-        sight: GroupObservation,
+        observation: GroupObservation,
         table: GroupAssessment,
         rules: GroupRules,
         under_way: Mapping[PartitionId, MemberId | None],
         promised: Mapping[PartitionId, MemberId],
     ) -> None:
         self._promised = promised
-        self._sight = sight
+        self._observation = observation
         self._table = table
         self._rules = rules
         self._fixed: dict[PartitionId, MemberId] = {}
@@ -145,7 +147,7 @@ class _Planner:
         self._avoided = self._find_avoided()
 
     def _sort_in(self, partition: PartitionId, state: OwnershipState) -> None:
-        member = self._sight.seats[partition].member
+        member = self._observation.seats[partition].member
         match state:
             case OwnershipState.SETTLED if member is not None:
                 self._settled[partition] = member
@@ -157,7 +159,7 @@ class _Planner:
                 self._homeless.append(partition)
 
     def plan(self) -> list[Move]:
-        may_balance = may_be_balanced(self._sight, self._table, self._rules)
+        may_balance = may_be_balanced(self._observation, self._table, self._rules)
         moves = self._inherit()
         if not self._homeless and not may_balance:
             return moves
@@ -166,7 +168,7 @@ class _Planner:
         away = self._avoided - free
         members = (free | set(self._fixed.values())) - away
         kept = {**self._fixed, **self._settled}
-        shared = [p for p in self._sight.seats if kept.get(p) not in away]
+        shared = [p for p in self._observation.seats if kept.get(p) not in away]
         wanted = self._wanted(shared, members)
 
         loads = Counter(dict.fromkeys(free | away, 0))
@@ -196,7 +198,7 @@ class _Planner:
         """
         if not self._is_free_of_names():
             return []
-        found = inherit(self._sight, self._table, self._homeless, self._idle_replacements())
+        found = inherit(self._observation, self._table, self._homeless, self._idle_replacements())
         moves = [
             replace(self._move(partition, heir), is_inherited=True)
             for partition, heir in found.passed_on.items()
@@ -207,7 +209,7 @@ class _Planner:
 
     def _idle_replacements(self) -> frozenset[MemberId]:
         holding = {*self._fixed.values(), *self._settled.values()}
-        return idle_replacements(self._sight, self._table, holding)
+        return idle_replacements(self._observation, self._table, holding)
 
     def _is_free_of_names(self) -> bool:
         """Whether any member may have any partition: other strategies go by rank or name."""
@@ -218,7 +220,7 @@ class _Planner:
         is_first = self._rules.type is GroupType.EXCLUSIVE and not (self._settled or self._fixed)
         if not (self._is_free_of_names() or is_first):
             return frozenset()
-        facts = self._sight.facts.items()
+        facts = self._observation.facts.items()
         return frozenset(m for m, fact in facts if fact is MemberFact.IS_AVOIDED)
 
     def _working(self) -> set[MemberId]:
@@ -256,7 +258,7 @@ class _Planner:
                 return ASSIGNORS["failover"]
         # With a member for each partition nobody gains by a new map: standbys take over one for
         # one, and another standby changes nothing.
-        is_shared_out = member_count >= len(self._sight.seats)
+        is_shared_out = member_count >= len(self._observation.seats)
         if is_shared_out and self._rules.strategy != "failover":
             return ASSIGNORS["sticky"]
         return ASSIGNORS[self._rules.strategy]
@@ -267,13 +269,13 @@ class _Planner:
         """Move what nobody was chosen for; what nobody can take becomes vacant, or stays so."""
         place = gather if self._rules.type is GroupType.EXCLUSIVE else spread
         places = place(
-            [self._sight.seats[partition] for partition in partitions],
+            [self._observation.seats[partition] for partition in partitions],
             loads,
             self._avoided,
             self._table.is_free,
         )
         for partition, target in places:
-            if target is not None or self._sight.seats[partition].member is not None:
+            if target is not None or self._observation.seats[partition].member is not None:
                 yield self._move(partition, target)
 
     def _evened(self, moves: Sequence[Move], working: Collection[MemberId]) -> Iterator[Move]:
@@ -302,10 +304,10 @@ class _Planner:
                 loads[source] += 1
 
     def _is_free(self, member: MemberId, partition: PartitionId) -> bool:
-        return self._table.is_free(member, self._sight.seats[partition].broker)
+        return self._table.is_free(member, self._observation.seats[partition].broker)
 
     def _move(self, partition: PartitionId, target: MemberId | None) -> Move:
-        seat = self._sight.seats[partition]
+        seat = self._observation.seats[partition]
         state = self._table.seats[partition]
         member = seat.member
         if member is None:

@@ -28,7 +28,7 @@ class Replacements:
 
 
 def inherit(
-    sight: GroupObservation,
+    observation: GroupObservation,
     table: GroupAssessment,
     homeless: Collection[PartitionId],
     idle: Collection[MemberId],
@@ -36,7 +36,7 @@ def inherit(
     """Give each set to its recorded heir, else to one that stands by.
 
     Args:
-        sight: what is known of the group.
+        observation: what is known of the group.
         table: `membership.judge` of it.
         homeless: partitions that need another member.
         idle: `idle_replacements` of the same look.
@@ -44,75 +44,75 @@ def inherit(
     passed_on: dict[PartitionId, MemberId] = {}
     kept: dict[PartitionId, MemberId] = {}
     free = sorted(idle)
-    for member, partitions in sorted(_sets_left(sight, table, homeless).items()):
-        heir = _heir_on_record(sight, table, member)
+    for member, partitions in sorted(_sets_left(observation, table, homeless).items()):
+        heir = _heir_on_record(observation, table, member)
         if heir is None:
-            brokers = {sight.seats[partition].broker for partition in partitions}
+            brokers = {observation.seats[partition].broker for partition in partitions}
             able = (each for each in free if all(table.is_free(each, b) for b in brokers))
             heir = next(able, None)
         if heir in free:
             free.remove(heir)
         for partition in partitions:
-            if heir is not None and table.is_free(heir, sight.seats[partition].broker):
+            if heir is not None and table.is_free(heir, observation.seats[partition].broker):
                 passed_on[partition] = heir
-            elif _may_wait(sight, table, member):
+            elif _may_wait(observation, table, member):
                 kept[partition] = member
     return Replacements(passed_on, kept)
 
 
 def idle_replacements(
-    sight: GroupObservation, table: GroupAssessment, holding: Collection[MemberId]
+    observation: GroupObservation, table: GroupAssessment, holding: Collection[MemberId]
 ) -> frozenset[MemberId]:
     """Return the members that are there to take over, hold nothing and are nobody's heir yet.
 
     `holding`: those that have partitions, or get some.
     """
-    holders = {seat.member for seat in sight.seats.values()}
-    promised = {heir for member, heir in sight.heirs.items() if member in holders}
+    holders = {seat.member for seat in observation.seats.values()}
+    promised = {heir for member, heir in observation.heirs.items() if member in holders}
     return frozenset(
         member
         for member, standing in table.standings.items()
         if standing is MemberState.BOUND
-        and sight.facts.get(member) is MemberFact.IS_REPLACEMENT
+        and observation.facts.get(member) is MemberFact.IS_REPLACEMENT
         and member not in holding
         and member not in promised
     )
 
 
-def settled_heirs(sight: GroupObservation) -> frozenset[MemberId]:
+def settled_heirs(observation: GroupObservation) -> frozenset[MemberId]:
     """Return the members with a recorded heir that hold nothing any more: it can go."""
-    holders = {seat.member for seat in sight.seats.values()}
-    return frozenset(sight.heirs.keys() - holders)
+    holders = {seat.member for seat in observation.seats.values()}
+    return frozenset(observation.heirs.keys() - holders)
 
 
 def _sets_left(
-    sight: GroupObservation, table: GroupAssessment, homeless: Collection[PartitionId]
+    observation: GroupObservation, table: GroupAssessment, homeless: Collection[PartitionId]
 ) -> dict[MemberId, list[PartitionId]]:
     """Return what members that go, or are waited for no more, leave behind."""
     left: dict[MemberId, list[PartitionId]] = {}
     for partition in sorted(homeless):
-        member = sight.seats[partition].member
+        member = observation.seats[partition].member
         if member is None:
             continue
         is_gone = table.standings[member] is MemberState.GONE
-        if is_gone or sight.facts.get(member) in LEAVING_FACTS:
+        if is_gone or observation.facts.get(member) in LEAVING_FACTS:
             left.setdefault(member, []).append(partition)
     return left
 
 
 def _heir_on_record(
-    sight: GroupObservation, table: GroupAssessment, member: MemberId
+    observation: GroupObservation, table: GroupAssessment, member: MemberId
 ) -> MemberId | None:
     """Return who has begun to take over from a member, if it can go on with it."""
-    heir = sight.heirs.get(member)
+    heir = observation.heirs.get(member)
     if heir is None or table.standings.get(heir) is not MemberState.BOUND:
         return None
-    return None if sight.facts.get(heir) is MemberFact.IS_AVOIDED else heir
+    return None if observation.facts.get(heir) is MemberFact.IS_AVOIDED else heir
 
 
-def _may_wait(sight: GroupObservation, table: GroupAssessment, member: MemberId) -> bool:
+def _may_wait(observation: GroupObservation, table: GroupAssessment, member: MemberId) -> bool:
     """Whether a member that goes is connected, and can go on for a while."""
     return (
-        sight.facts.get(member) is MemberFact.IS_BEING_REPLACED
+        observation.facts.get(member) is MemberFact.IS_BEING_REPLACED
         and table.standings[member] is MemberState.LEAVING
     )

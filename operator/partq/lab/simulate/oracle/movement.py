@@ -55,19 +55,25 @@ class Movement:
 
     def plan(
         self,
-        sight: GroupObservation,
+        observation: GroupObservation,
         table: GroupAssessment,
         rules: GroupRules,
         under_way: Mapping[PartitionId, MemberId | None],
         promised: Mapping[PartitionId, MemberId],
     ) -> list[Move]:
         """Plan as the real coordinator does, and judge it."""
-        moves = plan(sight, table, rules, under_way, promised)
-        for what in superfluous(sight, table, rules.type, under_way, moves):
+        moves = plan(observation, table, rules, under_way, promised)
+        for what in superfluous(observation, table, rules.type, under_way, moves):
             self._fail("G5", f"planned: {what}")
-        for move in moves if not any(each.startswith(SECOND) for each in sight.listed) else ():
+        for move in (
+            moves if not any(each.startswith(SECOND) for each in observation.listed) else ()
+        ):
             self._counted_on[str(move.partition)] = {
-                **{str(p): seat.member for p, seat in sight.seats.items() if self._is_over(seat)},
+                **{
+                    str(p): seat.member
+                    for p, seat in observation.seats.items()
+                    if self._is_over(seat)
+                },
                 **{str(p): to for p, to in under_way.items()},
             }
         return moves
@@ -104,7 +110,7 @@ class Movement:
 
 
 def superfluous(
-    sight: GroupObservation,
+    observation: GroupObservation,
     table: GroupAssessment,
     group_type: GroupType,
     under_way: Mapping[PartitionId, MemberId | None],
@@ -115,7 +121,7 @@ def superfluous(
     A partition whose member is lost, leaves or is none must move. One of a member that stays may
     only if without that move the sizes would differ by more than one; so nobody gives and gets.
     """
-    before = {p: under_way.get(p, seat.member) for p, seat in sight.seats.items()}
+    before = {p: under_way.get(p, seat.member) for p, seat in observation.seats.items()}
     settled = [move for move in moves if table.seats[move.partition] is OwnershipState.SETTLED]
     for move in moves:
         if table.seats[move.partition] in _UNTOUCHABLE or move.partition in under_way:

@@ -219,7 +219,7 @@ class BrokerProcess:
             case "/acks":
                 return await self._ack(bodies.decode(bodies.encode(body), bodies.AckBody))
             case "/leave":
-                broker.binder.leave(
+                broker.flow_registry.leave(
                     self._pulls.find(GROUP, body["member"], body["flow"], body["member"])
                 )
                 return {}
