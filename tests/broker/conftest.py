@@ -24,7 +24,7 @@ from partq.settings import BrokerSettings
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.members import Members
-from partq.testing import frame_peers
+from partq.testing import eventually, frame_peers
 from partq.testing.frame_peers import FlowPeer, Peer, ProducerPeer
 from partq.testing.redis_server import RedisServer
 from partq.wire import frames
@@ -51,19 +51,6 @@ kind: ConsumerGroup
 metadata: {name: workers}
 spec: {queue: orders}
 """
-
-
-async def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """Wait until a condition holds; it may be a coroutine function."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            value = condition()
-            if isinstance(value, Awaitable):
-                value = await value
-            if value:
-                return value
-            await asyncio.sleep(0.01)
-    raise AssertionError(what)
 
 
 class RunningBroker:

@@ -2,7 +2,7 @@
 
 from contextlib import asynccontextmanager
 
-from tests.broker.conftest import eventually
+from partq.testing import eventually
 
 
 @asynccontextmanager

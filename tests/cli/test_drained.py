@@ -10,6 +10,7 @@ import pytest_asyncio
 from aiohttp import ClientSession
 
 from partq import Consumer, Message, Producer
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import PARTQ
 
@@ -66,15 +67,6 @@ class PullingMember:
             token = {k: message[k] for k in ("partition", "broker_epoch", "epoch", "delivery")}
             acks = [{**token, "upto": 0, "offsets": [message["offset"]]}]
             await self._call(url, "/acks", {"member": self.name, "flow": flow, "acks": acks})
-
-
-async def until(condition, what):
-    with suppress(TimeoutError):
-        async with asyncio.timeout(WAIT_S):
-            while not condition():  # noqa: ASYNC110 - the condition is about what others do
-                await asyncio.sleep(0.02)
-            return
-    raise AssertionError(what)
 
 
 @pytest.fixture
@@ -154,9 +146,9 @@ async def publish(broker):
 
 async def test_a_member_works_until_it_is_drained_and_others_take_over(broker, joined):
     ends = joined("pod/ends")
-    await until(lambda: len(ends.partitions) == PARTITIONS, "it has all partitions")
+    await eventually(lambda: len(ends.partitions) == PARTITIONS, "it has all partitions")
     await publish(broker)
-    await until(lambda: len(ends.unacked) == 64, "all messages are in its hands")
+    await eventually(lambda: len(ends.unacked) == 64, "all messages are in its hands")
     stays = joined("pod/stays")
     stays.may_ack.set()
 
@@ -176,12 +168,14 @@ async def test_a_member_works_until_it_is_drained_and_others_take_over(broker, j
         status, answer, _ = await outcome(waits)
     assert (status, answer["drained"]) == (0, True)
     assert answer["members"][ends.name]["partitions"] == {}
-    await until(lambda: len(stays.partitions) == PARTITIONS, "the other has all partitions")
+    await eventually(lambda: len(stays.partitions) == PARTITIONS, "the other has all partitions")
 
 
 async def test_the_last_member_drains_to_nobody_and_several_at_once(broker, joined):
     one, two = joined("pod/one"), joined("pod/two")
-    await until(lambda: len(one.partitions) == len(two.partitions) == 2, "both have their share")
+    await eventually(
+        lambda: len(one.partitions) == len(two.partitions) == 2, "both have their share"
+    )
     async with drained(broker, "--wait", PARTQ_MEMBER=f"{one.name} {two.name}") as waits:
         status, answer, _ = await outcome(waits)
     assert (status, list(answer["members"])) == (0, [one.name, two.name])
@@ -229,7 +223,7 @@ async def test_a_hook_does_not_fail_for_a_member_that_has_left_and_is_forgotten(
 async def test_a_member_that_has_just_left_is_drained(one_broker):
     url, token = one_broker.url, one_broker.tokens.consume
     async with Consumer(url, queue="orders", group="workers", token=token, member="m") as consumer:
-        await until(lambda: len(consumer.partitions) == PARTITIONS, "it has all partitions")
+        await eventually(lambda: len(consumer.partitions) == PARTITIONS, "it has all partitions")
     async with drained(one_broker, PARTQ_MEMBER="m") as asks:
         status, answer, err = await outcome(asks)
     assert (status, answer["drained"], err) == (0, True, "")

@@ -21,7 +21,7 @@ from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
 from partq.store.records.partitions import Partitions
 from tests.coordinator.fake_brokers import GROUP, FakeBrokers, Record
-from tests.coordinator.timing import Clock, eventually
+from tests.coordinator.timing import Clock
 
 MEMBER_WRITES = (
     "list_member",
@@ -276,11 +276,6 @@ class System:
 @pytest.fixture
 def system() -> System:
     return System()
-
-
-@pytest.fixture
-def until():
-    return eventually
 
 
 # ---- records in a real Redis ---------------------------------------------------------------------

@@ -4,6 +4,7 @@ import pytest
 
 from partq.core.model import PartitionId
 from partq.core.records import HandoffRecord
+from partq.testing import eventually
 from tests.coordinator.timing import looks
 
 JUMPS_S = pytest.mark.parametrize("jump_s", [-3600.0, -30.0, -1.0, 1.0, 30.0, 3600.0])
@@ -12,7 +13,7 @@ P0 = PartitionId(1, 0)
 
 @pytest.mark.req("HND-11", "FAIL-13")
 @JUMPS_S
-async def test_a_drain_lasts_as_long_as_it_would_have(system, until, jump_s):
+async def test_a_drain_lasts_as_long_as_it_would_have(system, jump_s):
     system.clock.stop()
     system.own("a", "a", "b", "b")
     for record in system.brokers.records.values():
@@ -20,19 +21,19 @@ async def test_a_drain_lasts_as_long_as_it_would_have(system, until, jump_s):
     system.brokers.bind("a")
     system.brokers.bind("b", leaving=True)
     async with system.running():
-        await until(lambda: {index for index, _ in system.said("drain")} == {2, 3})
+        await eventually(lambda: {index for index, _ in system.said("drain")} == {2, 3})
         system.store.ahead_s += jump_s
         system.clock.skipped_s += 2.9
         before = system.store.looks
-        await until(lambda: system.store.looks > before + 3)
+        await eventually(lambda: system.store.looks > before + 3)
         assert system.said("commit") == []
         system.clock.skipped_s += 0.1
-        await until(lambda: len(system.said("committed")) == 2)
+        await eventually(lambda: len(system.said("committed")) == 2)
     assert {forced for _, forced in system.said("committed")} == {"drain_timeout"}
 
 
 @pytest.mark.req("FAIL-13")
-async def test_a_drain_that_goes_on_after_the_clock_was_set_back_lasts_once(system, until):
+async def test_a_drain_that_goes_on_after_the_clock_was_set_back_lasts_once(system):
     """The next coordinator finds a deadline of an hour ahead: it waits as long as is configured."""
     system.clock.stop()
     system.own("a", "a", "a", "a")
@@ -44,9 +45,9 @@ async def test_a_drain_that_goes_on_after_the_clock_was_set_back_lasts_once(syst
     deadline_ms = system.store.now_ms() + 3_600_000
     system.store.handoffs[P0] = HandoffRecord("a", "b", 41, "Draining", deadline_ms)
     async with system.running():
-        await until(lambda: (0, 41) in system.said("drain"))
+        await eventually(lambda: (0, 41) in system.said("drain"))
         system.clock.skipped_s += 3.0
-        await until(lambda: (0, "drain_timeout") in system.said("committed"))
+        await eventually(lambda: (0, "drain_timeout") in system.said("committed"))
 
 
 @pytest.mark.req("SOL-41", "FAIL-13")

@@ -9,6 +9,7 @@ from partq import Consumer
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.rebalances import Rebalances
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 
 
@@ -34,7 +35,7 @@ async def rebalance(history, trigger, *, moved):
 
 
 @pytest.mark.req("SOL-22", "SOL-23", "SOL-24")
-async def test_members_come_and_go_and_the_coordinator_with_them(until):
+async def test_members_come_and_go_and_the_coordinator_with_them():
     def sizes():
         return sorted(len(each.partitions) for each in members)
 
@@ -47,17 +48,17 @@ async def test_members_come_and_go_and_the_coordinator_with_them(until):
         history = Rebalances(store, Keys("partq", "default", "orders", broker.queue.uid))
 
         members = [await stack.enter_async_context(consumer(broker, name)) for name in ("a", "b")]
-        await until(lambda: sizes() == [4, 4], "two members share")
+        await eventually(lambda: sizes() == [4, 4], "two members share")
         # Together: what joins while a rebalance is made ready is part of it.
         joining = [stack.enter_async_context(consumer(broker, name)) for name in ("c", "d")]
         members += await asyncio.gather(*joining)
-        await until(lambda: sizes() == [2, 2, 2, 2], "four members share")
+        await eventually(lambda: sizes() == [2, 2, 2, 2], "four members share")
         await rebalance(history, "member_joined", moved=4)
 
         for child in broker.runtime.coordinators:
             await child.kill()
         leaver = members.pop(0)
         leaver.leave()
-        await until(lambda: sizes() == [2, 3, 3], "the next coordinator hands over")
+        await eventually(lambda: sizes() == [2, 3, 3], "the next coordinator hands over")
         assert leaver.partitions == frozenset()
         await rebalance(history, "member_left", moved=2)

@@ -7,16 +7,6 @@ from dataclasses import dataclass
 WAIT_S = 60.0
 
 
-async def eventually(condition, what="the condition"):
-    """Wait until a condition holds."""
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():  # noqa: ASYNC110 - the condition is about what others do
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"{what} never came") from None
-
-
 @dataclass
 class Clock:
     """Real seconds, and those that a test skips; once stopped, those alone."""

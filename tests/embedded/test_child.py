@@ -12,14 +12,9 @@ import pytest
 from partq.embedded import child as child_module
 from partq.embedded.child import Child
 from partq.errors import UnavailableError
+from partq.testing import eventually
 
 TIMEOUT_S = 60.0
-
-
-async def until(fact):
-    async with asyncio.timeout(TIMEOUT_S):
-        while not fact():  # noqa: ASYNC110  # processes set no events
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -116,7 +111,7 @@ async def test_restarts_come_later_and_later(make, monkeypatch):
     child = make("")
     await child.start()
 
-    await until(lambda: child.restart_count >= 4)
+    await eventually(lambda: child.restart_count >= 4)
 
 
 async def test_what_a_child_wrote_last_is_told_when_it_ends(make, monkeypatch, caplog):
@@ -124,7 +119,7 @@ async def test_what_a_child_wrote_last_is_told_when_it_ends(make, monkeypatch, c
     monkeypatch.setattr(child_module, "FIRST_RESTART_DELAY_S", 0.001)
     child = make("print('first line')\nprint('no space left')\nraise SystemExit('exiting')")
     await child.start()
-    await until(lambda: child.restart_count >= 2)
+    await eventually(lambda: child.restart_count >= 2)
     child.keep_running = False
     told = "sleeper has ended with status 1: no space left / exiting (log: /"
     assert next(iter(caplog.records)).getMessage().startswith(told)
@@ -135,7 +130,7 @@ async def test_of_a_killed_child_nothing_is_told(make, caplog):
     await child.start()
     child.keep_running = False
     await child.kill()
-    await until(lambda: caplog.records)
+    await eventually(lambda: caplog.records)
     assert caplog.records[0].getMessage() == "sleeper has ended with status -9"
 
 
@@ -145,9 +140,9 @@ async def test_frozen_child_can_be_stopped(make):
     process = psutil.Process(child.pid)
 
     child.freeze()
-    await until(lambda: process.status() == psutil.STATUS_STOPPED)
+    await eventually(lambda: process.status() == psutil.STATUS_STOPPED)
     child.thaw()
-    await until(lambda: process.status() != psutil.STATUS_STOPPED)
+    await eventually(lambda: process.status() != psutil.STATUS_STOPPED)
     child.freeze()
     await child.stop()
 
@@ -162,7 +157,7 @@ async def test_child_that_ignores_sigterm_is_killed(make, tmp_path):
     )
     child = make(program)
     await child.start()
-    await until(deaf.exists)
+    await eventually(deaf.exists)
 
     await child.stop(timeout_s=0.2)
 
@@ -209,4 +204,6 @@ def test_no_orphan_after_kill_of_the_parent(tmp_path):
         parent.send_signal(signal.SIGKILL)
         parent.wait(TIMEOUT_S)
 
-    asyncio.run(until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE))
+    asyncio.run(
+        eventually(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    )

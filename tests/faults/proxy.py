@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 
-from tests.faults.traffic import until
+from partq.testing import eventually
 
 CHUNK = 65_536
 BROKEN = (OSError, EOFError, asyncio.LimitOverrunError)
@@ -222,7 +222,7 @@ class AdminProxy(Tunnel):
         async def are_over():
             return all(call.is_over for call in self.made(name))
 
-        await until(are_over, f"the calls of {name} are answered")
+        await eventually(are_over, f"the calls of {name} are answered")
         return self.made(name)
 
     async def replay(self, call):

@@ -23,9 +23,10 @@ from partq.store.records.audit import Audits
 from partq.store.records.handoffs import Handoffs
 from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
+from partq.testing import eventually
 from tests.faults.member import begun
 from tests.faults.proxy import AdminProxy, Tunnel, free_port
-from tests.faults.traffic import MOVES, STAYS, WAIT_S, Traffic, until
+from tests.faults.traffic import MOVES, STAYS, WAIT_S, Traffic
 
 GROUP = "workers"
 LEASE_S = 3.0
@@ -111,12 +112,12 @@ class Stage:
             self.start_broker(name, die_at=die_at if name == "orders-1" else None)
         for partition, name in ((STAYS, "orders-0"), (MOVES, "orders-1")):
             await self._own(name, partition)
-        await until(self._are_served, "the brokers know each other's partitions")
+        await eventually(self._are_served, "the brokers know each other's partitions")
         for name in members:
             self.start_member(name)
         for partition in (STAYS, MOVES):
             await self._assign(partition)
-        await until(lambda: self._are_bound(members), "the members are bound")
+        await eventually(lambda: self._are_bound(members), "the members are bound")
         producer = await Producer(
             self.url, queue="orders", token=PRODUCE, delivery_timeout_s=DELIVERY_TIMEOUT_S
         ).__aenter__()
@@ -150,7 +151,7 @@ class Stage:
                 (result,) = await self._post(name, "/claim", {"partitions": [str(partition)]})
                 return "error" not in result
 
-        await until(claimed, f"{name} owns {partition}")
+        await eventually(claimed, f"{name} owns {partition}")
 
     async def _are_served(self):
         owners = set()
@@ -281,7 +282,7 @@ class Stage:
             state = await self.state(partition)
             return state if wanted.items() <= state.items() else None
 
-        return await until(is_so, f"partition {partition}: {wanted}")
+        return await eventually(is_so, f"partition {partition}: {wanted}")
 
     async def until_claimed(self, before, broker):
         """Wait until a broker has claimed the partition that moves; `before`: its state by then."""
@@ -290,7 +291,7 @@ class Stage:
             at = await self.state()
             return at if at.get("broker_epoch", 0) > before["broker_epoch"] else None
 
-        at = await until(is_claimed, f"{broker} claims {MOVES}")
+        at = await eventually(is_claimed, f"{broker} claims {MOVES}")
         assert at["broker"] == broker
         return at
 
@@ -302,7 +303,7 @@ class Stage:
                 assigned = (await self.assignments.read(GROUP)).get(partition)
                 return assigned is not None and assigned.member == member
 
-        await until(is_so, f"assignment of {partition}: {member}")
+        await eventually(is_so, f"assignment of {partition}: {member}")
 
     async def take_hints_away(self):
         """Have every event lost: what is there is no stream any more."""
@@ -339,7 +340,7 @@ class Stage:
         async def is_reached():
             return gate.reached.is_set()
 
-        await until(is_reached, "a call at the gate")
+        await eventually(is_reached, "a call at the gate")
 
     @asynccontextmanager
     async def renewing(self, pause):
@@ -364,7 +365,7 @@ class Stage:
         async def is_made():
             return attempt in [item["attempt"] for item in self.made(name)[seen:]]
 
-        await until(is_made, f"{name} under attempt {attempt}")
+        await eventually(is_made, f"{name} under attempt {attempt}")
 
     # ---- members --------------------------------------------------------------------------------
 
@@ -381,7 +382,7 @@ class Stage:
         async def has_begun():
             return begun(self.hold_file(name), number).exists()
 
-        await until(has_begun, f"{name} has a message of {partition} in hand")
+        await eventually(has_begun, f"{name} has a message of {partition} in hand")
 
     def let_go(self, name):
         self.hold_file(name).unlink()

@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from partq.core.model import Cause
+from partq.testing import eventually
 from tests.faults import points
 from tests.faults.proxy import LoseFirst
 from tests.faults.stage import GROUP
-from tests.faults.traffic import MOVES, until
+from tests.faults.traffic import MOVES
 
 CALLS = ["pause", "drain", "commit"]
 
@@ -41,7 +42,7 @@ async def until_asked(stage, name, times):
     async def is_asked():
         return len(stage.road.made(name)) >= times
 
-    await until(is_asked, f"{times} calls of {name}")
+    await eventually(is_asked, f"{times} calls of {name}")
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -50,7 +51,7 @@ async def test_a_call_is_lost_and_then_an_answer(stage, name):
     call = stage.road.points[f"before:{name}"] = LoseFirst(1)
     answer = stage.road.points[f"after:{name}"] = LoseFirst(1)
     async with handing_over(stage, name):
-        await until(answer.was_met, f"an answer of {name} that is lost")
+        await eventually(answer.was_met, f"an answer of {name} that is lost")
     assert await call.was_met()
     await ended_well(stage)
     assert len({item["attempt"] for item in stage.made(name)}) == 1
@@ -94,7 +95,7 @@ async def test_the_record_answers_for_a_commit(stage):
     async def is_over():
         return MOVES not in await stage.handoffs.read(GROUP)
 
-    await until(is_over, "the handoff is off the record")
+    await eventually(is_over, "the handoff is off the record")
     await ended_well(stage)
     gate.open()
     assert (await stage.state())["member"] == "b"
@@ -146,7 +147,7 @@ async def test_a_cancel_goes_astray(three, fate):
         at = await stage.state()
         return at if at["pause_attempt"] > point.attempt else None
 
-    paused = await until(is_paused_anew, "a new attempt's pause")
+    paused = await eventually(is_paused_anew, "a new attempt's pause")
     if gate is not None:
         await stage.reached(gate)
         gate.open()

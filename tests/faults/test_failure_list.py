@@ -5,8 +5,9 @@ import signal
 import pytest
 
 from partq.core.model import Cause
+from partq.testing import eventually
 from tests.faults import points
-from tests.faults.traffic import STAYS, until
+from tests.faults.traffic import STAYS
 
 
 @pytest.mark.req("FAIL-02")
@@ -24,7 +25,7 @@ async def test_a_member_that_restarts_at_once_is_another_life(stage):
         at = await stage.state()
         return at if at["is_bound"] and at["incarnation"] != before["incarnation"] else None
 
-    at = await until(is_another, "the new life is bound")
+    at = await eventually(is_another, "the new life is bound")
     assert (at["member"], at["epoch"] > before["epoch"]) == ("b", True)
     await stage.traffic.until_processed("b", Cause.FLOW_LOST)
     await stage.traffic.verdict(causes=[Cause.FLOW_LOST])

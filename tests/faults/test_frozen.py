@@ -10,8 +10,9 @@ import pytest
 
 from partq.core.model import Cause
 from partq.lab.verdict.records import REVOKED
+from partq.testing import eventually
 from tests.faults import points
-from tests.faults.traffic import MOVES, until
+from tests.faults.traffic import MOVES
 
 
 @asynccontextmanager
@@ -26,7 +27,7 @@ async def revoked(stage, member):
             for row in stage.traffic.look().held[seen:]
         )
 
-    await until(is_revoked, f"{member} knows that it has lost {MOVES}")
+    await eventually(is_revoked, f"{member} knows that it has lost {MOVES}")
 
 
 # ---- frozen -------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ async def test_a_frozen_broker_wakes_up_with_a_commit(stage):
     async def is_answered():
         return all(call.answer for call in stage.road.made("commit"))
 
-    await until(is_answered, "the late commits are answered")
+    await eventually(is_answered, "the late commits are answered")
     await stage.handed_over(point, attempt_is_new=True, causes=[Cause.BROKER_CHANGE])
     assert point.attempt not in [commit["attempt"] for commit in await stage.commits()]
 
@@ -81,7 +82,7 @@ async def test_two_coordinators_move_a_partition_once(stage):
     async def has_looked():
         return len(stage.road.made("state")) > seen + 4
 
-    await until(has_looked, "both coordinators look")
+    await eventually(has_looked, "both coordinators look")
     await stage.traffic.verdict()
     assert [commit["target"] for commit in await stage.commits()] == ["b"]
     assert (await stage.state())["attempt"] >= point.attempt
@@ -98,7 +99,7 @@ async def test_a_frozen_redis_stops_everything_for_a_while(stage):
             return not await stage.is_ready("orders-1")
 
         async with revoked(stage, "b"):
-            await until(is_over, "the lease is over")
+            await eventually(is_over, "the lease is over")
     finally:
         stage.redis.thaw()
     await stage.traffic.until_processed("b")
@@ -135,7 +136,7 @@ async def test_a_broker_is_cut_off_from_redis(bare_stage, end):
     async def is_back():
         return await stage.is_ready("orders-1")
 
-    await until(is_back, "the broker is back")
+    await eventually(is_back, "the broker is back")
     at = await stage.state()
     assert at["broker"] == "orders-0"
     await stage.traffic.verdict(causes=[Cause.BROKER_CHANGE])

@@ -11,6 +11,7 @@ from partq.lab.verdict.journal import JournalReader, in_order
 from partq.lab.verdict.judge import judge
 from partq.lab.verdict.progress import RunProgress
 from partq.lab.verdict.records import MESSAGE_NUMBER_HEADER, PublishedRow
+from partq.testing import eventually
 
 WAIT_S = 60.0
 KEYS = 3
@@ -21,17 +22,6 @@ TURN_S = 0.02
 STAYS, MOVES = PartitionId(1, 0), PartitionId(1, 1)
 """The partition that stays at a, and the one that is handed over to b."""
 LAYOUT = Layout.first(2)
-
-
-async def until(condition, what):
-    """Wait until a condition holds, and return what it says; it is a coroutine function."""
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while not (found := await condition()):  # noqa: ASYNC110 - about other processes
-                await asyncio.sleep(0.01)
-            return found
-    except TimeoutError:
-        raise AssertionError(f"never came: {what}") from None
 
 
 class Traffic:
@@ -127,7 +117,7 @@ class Traffic:
         async def is_all():
             return not self.unprocessed(lost)
 
-        await until(is_all, "everything is processed")
+        await eventually(is_all, "everything is processed")
 
     async def until_processed(self, member, cause=None, *, partition=MOVES):
         """Wait until a member processes another message of the partition, or one for a cause."""
@@ -140,7 +130,7 @@ class Traffic:
                 for row in self.look().deliveries[seen:]
             )
 
-        await until(has, f"{member} processes {partition}, cause {cause}")
+        await eventually(has, f"{member} processes {partition}, cause {cause}")
 
     async def verdict(self, *, causes=(), lost=()):
         """Publish a little more, wait until all is processed, and judge it.

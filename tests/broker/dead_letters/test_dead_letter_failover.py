@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from partq.store.keys import Keys
-from tests.broker.conftest import UID, Gate, eventually
+from partq.testing import eventually
+from tests.broker.conftest import UID, Gate
 from tests.broker.dead_letters.test_dead_letters import (  # noqa: F401  # fixtures
     P,
     fail,

@@ -10,8 +10,9 @@ from partq.core.model import PartitionId
 from partq.embedded.provision import provision
 from partq.store.keys import Keys
 from partq.store.records.leases import Leases
+from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import eventually, open_flow
+from tests.broker.conftest import open_flow
 from tests.broker.dead_letters.test_dead_letters import (
     TARGET,
     TARGET_UID,

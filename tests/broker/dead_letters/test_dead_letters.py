@@ -29,6 +29,7 @@ from partq.resources import Resources, parse_resources
 from partq.store.connection import Store
 from partq.store.keys import Keys
 from partq.store.records.log import Log
+from partq.testing import eventually
 from partq.wire import batch, frames
 from tests.broker.conftest import (
     ADMIN,
@@ -36,7 +37,6 @@ from tests.broker.conftest import (
     UID,
     RunningBroker,
     connect,
-    eventually,
     key_of,
     open_flow,
     open_producer,

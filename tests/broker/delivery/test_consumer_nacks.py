@@ -7,8 +7,9 @@ import pytest
 
 from partq import Cause, Consumer, UndecodableError
 from partq.core.hashing import slot_of
+from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import eventually, key_of
+from tests.broker.conftest import key_of
 from tests.broker.delivery.test_nack import follow
 from tests.wire.batch_bytes import assemble
 

@@ -7,8 +7,9 @@ import pytest
 from partq import Consumer
 from partq.broker.server.frame_socket import FrameSocket
 from partq.core.model import Cause
+from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import eventually, open_flow, open_producer
+from tests.broker.conftest import open_flow, open_producer
 from tests.broker.delivery.test_nack import follow
 
 COUNT = 600

@@ -15,8 +15,9 @@ from partq.core.cursor.horizon import MAX_PIECES
 from partq.core.model import BrokerEpoch, Cause, Epoch, MemberId, PartitionId
 from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
+from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import YAML, eventually
+from tests.broker.conftest import YAML
 
 COUNT = 4 * MAX_PIECES
 TOKEN = ("generation", "partition", "broker_epoch", "epoch", "delivery")

@@ -6,7 +6,8 @@ import pytest
 
 from partq.core.dead_letters import DeadLetterReason
 from partq.errors import StoreUnavailableError, UnavailableError
-from tests.broker.conftest import Gate, eventually, partition_id
+from partq.testing import eventually
+from tests.broker.conftest import Gate, partition_id
 
 P = partition_id(0)
 RESET = "/v1/queues/orders/groups/workers/reset"

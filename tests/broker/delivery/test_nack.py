@@ -6,8 +6,9 @@ import pytest
 
 from partq.core.model import Cause
 from partq.errors import StoreUnavailableError
+from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import Gate, eventually, open_flow, open_producer, partition_id
+from tests.broker.conftest import Gate, open_flow, open_producer, partition_id
 from tests.broker.group_rules import without_rules
 
 DAY_MS = 86_400_000

@@ -15,17 +15,9 @@ from partq.embedded.provision import provision
 from partq.resources import Resources, parse_resources
 from partq.store.keys import Keys
 from partq.store.records.log import Log
+from partq.testing import eventually
 from partq.wire import batch, frames
-from tests.broker.conftest import (
-    ADMIN,
-    CONSUME,
-    UID,
-    Gate,
-    eventually,
-    key_of,
-    open_flow,
-    open_producer,
-)
+from tests.broker.conftest import ADMIN, CONSUME, UID, Gate, key_of, open_flow, open_producer
 from tests.broker.dead_letters import test_dead_letters
 from tests.broker.dead_letters.test_dead_letters import TARGET, TARGET_UID, P, subscription
 

@@ -13,8 +13,9 @@ from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
 from partq.store.keys import Keys
 from partq.store.records.log import Log
+from partq.testing import eventually
 from partq.wire import batch
-from tests.broker.conftest import ADMIN, UID, eventually
+from tests.broker.conftest import ADMIN, UID
 from tests.broker.dead_letters import test_dead_letters
 from tests.broker.dead_letters.test_dead_letters import (
     TARGET,

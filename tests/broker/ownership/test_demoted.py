@@ -2,8 +2,8 @@
 
 import pytest
 
+from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import eventually
 from tests.failover import FailoverPair
 
 

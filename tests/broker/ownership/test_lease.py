@@ -10,7 +10,7 @@ import pytest
 from partq.broker.ownership.lease import STUCK_LENGTHS, LeaseKeeper
 from partq.broker.server.pings import Pings
 from partq.errors import StoreUnavailableError
-from tests.broker.conftest import eventually
+from partq.testing import eventually
 
 TTL_S = 30.0
 """So long that nothing is renewed by itself during a test."""

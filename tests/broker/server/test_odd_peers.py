@@ -6,7 +6,8 @@ import pytest
 from aiohttp import web
 
 from partq.broker.dead_letters import forwarder
-from tests.broker.conftest import CONSUME, PRODUCE, eventually, key_of
+from partq.testing import eventually
+from tests.broker.conftest import CONSUME, PRODUCE, key_of
 from tests.broker.dead_letters import test_dead_letters
 from tests.broker.server import test_endless_peers
 

@@ -9,6 +9,7 @@ from partq import PartqError, Producer
 from partq.client.transport import broker_connection
 from partq.client.transport.outage import UNLISTED_S, Outage
 from partq.errors import MemberInUseError, MemberRefusedError, NotListedError, UnavailableError
+from partq.testing import eventually
 from partq.wire import frames
 from tests.client.conftest import Clock
 from tests.client.member import WAIT_S, Member, bound
@@ -20,12 +21,6 @@ def warnings(caplog):
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-async def until(condition):
-    async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110 - of the client
-            await asyncio.sleep(0.001)
-
-
 async def test_a_broker_that_is_away_and_back_is_one_warning_each(
     peer, member, caplog, stored_batch
 ):
@@ -35,7 +30,7 @@ async def test_a_broker_that_is_away_and_back_is_one_warning_each(
         await flow.drop()
         flow = await peer.raw_flow()  # a connection, but no welcome
     await flow.send(frames.Bound("broker-0", 1, 60_000))
-    await until(lambda: any("serves again" in line for line in warnings(caplog)))
+    await eventually(lambda: any("serves again" in line for line in warnings(caplog)))
     about = [line for line in warnings(caplog) if peer.url in line]
     assert len(about) == 2, about
     assert about[0].count(peer.url) == 1, "once is enough"
@@ -56,7 +51,7 @@ async def test_a_producer_says_it_once_too(peer, caplog):
             await broker.drop()
             broker = await peer.raw_producer()
         await broker.send(frames.ProducerWelcome("broker-0", 60_000, 10_000, 5))
-        await until(lambda: any("serves again" in line for line in warnings(caplog)))
+        await eventually(lambda: any("serves again" in line for line in warnings(caplog)))
         await producer.flush()
     assert len(warnings(caplog)) == 2
 
@@ -71,7 +66,7 @@ async def test_a_name_in_use_is_told_at_once_and_an_error_in_the_end(peer, caplo
                 await (await peer.raw_flow()).send(IN_USE)
 
         refusing = asyncio.create_task(refuse())
-        await until(lambda: warnings(caplog))
+        await eventually(lambda: warnings(caplog))
         assert "holds a living flow" in warnings(caplog)[0]
         with pytest.raises(MemberInUseError, match="holds a living flow"):
             await waiting

@@ -5,6 +5,7 @@ import pytest
 from partq.core.group.membership import MemberFact
 from partq.core.model import PartitionId
 from partq.errors import StoreUnavailableError
+from partq.testing import eventually
 from tests.coordinator.fake_brokers import GROUP
 
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
@@ -30,53 +31,53 @@ def owners(system):
 
 
 @pytest.mark.req("MEM-07")
-async def test_a_pair_is_on_record_before_the_first_pause_and_until_all_has_passed(rollout, until):
+async def test_a_pair_is_on_record_before_the_first_pause_and_until_all_has_passed(rollout):
     for record in rollout.brokers.records.values():
         record.in_flight = 1
     async with rollout.running():
-        await until(lambda: len(rollout.said("drain")) >= 2)
+        await eventually(lambda: len(rollout.said("drain")) >= 2)
         assert rollout.store.heirs == {"a": "c"}
         kinds = [entry[0] for entry in rollout.journal]
         assert kinds.index("pair") < kinds.index("record") < kinds.index("pause")
         rollout.brokers.records[P0].in_flight = 0
-        await until(lambda: owners(rollout) == "cabb" and P0 not in rollout.store.handoffs)
+        await eventually(lambda: owners(rollout) == "cabb" and P0 not in rollout.store.handoffs)
         assert rollout.store.heirs == {"a": "c"}
         rollout.brokers.records[P1].in_flight = 0
-        await until(lambda: owners(rollout) == "ccbb" and not rollout.store.heirs)
+        await eventually(lambda: owners(rollout) == "ccbb" and not rollout.store.heirs)
 
 
 @pytest.mark.req("MEM-07")
-async def test_the_next_coordinator_gives_the_rest_to_the_same_heir(rollout, until):
+async def test_the_next_coordinator_gives_the_rest_to_the_same_heir(rollout):
     """The first has moved one of two partitions; of the other nothing is under way any more."""
     rollout.brokers.records[P1].in_flight = 1
     async with rollout.running():
-        await until(lambda: owners(rollout) == "cabb" and P0 not in rollout.store.handoffs)
+        await eventually(lambda: owners(rollout) == "cabb" and P0 not in rollout.store.handoffs)
     second = rollout.brokers.records[P1]
     second.pause, second.closed, second.in_flight = None, rollout.store.attempt, 0
     async with rollout.running():
-        await until(lambda: owners(rollout) == "ccbb" and not rollout.store.heirs)
+        await eventually(lambda: owners(rollout) == "ccbb" and not rollout.store.heirs)
 
 
 @pytest.mark.req("MEM-07")
-async def test_a_pair_without_any_handoff_is_followed(rollout, until):
+async def test_a_pair_without_any_handoff_is_followed(rollout):
     """The one before died right after it had written the pair."""
     rollout.store.heirs = {"a": "d"}
     async with rollout.running():
-        await until(lambda: owners(rollout) == "ddbb" and not rollout.store.heirs)
+        await eventually(lambda: owners(rollout) == "ddbb" and not rollout.store.heirs)
 
 
-async def test_without_a_record_of_the_pair_nothing_moves(rollout, until):
+async def test_without_a_record_of_the_pair_nothing_moves(rollout):
     rollout.store.fail_pairs = StoreUnavailableError("no answer")
     async with rollout.running():
         looks = rollout.store.looks
-        await until(lambda: rollout.store.looks > looks + 3)
+        await eventually(lambda: rollout.store.looks > looks + 3)
         assert rollout.said("record") == rollout.said("pause") == []
         rollout.store.fail_pairs = None
-        await until(lambda: owners(rollout) == "ccbb")
+        await eventually(lambda: owners(rollout) == "ccbb")
 
 
 @pytest.mark.req("MEM-04")
-async def test_a_drain_ends_while_its_source_still_lives(system, until):
+async def test_a_drain_ends_while_its_source_still_lives(system):
     """The group allows 600 s; the pod has two left, and then it is cut off in time."""
     system.clock.stop()
     system.store.groups[GROUP].spec["rebalance"] = {"maxHandoffSeconds": 600}
@@ -88,11 +89,11 @@ async def test_a_drain_ends_while_its_source_still_lives(system, until):
     system.runtime.known = {"b": MemberFact.IS_TERMINATING}
     system.runtime.left_ms = {"b": 2_000}
     async with system.running():
-        await until(lambda: len({index for index, _ in system.said("drain")}) == 2)
+        await eventually(lambda: len({index for index, _ in system.said("drain")}) == 2)
         system.clock.skipped_s += 1.9
         drains = len(system.said("drain"))
-        await until(lambda: len(system.said("drain")) > drains + 4)
+        await eventually(lambda: len(system.said("drain")) > drains + 4)
         assert system.said("committed") == []
         system.clock.skipped_s += 0.1
-        await until(lambda: len(system.said("committed")) == 2)
+        await eventually(lambda: len(system.said("committed")) == 2)
     assert {forced for _, forced in system.said("committed")} == {"drain_timeout"}

@@ -4,6 +4,7 @@ from partq.coordinator.group.refusals import FORGET_S, MAX_KNOWN_REFUSED, Refusa
 from partq.coordinator.ports import BindRefusal
 from partq.core.model import MemberId
 from partq.core.records import RefusedJoin
+from partq.testing import eventually
 from tests.coordinator.fake_brokers import GROUP
 from tests.coordinator.timing import Clock
 
@@ -50,15 +51,15 @@ def test_the_last_that_asked_are_known():
     assert "m-1" not in refusals.told()
 
 
-async def test_brokers_read_what_the_last_look_found(system, until):
+async def test_brokers_read_what_the_last_look_found(system):
     """Also of what a coordinator before this one wrote."""
     system.store.refused = {MemberId("of-the-last"): RefusedJoin("10.0.0.1", "gone")}
     async with system.running() as coordinator:
-        await until(lambda: not system.store.refused)
-        await until(lambda: GROUP in coordinator._groups)
+        await eventually(lambda: not system.store.refused)
+        await eventually(lambda: GROUP in coordinator._groups)
         member_list = coordinator._groups[GROUP].worker.member_list
         await member_list.admit(MemberId("stranger"), "10.0.0.9")
-        await until(lambda: MemberId("stranger") in system.store.refused)
+        await eventually(lambda: MemberId("stranger") in system.store.refused)
         address, reason, is_final = system.store.refused[MemberId("stranger")]
         assert is_final
         assert (address, member_list.refused) == ("10.0.0.9", {"stranger": reason})
