@@ -10,13 +10,25 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
+_QUEUE = ("namespace", "queue")
+_PARTITION = (*_QUEUE, "partition")
+"""Labels."""
+
+
 class BrokerMetrics:
     """The metrics of one broker process."""
 
     def __init__(self, queue: str, namespace: str) -> None:
         self.registry = CollectorRegistry()
         self._names = (namespace, queue)
-        scope = ("namespace", "queue")
+        self._declare_messages()
+        self._declare_partitions()
+        self._declare_memory()
+        self._declare_audit()
+        self._declare_connections()
+
+    def _declare_messages(self) -> None:
+        scope = _QUEUE
         self._accepted = self._counter(
             "partq_messages_accepted", "Messages that passed the checks of a publish.", scope
         ).labels(*self._names)
@@ -60,7 +72,9 @@ class BrokerMetrics:
             "1: no message expires, because the clock of Redis has jumped.",
             scope,
         )
-        by_partition = (*scope, "partition")
+
+    def _declare_partitions(self) -> None:
+        scope, by_partition = _QUEUE, _PARTITION
         by_group = (*by_partition, "group")
         self._end = self._gauge("partq_partition_end", "Offset of the next message.", by_partition)
         self._lag = self._gauge("partq_lag", "Messages not yet acknowledged.", by_group)
@@ -83,6 +97,14 @@ class BrokerMetrics:
         )
         self._flows = self._gauge("partq_flows", "Bound flows.", (*scope, "group"))
         self._owned = self._gauge("partq_partitions_owned", "Partitions of this broker.", scope)
+        self._clock_ahead = self._gauge(
+            "partq_partition_clock_ahead_seconds",
+            "By how much the last message is from the future of Redis's clock.",
+            by_partition,
+        )
+
+    def _declare_memory(self) -> None:
+        scope = _QUEUE
         self._quota = self._gauge("partq_quota_bytes", "The most that the queue may store.", scope)
         self._stored = self._gauge("partq_stored_bytes", "What a queue with a quota stores.", scope)
         by_buffer = (*scope, "buffer")
@@ -101,17 +123,18 @@ class BrokerMetrics:
         self._store_aof = self._gauge(
             "partq_store_aof_bytes", "Redis's append-only file; of a cluster the largest.", scope
         )
-        self._clock_ahead = self._gauge(
-            "partq_partition_clock_ahead_seconds",
-            "By how much the last message is from the future of Redis's clock.",
-            by_partition,
-        )
+
+    def _declare_audit(self) -> None:
+        by_partition = _PARTITION
         self._audit_bytes = self._gauge(
             "partq_audit_bytes", "Audit record that waits for its archive.", by_partition
         )
         self._audit_groups = self._gauge(
             "partq_audit_groups", "Groups of the audit record that wait.", by_partition
         )
+
+    def _declare_connections(self) -> None:
+        scope = _QUEUE
         self._connections = self._gauge(
             "partq_connections",
             "Open connections, by whether they showed a token.",
