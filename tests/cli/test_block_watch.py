@@ -11,6 +11,7 @@ from partq.cli.queues.status import render
 from partq.core.group.explain import PartitionWait, WaitsFor
 from partq.core.model import PartitionId
 from partq.resources import parse_resources
+from partq.wire.calls.state import GroupDetail
 
 YAML = """
 apiVersion: partq.dev/v1alpha1
@@ -97,14 +98,14 @@ def test_a_message_that_the_log_does_not_hold_is_not_told_as_a_dead_letter():
 
 def test_explain_says_why_a_partition_delivers_nothing():
     partition = PartitionId(1, 0)
-    detail = {
-        "state": "Ready", "lag": 1, "in_flight": 0, "cursor": 1, "end": 2,
-        "dead_letters": 1, "blocked": REASON,
-    }  # fmt: skip
+    detail = GroupDetail(
+        state="Ready", lag=1, in_flight=0, cursor=1, dead_letters=1, blocked=REASON,
+        member="m", epoch=5, attempt=0, is_bound=True,
+    )  # fmt: skip
     seat = SimpleNamespace(member="m", broker="b", epoch=5, broker_epoch=6)
     picture = SimpleNamespace(
         observation=SimpleNamespace(seats={partition: seat}), details={partition: detail},
-        silent={}, past={}, refused={},
+        ends={partition: 2}, silent={}, past={}, refused={},
     )  # fmt: skip
     waiting = PartitionWait(what=WaitsFor.DEAD_LETTERS)
     lines = [each.strip() for each in explained(partition, picture, waiting)]

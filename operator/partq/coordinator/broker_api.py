@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
 import aiohttp
 
@@ -16,8 +16,30 @@ from partq.coordinator.ports import (
 )
 from partq.core.group.handoff import Attempt, AwaitDrain, Cancel, Commit, Pause
 from partq.core.model import BrokerEpoch, BrokerId, Epoch, MemberId, PartitionId
-from partq.errors import InternalError, PartqError, UnavailableError, from_code
+from partq.errors import InternalError, PartqError, UnavailableError
 from partq.wire.calls import replies
+from partq.wire.calls.answers import (
+    UNSET,
+    ClaimResults,
+    CommitResult,
+    CommitResults,
+    DrainResult,
+    DrainResults,
+    PartitionResult,
+    PartitionResults,
+    Refusal,
+)
+from partq.wire.calls.bodies import (
+    Cancels,
+    CommitItem,
+    Commits,
+    DrainItem,
+    Drains,
+    PartitionNames,
+    PauseItem,
+    Pauses,
+)
+from partq.wire.calls.state import BrokerState, FlowDetail, GroupDetail, LostFlowDetail
 from partq.wire.tls import explain
 
 CALL_TIMEOUT_S = 2.0
@@ -27,10 +49,11 @@ CLAIM_TIMEOUT_S = 10.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_BLOCKED_CHARS = 500
 """How much is kept of what a broker says of dead letters that are not stored."""
-MAX_NUMBER = 2**63 - 1
-"""The largest epoch, attempt or count that is taken: more is nothing that Redis holds."""
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""What reading an answer of another shape raises."""
+UNREADABLE = (KeyError, ValueError, OverflowError)
+"""What an answer raises that has the right fields, and means nothing."""
+
+T = TypeVar("T")
+Results = TypeVar("Results", bound=DrainResults | CommitResults | PartitionResults | ClaimResults)
 
 
 class HttpBrokerAdmin:
@@ -58,38 +81,34 @@ class HttpBrokerAdmin:
         Raises:
             PartqError: no answer, or none that can be read.
         """
-        body = await self._call("GET", url, "/state", None, CALL_TIMEOUT_S)
+        state = await self._call("GET", url, "/state", None, CALL_TIMEOUT_S, BrokerState)
         try:
-            return read_state(body)
+            return report_of(state)
         except UNREADABLE as error:
-            raise InternalError(
-                f"broker {url}: its state cannot be read: {error!r}; brokers and coordinator need "
-                "one version"
-            ) from error
+            raise _unreadable(f"{url}/state", error) from error
 
     async def pause(
         self, url: str, group: str, pauses: Mapping[PartitionId, Pause], *, lease_ms: int
     ) -> Sequence[Answer]:
         """Stop delivering for `lease_ms` from now."""
         items = [
-            {
-                **_fence(partition, pause.attempt),
-                "lease_ms": lease_ms,
-                "drain_ms": pause.drain_ms,
-            }
+            PauseItem(*_fence(partition, pause.attempt), lease_ms, pause.drain_ms)
             for partition, pause in pauses.items()
         ]
-        return await self._post(url, f"/groups/{group}/pause", {"pauses": items})
+        return await self._post(url, f"/groups/{group}/pause", Pauses(items), DrainResults)
 
     async def drain(
         self, url: str, group: str, drains: Mapping[PartitionId, AwaitDrain], *, wait_ms: int
     ) -> Sequence[Answer]:
         """Wait up to `wait_ms` until one of the drains is over."""
-        items = [_fence(partition, drain.attempt) for partition, drain in drains.items()]
+        items = [
+            DrainItem(*_fence(partition, drain.attempt)) for partition, drain in drains.items()
+        ]
         return await self._post(
             url,
             f"/groups/{group}/drain",
-            {"drains": items, "wait_ms": wait_ms},
+            Drains(items, wait_ms),
+            DrainResults,
             timeout_s=CALL_TIMEOUT_S + wait_ms / 1000,
         )
 
@@ -98,55 +117,61 @@ class HttpBrokerAdmin:
     ) -> Sequence[Answer]:
         """Record the targets."""
         items = [
-            {
-                **_fence(partition, commit.attempt),
-                "source": commit.attempt.source or "",
-                "target": commit.attempt.target or "",
-                "cause": commit.forced or "",
-            }
+            CommitItem(
+                *_fence(partition, commit.attempt),
+                source=commit.attempt.source or "",
+                target=commit.attempt.target or "",
+                cause=commit.forced or "",
+            )
             for partition, commit in commits.items()
         ]
-        return await self._post(url, f"/groups/{group}/commit", {"commits": items})
+        return await self._post(url, f"/groups/{group}/commit", Commits(items), CommitResults)
 
     async def cancel(
         self, url: str, group: str, cancels: Mapping[PartitionId, Cancel]
     ) -> Sequence[Answer]:
         """Let the sources go on."""
-        items = [_fence(partition, cancel.attempt) for partition, cancel in cancels.items()]
-        return await self._post(url, f"/groups/{group}/cancel", {"cancels": items})
+        items = [
+            DrainItem(*_fence(partition, cancel.attempt)) for partition, cancel in cancels.items()
+        ]
+        return await self._post(url, f"/groups/{group}/cancel", Cancels(items), PartitionResults)
 
     async def claim(self, url: str, partitions: Sequence[PartitionId]) -> Sequence[Answer]:
         """Make the broker the owner of partitions that no living broker owns."""
-        body = {"partitions": _names(partitions)}
-        return await self._post(url, "/claim", body, timeout_s=CLAIM_TIMEOUT_S)
+        return await self._post(
+            url, "/claim", _names(partitions), ClaimResults, timeout_s=CLAIM_TIMEOUT_S
+        )
 
     async def yield_(self, url: str, partitions: Sequence[PartitionId]) -> Sequence[Answer]:
         """Make the broker give partitions up."""
-        body = {"partitions": _names(partitions)}
-        return await self._post(url, "/yield", body, timeout_s=CLAIM_TIMEOUT_S)
+        return await self._post(
+            url, "/yield", _names(partitions), PartitionResults, timeout_s=CLAIM_TIMEOUT_S
+        )
 
     async def _post(
-        self, url: str, path: str, body: Mapping[str, Any], timeout_s: float = CALL_TIMEOUT_S
+        self,
+        url: str,
+        path: str,
+        body: object,
+        kind: type[Results],
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[Answer]:
-        answer = await self._call("POST", url, path, body, timeout_s)
+        answer = await self._call("POST", url, path, body, timeout_s, kind)
         try:
-            return [_answer(result) for result in answer["results"]]
+            return [_answer(result) for result in answer.results]
         except UNREADABLE as error:
-            raise InternalError(
-                f"broker {url}{path}: got {error!r} in its answer; brokers and coordinator need "
-                "one version"
-            ) from error
+            raise _unreadable(f"{url}{path}", error) from error
 
     async def _call(
-        self, method: str, url: str, path: str, body: Mapping[str, Any] | None, timeout_s: float
-    ) -> Any:
+        self, method: str, url: str, path: str, body: object, timeout_s: float, kind: type[T]
+    ) -> T:
         try:
             async with (
                 asyncio.timeout(timeout_s),
                 self._session.request(
                     method,
                     url + self._path + path,
-                    json=body,
+                    json=None if body is None else replies.plain(body),
                     headers=self._headers,
                     allow_redirects=False,  # no broker sends its caller elsewhere
                     ssl=True if self._trust is None else self._trust,
@@ -158,15 +183,16 @@ class HttpBrokerAdmin:
                 f"broker {url}{path}: {explain(error) or repr(error)}"
             ) from error
         try:
-            answer = replies.parse(text)
-        except ValueError:
+            if response.status != 200:
+                raise _error(f"broker {url}{path}: status {response.status}", text)
+            return replies.decode(text, kind)
+        except replies.NotJsonError:
             raise InternalError(
                 f"broker {url}{path}: status {response.status}, and no JSON; is something between "
                 "the coordinator and it?"
             ) from None
-        if response.status != 200:
-            raise _error(f"broker {url}{path}: status {response.status}", answer)
-        return answer
+        except ValueError as error:
+            raise _unreadable(f"{url}{path}", error) from error
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -180,96 +206,96 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return bytes(chunks)
 
 
-def _error(where: str, answer: Any) -> PartqError:
-    error = answer.get("error") if isinstance(answer, dict) else None
-    if not isinstance(error, dict):
-        return InternalError(where)
-    return from_code(str(error.get("code")), f"{where}: {error.get('message')}")
-
-
-def _fence(partition: PartitionId, attempt: Attempt) -> dict[str, Any]:
-    return {
-        "partition": str(partition),
-        "broker_epoch": attempt.broker_epoch,
-        "epoch": attempt.epoch,
-        "attempt": attempt.number,
-    }
-
-
-def _names(partitions: Iterable[PartitionId]) -> list[str]:
-    return [str(partition) for partition in partitions]
-
-
-def _answer(result: Mapping[str, Any]) -> Answer:
-    partition = PartitionId.parse(result["partition"])
-    if error := result.get("error"):
-        return Answer(
-            partition=partition, code=str(error["code"]), message=str(error.get("message", ""))
-        )
-    epoch = result.get("epoch")
-    return Answer(
-        partition=partition,
-        is_drained=bool(result.get("is_drained", False)),
-        epoch=None if epoch is None else Epoch(_number(epoch)),
-    )
-
-
-def read_state(body: Mapping[str, Any]) -> BrokerReport:
-    """Read what a broker says of itself.
+def _error(where: str, text: bytes) -> PartqError:
+    """Return the error of an answer.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError, OverflowError: it is something else.
+        NotJsonError: it is no JSON.
+    """
+    try:
+        return replies.to_error(replies.decode(text, Refusal).error, f"{where}: ")
+    except replies.NotJsonError:
+        raise
+    except ValueError:
+        return InternalError(where)
+
+
+def _unreadable(where: str, error: Exception) -> InternalError:
+    return InternalError(
+        f"broker {where}: its answer cannot be read: {error}; brokers and coordinator need one "
+        "version"
+    )
+
+
+def _fence(partition: PartitionId, attempt: Attempt) -> tuple[str, int, int, int]:
+    return str(partition), attempt.broker_epoch, attempt.epoch, attempt.number
+
+
+def _names(partitions: Iterable[PartitionId]) -> PartitionNames:
+    return PartitionNames([str(partition) for partition in partitions])
+
+
+def _answer(result: PartitionResult) -> Answer:
+    partition = PartitionId.parse(result.partition)
+    if result.error is not UNSET:
+        return Answer(partition=partition, code=result.error.code, message=result.error.message)
+    match result:
+        case DrainResult(is_drained=True):
+            return Answer(partition=partition, is_drained=True)
+        case CommitResult(epoch=int(epoch)):
+            return Answer(partition=partition, epoch=Epoch(epoch))
+        case _:
+            return Answer(partition=partition)
+
+
+def report_of(state: BrokerState) -> BrokerReport:
+    """Return what a broker says of itself.
+
+    Raises:
+        ValueError, OverflowError: a name is no partition's, or an age is no number of a broker.
     """
     return BrokerReport(
-        broker=BrokerId(str(body["broker"])),
-        incarnation=str(body["incarnation"]),
+        broker=BrokerId(state.broker),
+        incarnation=state.incarnation,
         partitions={
             PartitionId.parse(name): PartitionReport(
-                broker_epoch=BrokerEpoch(_number(report["broker_epoch"])),
-                held_ms=_ms(report["held_s"]),
-                groups={group: _group(seen) for group, seen in report["groups"].items()},
+                broker_epoch=BrokerEpoch(detail.broker_epoch),
+                held_ms=_ms(detail.held_s),
+                groups={group: _group(seen) for group, seen in detail.groups.items()},
             )
-            for name, report in body["partitions"].items()
+            for name, detail in state.partitions.items()
         },
-        flows=[_flow(flow, "bound_s") for flow in body["flows"]],
-        lost_flows=[_flow(flow, "lost_s") for flow in body["lost_flows"]],
-        is_quota_used_up=bool(body.get("is_quota_used_up", False)),
+        flows=[_flow(flow, flow.address, flow.bound_s) for flow in state.flows],
+        lost_flows=[_flow(flow, "", flow.lost_s) for flow in state.lost_flows],
+        is_quota_used_up=state.is_quota_used_up,
     )
 
 
-def _group(report: Mapping[str, Any]) -> GroupReport:
-    pause_attempt = report.get("pause_attempt")
-    missing = str(report.get("missing", ""))[:MAX_BLOCKED_CHARS]
+def _group(detail: GroupDetail) -> GroupReport:
+    missing = detail.missing[:MAX_BLOCKED_CHARS]
     return GroupReport(
-        member=MemberId(str(report["member"])) if report["member"] else None,
-        epoch=Epoch(_number(report["epoch"])),
-        closed_attempt=_number(report["attempt"]),
-        is_bound=bool(report["is_bound"]),
-        pause_attempt=_number(pause_attempt) if pause_attempt else None,
-        blocked="" if missing else str(report.get("blocked", ""))[:MAX_BLOCKED_CHARS],
+        member=MemberId(detail.member) if detail.member else None,
+        epoch=Epoch(detail.epoch),
+        closed_attempt=detail.attempt,
+        is_bound=detail.is_bound,
+        pause_attempt=detail.pause_attempt or None,
+        blocked="" if missing else detail.blocked[:MAX_BLOCKED_CHARS],
         missing=missing,
-        parked=str(report.get("parked", ""))[:MAX_BLOCKED_CHARS],
-        dead_letters=_number(report.get("dead_letters", 0)),
+        parked=detail.parked[:MAX_BLOCKED_CHARS],
+        dead_letters=detail.dead_letters,
     )
 
 
-def _flow(flow: Mapping[str, Any], age: str) -> FlowReport:
+def _flow(flow: FlowDetail | LostFlowDetail, address: str, age_s: float) -> FlowReport:
     return FlowReport(
-        group=str(flow["group"]),
-        member=MemberId(str(flow["member"])),
-        incarnation=str(flow["incarnation"]),
-        address=str(flow.get("address", "")),
-        age_ms=_ms(flow[age]),
-        is_leaving=bool(flow.get("is_leaving", False)),
+        group=flow.group,
+        member=MemberId(flow.member),
+        incarnation=flow.incarnation,
+        address=address,
+        age_ms=_ms(age_s),
+        is_leaving=flow.is_leaving,
     )
 
 
 def _ms(seconds: float) -> int:
-    return max(0, round(float(seconds) * 1000))
-
-
-def _number(value: Any) -> int:
-    number = int(value)
-    if abs(number) > MAX_NUMBER:
-        raise ValueError(f"a number of {len(str(number))} digits")
-    return number
+    return max(0, round(seconds * 1000))

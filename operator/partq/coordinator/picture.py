@@ -5,28 +5,26 @@ So the real planner can be asked from anywhere: why something waits, and what wo
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
-from partq.coordinator.broker_api import UNREADABLE, read_state
+from partq.coordinator.broker_api import UNREADABLE, report_of
 from partq.coordinator.group.observation import QueueObservation, look, lost_since
 from partq.coordinator.rules import group_rules
 from partq.core.age_tracker import AgeTracker
 from partq.core.group.membership import GroupObservation
 from partq.core.group.planner import GroupRules
 from partq.core.model import BrokerId, MemberId, PartitionId
-from partq.core.records import AssignmentEntry, HandoffRecord, PastMove, RefusedJoin, WaitingMove
+from partq.core.records import HandoffRecord, PastMove, RefusedJoin, WaitingMove
 from partq.errors import InternalError
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.state import GroupDetail, ListedMember, Picture
 
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    address: str
-    lost_at_ms: int | None
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    members: Mapping[MemberId, _Listed]
+    members: Mapping[MemberId, ListedMember]
     refused: Mapping[MemberId, RefusedJoin]
     heirs: Mapping[MemberId, MemberId]
     now_ms: int
@@ -49,8 +47,10 @@ class GroupSnapshot:
     """The living brokers that did not answer, and why."""
     refused: Mapping[MemberId, RefusedJoin] = field(default_factory=dict)
     """Who asks to be let in and may not, and why."""
-    details: Mapping[PartitionId, Mapping[str, Any]] = field(default_factory=dict)
+    details: Mapping[PartitionId, GroupDetail] = field(default_factory=dict)
     """What the broker of a partition says of it beside: state, cursor, lag, in_flight."""
+    ends: Mapping[PartitionId, int] = field(default_factory=dict)
+    """The offset of the next message, of the same partitions."""
 
     @property
     def under_way(self) -> dict[PartitionId, MemberId | None]:
@@ -63,78 +63,70 @@ class GroupSnapshot:
         }
 
 
-def read_picture(group: str, body: Mapping[str, Any]) -> GroupSnapshot:
+def read_picture(group: str, body: Picture) -> GroupSnapshot:
     """Read what a broker answers.
 
     Raises:
-        InternalError: it is something else, such as the answer of another version.
+        InternalError: it contradicts itself, or names what is no partition.
         SettingsError: the group's spec is broken.
     """
     try:
-        return _picture(group, body)
+        return _snapshot(group, body)
     except UNREADABLE as error:
         raise InternalError(
             f"group {group}: the broker's answer cannot be read: {error!r}"
         ) from error
 
 
-def _picture(group: str, body: Mapping[str, Any]) -> GroupSnapshot:
-    brokers = body["brokers"]
-    states = {
-        BrokerId(name): read_state(answer["state"])
-        for name, answer in brokers.items()
-        if "state" in answer
-    }
+def _snapshot(group: str, body: Picture) -> GroupSnapshot:
+    states = {name: each.state for name, each in body.brokers.items() if each.state is not UNSET}
     world = QueueObservation(
-        partitions=tuple(map(PartitionId.parse, body["partitions"])),
-        states=states,
-        is_complete=len(states) == len(brokers),
+        partitions=tuple(map(PartitionId.parse, body.partitions)),
+        states={BrokerId(name): report_of(state) for name, state in states.items()},
+        is_complete=len(states) == len(body.brokers),
     )
     members = _Members(
-        {MemberId(name): _Listed(**each) for name, each in body["members"].items()},
-        # A broker of an older version says nothing of them.
-        {MemberId(name): RefusedJoin(**each) for name, each in body.get("refused", {}).items()},
-        body["heirs"],
-        int(body["now_ms"]),
+        {MemberId(name): each for name, each in body.members.items()},
+        {
+            MemberId(name): RefusedJoin(each.address, each.reason, each.is_final)
+            for name, each in body.refused.items()
+        },
+        {MemberId(name): MemberId(heir) for name, heir in body.heirs.items()},
+        body.now_ms,
     )
-    assignment = _by_partition(body["assignment"], AssignmentEntry)
     now_ms = members.now_ms
     observation = look(
         world,
         group,
         members=members,
         lost_ms=AgeTracker[MemberId]().observe(lost_since(members), store_ms=now_ms, now_ms=now_ms),
-        assignment=assignment,
+        assignment=_by_partition(body.assignment),
         outcomes={},
         facts={},
     )
+    served = {
+        partition: states[seat.broker].partitions[str(partition)]
+        for partition, seat in observation.seats.items()
+        if seat.broker is not None
+    }
     return GroupSnapshot(
         now_ms=now_ms,
-        rules=group_rules(body["queue_spec"], body["group_spec"]),
+        rules=group_rules(body.queue_spec, body.group_spec),
         observation=observation,
-        handoffs=_by_partition(body["handoffs"], HandoffRecord),
-        past={
-            PartitionId.parse(name): [PastMove(**move) for move in moves]
-            for name, moves in body["past"].items()
+        handoffs=_by_partition(body.handoffs),
+        past=_by_partition(body.past),
+        waiting=_by_partition(body.waiting),
+        heeds_pods=body.group_spec.get("rebalance", {}).get("policy") != "Timer",
+        silent={
+            BrokerId(name): str(each.error)
+            for name, each in body.brokers.items()
+            if each.state is UNSET
         },
-        waiting=_by_partition(body["waiting"], WaitingMove),
-        heeds_pods=body["group_spec"].get("rebalance", {}).get("policy") != "Timer",
-        silent={BrokerId(b): str(a["error"]) for b, a in brokers.items() if "state" not in a},
         refused=members.refused,
-        details=_details(group, brokers, observation),
+        details={partition: detail.groups[group] for partition, detail in served.items()},
+        ends={partition: detail.end for partition, detail in served.items()},
     )
 
 
-def _by_partition(records: Mapping[str, Any], kind: Any) -> dict[PartitionId, Any]:
-    return {PartitionId.parse(name): kind(**record) for name, record in records.items()}
-
-
-def _details(
-    group: str, brokers: Mapping[str, Any], observation: GroupObservation
-) -> dict[PartitionId, Mapping[str, Any]]:
-    found: dict[PartitionId, Mapping[str, Any]] = {}
-    for partition, seat in observation.seats.items():
-        if seat.broker is not None:
-            report = brokers[seat.broker]["state"]["partitions"][str(partition)]
-            found[partition] = {"end": report["end"], **report["groups"][group]}
-    return found
+def _by_partition(records: Mapping[str, Record]) -> dict[PartitionId, Record]:
+    return {PartitionId.parse(name): record for name, record in records.items()}

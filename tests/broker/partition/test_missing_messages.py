@@ -11,6 +11,8 @@ from partq.core.group.explain import PartitionWait, WaitsFor
 from partq.embedded.provision import provision
 from partq.testing import eventually
 from partq.wire import audit
+from partq.wire.calls.replies import convert
+from partq.wire.calls.state import Picture
 from tests.broker.conftest import UID, Gate, open_flow, open_producer, partition_id
 from tests.broker.dead_letters.test_dead_letters import stop_at, subscription
 from tests.broker.queue_ttl import set_ttl
@@ -107,7 +109,7 @@ async def test_a_dead_letter_below_the_log_interrupts_nobody(running, trimmed, s
 async def explained(running):
     """Return what `partq explain` says of records that were mended."""
     _, body = await running.call("GET", "/v1/queues/orders/groups/workers/picture")
-    picture = read_picture("workers", body)
+    picture = read_picture("workers", convert(body, Picture))
     (line,) = [each for each in explain.lines(P, picture, NOTHING) if "claimed it" in each]
     assert explain.to_json(P, "workers", picture, NOTHING)["mended"] in line
     return line

@@ -1,7 +1,11 @@
+from typing import Any
+
 import pytest
 
 from partq.errors import InternalError, OutOfSequenceError, UnavailableError
 from partq.wire.calls import replies
+from partq.wire.calls.answers import Left
+from partq.wire.calls.state import BrokerState
 
 
 @pytest.mark.parametrize(
@@ -61,15 +65,36 @@ def test_an_error_of_others(answer):
         replies.read_error(answer)
 
 
+FLOW = {"group": "g", "member": "m", "incarnation": "i", "bound_s": 1.5}
+STATE = {"broker": "b", "incarnation": "i", "partitions": {}, "flows": [FLOW], "lost_flows": []}
+
+
 @pytest.mark.parametrize("groups", [None, [], {"g": 5}])
 def test_a_state_has_a_shape(groups):
-    flows = [{"group": "g", "member": "m"}]
-    replies.check_state({"partitions": {"1.0": {"groups": {"g": {}}}}, "flows": flows})
+    partition = {"broker_epoch": 1, "held_s": 0.5, "groups": {}}
+    replies.convert({**STATE, "partitions": {"1.0": partition}}, BrokerState)
+    odd = {**partition, "groups": groups}
     with pytest.raises(ValueError, match="groups"):
-        replies.check_state({"partitions": {"1.0": {"groups": groups}}, "flows": flows})
+        replies.convert({**STATE, "partitions": {"1.0": odd}}, BrokerState)
 
 
-@pytest.mark.parametrize("flows", [None, {}, [{"group": "g"}], [{"group": "g", "member": 5}]])
+@pytest.mark.parametrize("flows", [None, {}, [{**FLOW, "member": 5}], [{"group": "g"}]])
 def test_the_flows_of_a_state_have_a_shape(flows):
     with pytest.raises(ValueError, match="flows"):
-        replies.check_state({"partitions": {}, "flows": flows})
+        replies.convert({**STATE, "flows": flows}, BrokerState)
+
+
+def test_a_field_that_is_not_known_is_left_out():
+    assert replies.decode(b'{"held": [], "more": 1}', Left) == Left([])
+
+
+@pytest.mark.parametrize(("text", "what"), [(b"{}", "held: got nothing"), (b'{"held": 5}', "held")])
+def test_an_answer_of_another_shape_names_the_field(text, what):
+    with pytest.raises(ValueError, match=what):
+        replies.decode(text, Left)
+
+
+@pytest.mark.parametrize("text", [b"", b"<html>", b'{"held": ' + b"[" * 50_000, b'{"held"'])
+def test_what_is_no_json_is_told_apart(text):
+    with pytest.raises(replies.NotJsonError):
+        replies.decode(text, dict[str, Any])

@@ -6,8 +6,7 @@ while no coordinator runs.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from typing import TypeVar
 
 from aiohttp import ClientError, ClientSession
 
@@ -15,6 +14,7 @@ from partq.broker.broker import Broker
 from partq.broker.operations import state as admin
 from partq.broker.peers import call_peer
 from partq.broker.tls import BrokerTls
+from partq.core.model import PartitionId
 from partq.errors import OverloadedError, UnknownGroupError
 from partq.server.memory import Hold
 from partq.store.records.assignments import Assignments
@@ -22,13 +22,23 @@ from partq.store.records.handoffs import Handoffs
 from partq.store.records.layouts import Layouts
 from partq.store.records.members import Members
 from partq.store.records.rebalances import Rebalances
-from partq.wire.calls.replies import check_state
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.replies import convert
+from partq.wire.calls.state import (
+    BrokerAnswer,
+    BrokerState,
+    ListedMember,
+    Picture,
+    RefusedDetail,
+)
+
+Record = TypeVar("Record")
 
 PEER_TIMEOUT_S = 2.0
 """How long another broker may take to say what it has."""
 
 
-async def read_picture(broker: Broker, group: str, brokers: dict[str, Any]) -> dict[str, Any]:
+async def read_picture(broker: Broker, group: str, brokers: dict[str, BrokerAnswer]) -> Picture:
     """Read a group's records, beside what `ask_all` has got from the brokers.
 
     Raises:
@@ -51,29 +61,31 @@ async def read_picture(broker: Broker, group: str, brokers: dict[str, Any]) -> d
         raise UnknownGroupError(
             f"group {group}: not stored, or removed; create a ConsumerGroup of this name"
         )
-    return {
-        "now_ms": members.now_ms,
-        "queue_spec": queue_spec.spec,
-        "group_spec": spec.spec,
-        "partitions": [str(partition) for partition in broker.config.layout.partitions()],
-        "members": {member: asdict(listed) for member, listed in members.members.items()},
-        "heirs": members.heirs,
-        "refused": {member: each._asdict() for member, each in members.refused.items()},
-        "assignment": _by_name(assigned),
-        "handoffs": _by_name(under_way),
-        "past": {str(p): [asdict(move) for move in moves] for p, moves in journal.past.items()},
-        "waiting": _by_name(journal.waiting),
-        "brokers": _of_group(brokers, group),
-    }
+    return Picture(
+        now_ms=members.now_ms,
+        queue_spec=dict(queue_spec.spec),
+        group_spec=dict(spec.spec),
+        partitions=[str(partition) for partition in broker.config.layout.partitions()],
+        members={
+            m: ListedMember(each.address, each.lost_at_ms) for m, each in members.members.items()
+        },
+        heirs={str(member): heir for member, heir in members.heirs.items()},
+        refused={member: RefusedDetail(*each) for member, each in members.refused.items()},
+        assignment=_by_name(assigned),
+        handoffs=_by_name(under_way),
+        past={str(p): list(moves) for p, moves in journal.past.items()},
+        waiting=_by_name(journal.waiting),
+        brokers=_of_group(brokers, group),
+    )
 
 
-def _by_name(records: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(partition): asdict(record) for partition, record in records.items()}
+def _by_name(records: Mapping[PartitionId, Record]) -> dict[str, Record]:
+    return {str(partition): record for partition, record in records.items()}
 
 
 async def ask_all(
     broker: Broker, peers: ClientSession, *, token: str, tls: BrokerTls | None, hold: Hold
-) -> dict[str, Any]:
+) -> dict[str, BrokerAnswer]:
     """Return the state of every broker with a lease, or why it is not known.
 
     Args:
@@ -91,14 +103,15 @@ async def ask_all(
             for other in others
         )
     )
-    return dict(zip(others, states, strict=True)) | {broker.id: {"state": admin.state(broker)}}
+    found: dict[str, BrokerAnswer] = dict(zip(others, states, strict=True))
+    return found | {broker.id: BrokerAnswer(admin.state(broker))}
 
 
-def _of_group(brokers: dict[str, Any], group: str) -> dict[str, Any]:
+def _of_group(brokers: dict[str, BrokerAnswer], group: str) -> dict[str, BrokerAnswer]:
     """Return the states without what is of other groups."""
     for answer in brokers.values():
-        for partition in answer.get("state", {}).get("partitions", {}).values():
-            partition["groups"] = {g: s for g, s in partition["groups"].items() if g == group}
+        for partition in answer.state.partitions.values() if answer.state is not UNSET else ():
+            partition.groups = {g: s for g, s in partition.groups.items() if g == group}
     return brokers
 
 
@@ -108,15 +121,14 @@ def _path(broker: Broker) -> str:
 
 async def _ask(
     url: str, peers: ClientSession, token: str, tls: BrokerTls | None, hold: Hold
-) -> dict[str, Any]:
+) -> BrokerAnswer:
     try:
         status, state = await call_peer(
             peers, tls, "GET", url,
             headers={"Authorization": token}, timeout_s=PEER_TIMEOUT_S, hold=hold,
         )  # fmt: skip
         if status != 200:
-            return {"error": f"status {status}"}
-        check_state(state)
-        return {"state": state}
+            return BrokerAnswer(error=f"status {status}")
+        return BrokerAnswer(convert(state, BrokerState))
     except (ClientError, TimeoutError, ValueError, OverloadedError) as error:
-        return {"error": str(error) or type(error).__name__}
+        return BrokerAnswer(error=str(error) or type(error).__name__)

@@ -7,7 +7,6 @@ each broker forgets it when it reads the queue's settings.
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from partq.broker.broker import Broker
 from partq.coordinator.provision import remove_group
@@ -15,7 +14,9 @@ from partq.core.cursor.lag import lag_of
 from partq.core.model import PartitionId
 from partq.errors import ConflictError, UnavailableError, UnknownGroupError
 from partq.store.records.partition_records import StoredPartition
-from partq.wire.calls.group_removal import RemoveBody
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.group_removal import RemoveAnswer, RemoveBody
+from partq.wire.calls.state import BrokerAnswer
 
 MAX_NAMED = 3
 """How many members or brokers an error names."""
@@ -24,8 +25,8 @@ _log = logging.getLogger(__name__)
 
 
 async def remove(
-    broker: Broker, group: str, body: RemoveBody, states: Mapping[str, Any]
-) -> dict[str, Any]:
+    broker: Broker, group: str, body: RemoveBody, states: Mapping[str, BrokerAnswer]
+) -> RemoveAnswer:
     """Remove a group, or say what would go; a repeat does what an earlier call has left.
 
     Args:
@@ -61,20 +62,20 @@ async def remove(
     if not body.is_dry_run:
         _log.info("group %s of %s removed", group, broker.settings.queue)
         await broker.refresh()
-    return {
-        "is_removed": group not in named or not body.is_dry_run,
-        "partitions": len(known),
-        "lag": lag,
-        "dead_letters": letters,
-        "groups": others,
-    }
+    return RemoveAnswer(
+        is_removed=group not in named or not body.is_dry_run,
+        partitions=len(known),
+        lag=lag,
+        dead_letters=letters,
+        groups=others,
+    )
 
 
 def _check_answers(
-    broker: Broker, states: Mapping[str, Any], silent: Iterable[PartitionId]
+    broker: Broker, states: Mapping[str, BrokerAnswer], silent: Iterable[PartitionId]
 ) -> None:
     """Refuse to go on without having seen all of the queue."""
-    errors = {name: answer["error"] for name, answer in states.items() if "error" in answer}
+    errors = {name: each.error for name, each in states.items() if each.error is not UNSET}
     if errors:
         told = "; ".join(f"{name}: {errors[name]}" for name in sorted(errors)[:MAX_NAMED])
         raise UnavailableError(
@@ -90,13 +91,14 @@ def _check_answers(
         )
 
 
-def _check_members(group: str, states: Mapping[str, Any]) -> None:
+def _check_members(group: str, states: Mapping[str, BrokerAnswer]) -> None:
     members = sorted(
         {
-            str(flow["member"])
+            flow.member
             for answer in states.values()
-            for flow in answer["state"]["flows"]
-            if flow["group"] == group
+            if answer.state is not UNSET
+            for flow in answer.state.flows
+            if flow.group == group
         }
     )
     if members:
@@ -110,13 +112,14 @@ def _check_members(group: str, states: Mapping[str, Any]) -> None:
         )
 
 
-def _known(group: str, states: Mapping[str, Any]) -> Iterable[str]:
+def _known(group: str, states: Mapping[str, BrokerAnswer]) -> Iterable[str]:
     """Return the partitions where a broker has the group in memory."""
     return (
         name
         for answer in states.values()
-        for name, partition in answer["state"]["partitions"].items()
-        if group in partition["groups"]
+        if answer.state is not UNSET
+        for name, partition in answer.state.partitions.items()
+        if group in partition.groups
     )
 
 

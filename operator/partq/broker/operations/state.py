@@ -6,11 +6,12 @@ A call names many partitions and is answered for each on its own. How it came is
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from partq.broker.broker import Broker
 from partq.broker.partition import mended
 from partq.broker.partition.group_partition import ConsumedPartition
+from partq.broker.partition.partition import OwnedPartition
 from partq.core.cursor.lag import lag_of
 from partq.core.model import BrokerEpoch, Epoch, MemberId, PartitionId
 from partq.errors import (
@@ -22,6 +23,16 @@ from partq.errors import (
     PartqError,
 )
 from partq.store.records.refusals import unknown_partition
+from partq.wire.calls.answers import (
+    ClaimResult,
+    ClaimResults,
+    CommitResult,
+    CommitResults,
+    DrainResult,
+    DrainResults,
+    PartitionResult,
+    PartitionResults,
+)
 from partq.wire.calls.bodies import (
     MAX_DRAIN_WAIT_MS,
     Cancels,
@@ -35,69 +46,69 @@ from partq.wire.calls.bodies import (
     Pauses,
 )
 from partq.wire.calls.replies import error_detail
+from partq.wire.calls.state import (
+    BrokerState,
+    FlowDetail,
+    GroupDetail,
+    LostFlowDetail,
+    PartitionDetail,
+)
 
 MAX_ITEMS = 65_536
 DEADLINE_POLL_S = 0.05
 
-Item = TypeVar("Item")
-Body = dict[str, Any]
-"""What is answered, as JSON has it."""
+Item = TypeVar("Item", bound=PartitionName)
+Result = TypeVar("Result", bound=PartitionResult)
 
 
-def state(broker: Broker) -> Body:
+def state(broker: Broker) -> BrokerState:
     """Show what the broker owns and who is bound."""
     now = broker.clock()
     flow_registry = broker.flow_registry
-    return {
-        "broker": broker.id,
-        "incarnation": broker.incarnation,
-        "partitions": {
-            str(owned.id): {
-                "broker_epoch": owned.broker_epoch,
-                "held_s": now - owned.claimed_at,
-                "end": owned.tail.end,
-                "groups": {
-                    s.group: {
-                        **_subscription(s, owned.tail.end),
-                        "mended": mended.told_of(owned, s.group),
-                    }
-                    for s in owned.groups.values()
-                },
-            }
+    return BrokerState(
+        broker=broker.id,
+        incarnation=broker.incarnation,
+        partitions={
+            str(owned.id): PartitionDetail(
+                broker_epoch=owned.broker_epoch,
+                held_s=now - owned.claimed_at,
+                end=owned.tail.end,
+                groups={s.group: _detail(owned, s) for s in owned.groups.values()},
+            )
             for owned in broker.owned.values()
             if not owned.is_yielding
         },
-        "flows": [
-            {
-                "group": flow.group,
-                "member": flow.member,
-                "incarnation": flow.incarnation,
-                "address": flow.address,
-                "flow": flow.number,
-                "is_leaving": flow.is_leaving,
-                "kind": flow.kind,
-                "bound_s": now - flow.bound_at,
-            }
+        flows=[
+            FlowDetail(
+                group=flow.group,
+                member=flow.member,
+                incarnation=flow.incarnation,
+                address=flow.address,
+                flow=flow.number,
+                is_leaving=flow.is_leaving,
+                kind=flow.kind,
+                bound_s=now - flow.bound_at,
+            )
             for flow in flow_registry.flows
         ],
-        "lost_flows": [
-            {
-                "group": lost.group,
-                "member": lost.member,
-                "incarnation": lost.incarnation,
-                "lost_s": now - lost.lost_at,
-                "is_leaving": lost.is_leaving,
-            }
+        lost_flows=[
+            LostFlowDetail(
+                group=lost.group,
+                member=lost.member,
+                incarnation=lost.incarnation,
+                lost_s=now - lost.lost_at,
+                is_leaving=lost.is_leaving,
+            )
             for lost in flow_registry.lost
         ],
-        "is_quota_used_up": broker.room.is_quota_used_up,
-    }
+        is_quota_used_up=broker.room.is_quota_used_up,
+    )
 
 
-async def pause(broker: Broker, group: str, body: Pauses) -> Body:
+async def pause(broker: Broker, group: str, body: Pauses) -> DrainResults:
     """Pause partitions, or renew their pauses."""
 
-    async def pause_one(item: PauseItem) -> dict[str, Any]:
+    async def pause_one(item: PauseItem) -> DrainResult:
         subscription = _find(broker, item.partition, group)
         broker.handoffs.pause(
             subscription,
@@ -107,16 +118,16 @@ async def pause(broker: Broker, group: str, body: Pauses) -> Body:
             lease_s=item.lease_ms / 1000,
             drain_s=item.drain_ms / 1000,
         )
-        view = _drain_view(subscription)
-        if view["is_drained"]:
+        view = _drain_result(item, subscription)
+        if view.is_drained:
             broker.handoffs.tell_drained(subscription, item.attempt)
         await _tell(subscription)
         return view
 
-    return await _each(body.pauses, pause_one)
+    return DrainResults(await _each(body.pauses, pause_one, DrainResult))
 
 
-async def drain(broker: Broker, group: str, body: Drains) -> Body:
+async def drain(broker: Broker, group: str, body: Drains) -> DrainResults:
     """Wait until one of the pauses is drained or over.
 
     Raises:
@@ -141,7 +152,7 @@ async def drain(broker: Broker, group: str, body: Drains) -> Body:
         # A drain also ends by time, which nobody announces.
         await broker.progress.wait(min(left, DEADLINE_POLL_S))
 
-    async def look(item: DrainItem) -> dict[str, Any]:
+    async def look(item: DrainItem) -> DrainResult:
         subscription = _find(broker, item.partition, group)
         has_ended = broker.handoffs.watch(
             subscription,
@@ -149,19 +160,19 @@ async def drain(broker: Broker, group: str, body: Drains) -> Body:
             epoch=Epoch(item.epoch),
             attempt=item.attempt,
         )
-        view = _drain_view(subscription)
+        view = _drain_result(item, subscription)
         if has_ended:
             broker.handoffs.tell_drained(subscription, item.attempt)
         await _tell(subscription)
         return view
 
-    return await _each(body.drains, look)
+    return DrainResults(await _each(body.drains, look, DrainResult))
 
 
-async def commit(broker: Broker, group: str, body: Commits) -> Body:
+async def commit(broker: Broker, group: str, body: Commits) -> CommitResults:
     """Give partitions to their targets."""
 
-    async def commit_one(item: CommitItem) -> dict[str, Any]:
+    async def commit_one(item: CommitItem) -> CommitResult:
         closed = await broker.handoffs.commit(
             _find(broker, item.partition, group),
             broker_epoch=BrokerEpoch(item.broker_epoch),
@@ -171,15 +182,15 @@ async def commit(broker: Broker, group: str, body: Commits) -> Body:
             target=MemberId(item.target) if item.target else None,
             cause=item.cause,
         )
-        return {"epoch": closed.epoch, "was_forced": closed.was_forced}
+        return CommitResult(item.partition, epoch=closed.epoch, was_forced=closed.was_forced)
 
-    return await _each(body.commits, commit_one)
+    return CommitResults(await _each(body.commits, commit_one, CommitResult))
 
 
-async def cancel(broker: Broker, group: str, body: Cancels) -> Body:
+async def cancel(broker: Broker, group: str, body: Cancels) -> PartitionResults:
     """Let the sources of handoffs go on."""
 
-    async def cancel_one(item: DrainItem) -> dict[str, Any]:
+    async def cancel_one(item: DrainItem) -> PartitionResult:
         subscription = _find(broker, item.partition, group)
         broker.handoffs.cancel(
             subscription,
@@ -188,12 +199,12 @@ async def cancel(broker: Broker, group: str, body: Cancels) -> Body:
             attempt=item.attempt,
         )
         await _tell(subscription)
-        return {}
+        return PartitionResult(item.partition)
 
-    return await _each(body.cancels, cancel_one)
+    return PartitionResults(await _each(body.cancels, cancel_one, PartitionResult))
 
 
-async def claim(broker: Broker, body: PartitionNames) -> Body:
+async def claim(broker: Broker, body: PartitionNames) -> ClaimResults:
     """Own partitions that nobody owns.
 
     Raises:
@@ -205,7 +216,7 @@ async def claim(broker: Broker, body: PartitionNames) -> Body:
     await broker.claims.refresh()
     living = broker.claims.observer.living(broker.clock())
 
-    async def claim_one(item: PartitionName) -> dict[str, Any]:
+    async def claim_one(item: PartitionName) -> ClaimResult:
         partition = _parse(item.partition)
         if partition not in broker.owned:
             record = records.get(partition)
@@ -216,22 +227,26 @@ async def claim(broker: Broker, body: PartitionNames) -> Body:
                     f"partition {partition}: {record.owner} owns it and lives; let it yield first"
                 )
             await broker.ownership.claim(partition, record)
-        return {"broker_epoch": broker.find(partition).broker_epoch}
+        return ClaimResult(item.partition, broker_epoch=broker.find(partition).broker_epoch)
 
-    return await _each([PartitionName(name) for name in body.partitions], claim_one)
+    items = [PartitionName(name) for name in body.partitions]
+    return ClaimResults(await _each(items, claim_one, ClaimResult))
 
 
-async def yield_(broker: Broker, body: PartitionNames) -> Body:
+async def yield_(broker: Broker, body: PartitionNames) -> PartitionResults:
     """Give partitions up."""
 
-    async def yield_one(item: PartitionName) -> dict[str, Any]:
+    async def yield_one(item: PartitionName) -> PartitionResult:
         await broker.ownership.give_up(_parse(item.partition))
-        return {}
+        return PartitionResult(item.partition)
 
-    return await _each([PartitionName(name) for name in body.partitions], yield_one)
+    items = [PartitionName(name) for name in body.partitions]
+    return PartitionResults(await _each(items, yield_one, PartitionResult))
 
 
-async def _each(items: Sequence[Item], work: Callable[[Item], Awaitable[dict[str, Any]]]) -> Body:
+async def _each(
+    items: Sequence[Item], work: Callable[[Item], Awaitable[Result]], kind: type[Result]
+) -> list[Result]:
     """Do the work for every item side by side; one that fails holds up nothing else.
 
     Raises:
@@ -239,19 +254,19 @@ async def _each(items: Sequence[Item], work: Callable[[Item], Awaitable[dict[str
     """
     _check_count(items)
 
-    async def one(item: Any) -> dict[str, Any]:
+    async def one(item: Item) -> Result:
         try:
-            return {"partition": item.partition, **await work(item)}
+            return await work(item)
         except PartqError as error:
-            return {"partition": item.partition, "error": error_detail(error)}
+            return kind(item.partition, error_detail(error))
         except TimeoutError:
             late = NotOwnerError(f"partition {item.partition}: not done in time; look again")
-            return {"partition": item.partition, "error": error_detail(late)}
+            return kind(item.partition, error_detail(late))
 
-    return {"results": await asyncio.gather(*map(one, items))}
+    return await asyncio.gather(*map(one, items))
 
 
-def _check_count(items: Sequence[Any]) -> None:
+def _check_count(items: Sequence[object]) -> None:
     if len(items) > MAX_ITEMS:
         raise BatchTooLargeError(f"body: {len(items)} partitions; at most {MAX_ITEMS} in a call")
 
@@ -286,31 +301,33 @@ async def _tell(subscription: ConsumedPartition) -> None:
         )
 
 
-def _subscription(subscription: ConsumedPartition, end: int) -> dict[str, Any]:
+def _detail(owned: OwnedPartition, subscription: ConsumedPartition) -> GroupDetail:
     book = subscription.book
     pause = subscription.pause
-    return {
-        "member": subscription.member or "",
-        "incarnation": subscription.incarnation,
-        "epoch": subscription.epoch,
-        "attempt": subscription.closed_attempt,
-        "cursor": book.cursor,
-        "position": book.position,
-        "in_flight": book.in_flight,
-        "lag": lag_of(end, book.cursor, book.acked.pairs()),
-        "state": subscription.state,
-        "is_bound": subscription.flow is not None,
-        "pause_attempt": pause.attempt if pause is not None else 0,
-        "dead_letters": len(subscription.outbox.letters),
-        "blocked": subscription.blocked,
-        "missing": subscription.missing,
-        "parked": subscription.outbox.parked,
-    }
+    return GroupDetail(
+        member=subscription.member or "",
+        incarnation=subscription.incarnation,
+        epoch=subscription.epoch,
+        attempt=subscription.closed_attempt,
+        cursor=book.cursor,
+        position=book.position,
+        in_flight=book.in_flight,
+        lag=lag_of(owned.tail.end, book.cursor, book.acked.pairs()),
+        state=subscription.state,
+        is_bound=subscription.flow is not None,
+        pause_attempt=pause.attempt if pause is not None else 0,
+        dead_letters=len(subscription.outbox.letters),
+        blocked=subscription.blocked,
+        missing=subscription.missing,
+        parked=subscription.outbox.parked,
+        mended=mended.told_of(owned, subscription.group),
+    )
 
 
-def _drain_view(subscription: ConsumedPartition) -> dict[str, Any]:
-    return {
-        "in_flight": subscription.book.in_flight,
-        "is_drained": subscription.is_drained,
-        "last_delivered": subscription.book.position - 1,
-    }
+def _drain_result(item: PartitionName, subscription: ConsumedPartition) -> DrainResult:
+    return DrainResult(
+        item.partition,
+        in_flight=subscription.book.in_flight,
+        is_drained=subscription.is_drained,
+        last_delivered=subscription.book.position - 1,
+    )

@@ -1,8 +1,7 @@
 """What a broker shows of its queue: the layout, and the records whoever owns them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
 
 from partq.broker.broker import Broker
 from partq.core.clock_watch import ahead_ms
@@ -10,10 +9,21 @@ from partq.core.cursor.lag import lag_of
 from partq.core.model import MemberId, Offset, PartitionId
 from partq.store.records.assignments import Assignments
 from partq.store.records.handoffs import Handoffs
-from partq.store.records.members import Members
+from partq.store.records.members import Listed, Members
 from partq.store.records.partition_records import StoredPartition
 from partq.store.records.rebalances import Rebalances
-from partq.wire.calls.answers import BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
+from partq.wire.calls.answers import UNSET, BrokerUrl, LayoutAnswer, LayoutGeneration, Limits
+from partq.wire.calls.state import BrokerAnswer
+from partq.wire.calls.status import (
+    GroupPartition,
+    GroupStatus,
+    HandoffStatus,
+    MemberStatus,
+    PartitionStatus,
+    QueueTotals,
+    StatusAnswer,
+    WaitingMoveStatus,
+)
 
 
 def read_layout(broker: Broker) -> LayoutAnswer:
@@ -44,11 +54,11 @@ def read_layout(broker: Broker) -> LayoutAnswer:
     )
 
 
-Ask = Callable[[], Awaitable[dict[str, Any]]]
+Ask = Callable[[], Awaitable[Mapping[str, BrokerAnswer]]]
 """Returns the state of every broker by its name, or why it is not known."""
 
 
-async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
+async def read_status(broker: Broker, ask: Ask) -> StatusAnswer:
     """Read every partition's record and every group's cursors, members and handoffs.
 
     The queue as a whole is `Limited` while some of its partitions have no living broker. The other
@@ -68,54 +78,56 @@ async def read_status(broker: Broker, ask: Ask) -> dict[str, Any]:
         )
     )
     if any(
-        (row["dead_letters"] or row["lag"]) and PartitionId.parse(name) not in broker.owned
+        (row.dead_letters or row.lag) and PartitionId.parse(name) not in broker.owned
         for view in views.values()
-        for name, row in view["partitions"].items()
+        for name, row in view.partitions.items()
     ):
         _add_reasons(views, await ask())
-    return {
-        "queue": broker.settings.queue,
-        "namespace": broker.settings.namespace,
-        "store": broker.room.durability,
-        "availability": _availability(len(partitions), len(unavailable)),
-        "unavailable": unavailable,
-        "totals": {
-            "partitions": len(partitions),
-            "messages": sum(record.next - record.trimmed for record in records.values()),
-            "bytes": sum(record.bytes for record in records.values()),
-            "audit_bytes": sum(record.audit.stored_bytes for record in records.values()),
-        },
-        "partitions": {
-            str(partition): {
-                "broker": record.owner or "",
-                "broker_epoch": record.broker_epoch,
-                "first": record.trimmed,
-                "end": record.next,
-                "bytes": record.bytes,
-                "clock_ahead_ms": ahead_ms(
+    return StatusAnswer(
+        queue=broker.settings.queue,
+        namespace=broker.settings.namespace,
+        store=broker.room.durability,
+        availability=_availability(len(partitions), len(unavailable)),
+        unavailable=unavailable,
+        totals=QueueTotals(
+            partitions=len(partitions),
+            messages=sum(record.next - record.trimmed for record in records.values()),
+            bytes=sum(record.bytes for record in records.values()),
+            audit_bytes=sum(record.audit.stored_bytes for record in records.values()),
+        ),
+        partitions={
+            str(partition): PartitionStatus(
+                broker=record.owner or "",
+                broker_epoch=record.broker_epoch,
+                first=record.trimmed,
+                end=record.next,
+                bytes=record.bytes,
+                clock_ahead_ms=ahead_ms(
                     record.at_ms,
                     # A node of a cluster that is silent has no clock here.
                     clocks_ms.get(broker.log.server_of(partition) or "", record.at_ms),
                 ),
-            }
+            )
             for partition, record in sorted(records.items())
         },
-        "groups": views,
-    }
+        groups=views,
+    )
 
 
-def _add_reasons(views: dict[str, Any], brokers: dict[str, Any]) -> None:
+def _add_reasons(views: dict[str, GroupStatus], brokers: Mapping[str, BrokerAnswer]) -> None:
     """Add what the owners say of partitions where something stops the deliveries."""
     for answer in brokers.values():
-        for name, partition in answer.get("state", {}).get("partitions", {}).items():
-            for group, held in partition["groups"].items():
-                row = views.get(group, {"partitions": {}})["partitions"].get(name)
-                for told in ("blocked", "parked"):
-                    if row is not None and held.get(told):
-                        row[told] = held[told]
+        for name, partition in answer.state.partitions.items() if answer.state is not UNSET else ():
+            for group, held in partition.groups.items():
+                row = views[group].partitions.get(name) if group in views else None
+                if row is not None:
+                    row.blocked = held.blocked or row.blocked
+                    row.parked = held.parked or row.parked
 
 
-async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
+async def _group(
+    broker: Broker, group: str, records: Mapping[PartitionId, StoredPartition]
+) -> GroupStatus:
     assignments = Assignments(broker.store, broker.keys)
     members = Members(broker.store, broker.keys)
     handoffs = Handoffs(broker.store, broker.keys)
@@ -141,7 +153,7 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
             for partition, cursor in zip(having, cursors, strict=True)
         )
     )
-    partitions: dict[str, Any] = {}
+    partitions: dict[str, GroupPartition] = {}
     held: dict[MemberId, int] = dict.fromkeys(listed.members, 0)
     for partition, cursor, age_ms in zip(having, cursors, ages, strict=True):
         known = assigned.get(partition)
@@ -151,48 +163,44 @@ async def _group(broker: Broker, group: str, records: Any) -> dict[str, Any]:
             state = str(mine.state)
         else:
             state = known.state if known is not None else "Unassigned"
-        partitions[str(partition)] = {
-            "member": cursor.member or "",
-            "epoch": cursor.epoch,
-            "state": state if cursor.member is not None else "Unassigned",
-            "cursor": cursor.cursor,
-            "lag": lag_of(records[partition].next, cursor.cursor, cursor.acked),
-            "lag_ms": age_ms,
-            "dead_letters": len(cursor.outbox),
-            "blocked": mine.blocked if mine is not None else "",
-            "parked": mine.outbox.parked if mine is not None else "",
-        }
+        partitions[str(partition)] = GroupPartition(
+            member=cursor.member or "",
+            epoch=cursor.epoch,
+            state=state if cursor.member is not None else "Unassigned",
+            cursor=cursor.cursor,
+            lag=lag_of(records[partition].next, cursor.cursor, cursor.acked),
+            lag_ms=age_ms,
+            dead_letters=len(cursor.outbox),
+            blocked=mine.blocked if mine is not None else "",
+            parked=mine.outbox.parked if mine is not None else "",
+        )
         if cursor.member is not None:
             held[cursor.member] = held.get(cursor.member, 0) + 1
     rows = partitions.values()
-    return {
-        "type": str(spec.spec.get("type", "")) if spec is not None else "",
-        "lag": sum(row["lag"] for row in rows),
-        "lag_ms": max((row["lag_ms"] for row in rows), default=0),
-        "members": [
-            {
-                "member": member,
-                "partitions": count,
-                "state": _member_state(listed.members.get(member), count),
-            }
+    return GroupStatus(
+        type=str(spec.spec.get("type", "")) if spec is not None else "",
+        lag=sum(row.lag for row in rows),
+        lag_ms=max((row.lag_ms for row in rows), default=0),
+        members=[
+            MemberStatus(member, count, _member_state(listed.members.get(member), count))
             for member, count in sorted(held.items())
         ],
-        "partitions": partitions,
-        "handoffs": [
-            {
-                "partition": str(partition),
-                "source": record.source or "",
-                "target": record.target or "",
-                "attempt": record.attempt,
-                "phase": record.phase,
-            }
+        partitions=partitions,
+        handoffs=[
+            HandoffStatus(
+                partition=str(partition),
+                source=record.source or "",
+                target=record.target or "",
+                attempt=record.attempt,
+                phase=record.phase,
+            )
             for partition, record in sorted(under_way.items())
         ],
-        "waiting_moves": [
-            {"partition": str(partition), "target": move.target, "limit": move.limit}
+        waiting_moves=[
+            WaitingMoveStatus(str(partition), move.target, move.limit)
             for partition, move in sorted(waiting.items())
         ],
-    }
+    )
 
 
 async def _age_ms(
@@ -211,7 +219,7 @@ def _availability(partitions: int, unavailable: int) -> str:
     return "Limited" if unavailable < partitions else "Unavailable"
 
 
-def _member_state(listed: Any, partitions: int) -> str:
+def _member_state(listed: Listed | None, partitions: int) -> str:
     if listed is None or listed.lost_at_ms is not None:
         # Who holds nothing has given it back, or it was taken: nobody waits for its return.
         return "Lost" if partitions else "Left"

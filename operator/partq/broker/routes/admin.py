@@ -7,7 +7,6 @@ from partq.broker.server.access import enter, group_of, read_body
 from partq.broker.server.endpoints import ADMINS, Calls
 from partq.broker.server.errors import json_response
 from partq.wire.calls.answers import (
-    BrokerState,
     ClaimResults,
     CommitResults,
     DrainResults,
@@ -15,6 +14,7 @@ from partq.wire.calls.answers import (
     PartitionResults,
 )
 from partq.wire.calls.bodies import Cancels, Commits, Drains, PartitionNames, Pauses, decode
+from partq.wire.calls.state import BrokerState
 
 calls = Calls()
 PREFIX = "/admin/v1/queues/{queue}"

@@ -21,11 +21,11 @@ from partq.metrics import CONTENT_TYPE
 from partq.wire.calls.answers import (
     Health,
     LayoutAnswer,
-    Picture,
     ProducerDue,
     Readiness,
 )
 from partq.wire.calls.bodies import ProducerQuery, read_texts
+from partq.wire.calls.state import Picture
 from partq.wire.calls.status import StatusAnswer
 
 calls = Calls()

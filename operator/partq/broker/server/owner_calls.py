@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from aiohttp import ClientError, web
 
@@ -23,6 +23,7 @@ from partq.server.body import HOLD
 from partq.wire.calls import replies
 from partq.wire.calls.answers import UNSET, ByPartition, ErrorDetail, UnsetType
 from partq.wire.calls.replies import error_detail, plain, read_error, to_error
+from partq.wire.calls.state import BrokerAnswer
 
 OWNER_TIMEOUT_S = 4.0
 """How long another broker may take: less than a client waits for its answer."""
@@ -61,7 +62,7 @@ def named(broker: Broker, names: Sequence[str]) -> list[PartitionId]:
     return partitions
 
 
-async def ask_states(request: web.Request, broker: Broker) -> dict[str, Any]:
+async def ask_states(request: web.Request, broker: Broker) -> dict[str, BrokerAnswer]:
     """Ask every broker for its state, with the token of the call, which may not see it."""
     return await ask_all(
         broker,

@@ -1,10 +1,10 @@
 """How commands ask a queue's brokers: any of them will do."""
 
-from typing import Any
-
 from partq.cli.queues.connection import QueueAddress
 from partq.client.transport.session import Session
-from partq.errors import SettingsError
+from partq.errors import InternalError, SettingsError
+from partq.wire.calls.replies import convert
+from partq.wire.calls.state import Picture
 
 
 def open_session(connection: QueueAddress) -> Session:
@@ -18,7 +18,7 @@ def open_session(connection: QueueAddress) -> Session:
     )
 
 
-async def ask_for_group(connection: QueueAddress, group: str | None) -> tuple[str, Any]:
+async def ask_for_group(connection: QueueAddress, group: str | None) -> tuple[str, Picture]:
     """Return a group's name and its picture; None: the only group that there is.
 
     Raises:
@@ -35,4 +35,10 @@ async def ask_for_group(connection: QueueAddress, group: str | None) -> tuple[st
         if group is not None and group not in groups:
             raise SettingsError(f"--group: got {group[:80]!r}, expected one of: {known}")
         name = group or groups[0]
-        return name, await session.ask("GET", f"/groups/{name}/picture")
+        answer = await session.ask("GET", f"/groups/{name}/picture")
+    try:
+        return name, convert(answer, Picture)
+    except ValueError as error:
+        raise InternalError(
+            f"group {name}: the broker's answer cannot be read: {error}; use the broker's version"
+        ) from error

@@ -68,7 +68,7 @@ _WAITS = {
     " or partq.dev/pause is set",
 }
 _OUTBOX = ("dead_letters", "blocked", "missing", "parked")
-_DETAILS = ("state", "cursor", "end", "lag", "in_flight", *_OUTBOX, "mended")
+_DETAILS = ("lag", "in_flight", *_OUTBOX, "mended")
 
 
 @click.command(help=_HELP)
@@ -96,8 +96,8 @@ def explain(
         handoffs={p: picture.handoffs[p] for p in picture.under_way},
         held=picture.waiting,
         now_ms=picture.now_ms,
-        blocked=_blocked(picture.details.get(found, {})),
-        missing=str(picture.details.get(found, {}).get("missing") or ""),
+        blocked=detail.blocked if (detail := picture.details.get(found)) is not None else "",
+        missing=detail.missing if detail is not None else "",
     )
     if as_json:
         click.echo(json.dumps(to_json(found, name, picture, waiting)))
@@ -112,7 +112,7 @@ def to_json(
 ) -> dict[str, Any]:
     """Return everything as `--json` prints it; names are stable, times are of Redis's clock."""
     seat = picture.observation.seats[partition]
-    detail = picture.details.get(partition, {})
+    detail = picture.details.get(partition)
     return {
         "partition": str(partition),
         "group": group,
@@ -121,7 +121,10 @@ def to_json(
         "broker_epoch": seat.broker_epoch,
         "member": seat.member,
         "epoch": seat.epoch,
-        **{name: detail.get(name) for name in _DETAILS},
+        "state": detail.state if detail is not None else None,
+        "cursor": detail.cursor if detail is not None else None,
+        "end": picture.ends.get(partition),
+        **{name: getattr(detail, name, None) for name in _DETAILS},
         "waits_for": asdict(waiting),
         "silent_brokers": dict(picture.silent),
         "refused": {member: each._asdict() for member, each in sorted(picture.refused.items())},
@@ -163,12 +166,12 @@ def lines(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait
         yield f"now: last known at {_name(seat.member)}; its broker is not heard"
     else:
         yield (
-            f"now: {detail['state']}, at {_name(seat.member)}, served by {seat.broker}; "
-            f"{detail['lag']} messages not acknowledged, {detail['in_flight']} of them delivered, "
-            f"from offset {detail['cursor']} to {detail['end']}"
+            f"now: {detail.state}, at {_name(seat.member)}, served by {seat.broker}; "
+            f"{detail.lag} messages not acknowledged, {detail.in_flight} of them delivered, "
+            f"from offset {detail.cursor} to {picture.ends[partition]}"
         )
         yield f"     epoch {seat.epoch}, broker epoch {seat.broker_epoch}"
-        letters, parked = detail.get("dead_letters"), detail.get("parked")
+        letters, parked = detail.dead_letters, detail.parked
         if parked:
             yield (
                 f"     {letters} messages that do not decode wait for their dead-letter queue, and "
@@ -176,10 +179,10 @@ def lines(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait
             )
         elif letters:
             yield f"     {letters} dead letters wait to be stored in the dead-letter queue"
-        if blocked := _blocked(detail):
-            yield f"     delivers nothing: {blocked}"
-        if mended := detail.get("mended"):
-            yield f"     when its broker claimed it, {mended}"
+        if detail.blocked:
+            yield f"     delivers nothing: {detail.blocked}"
+        if detail.mended:
+            yield f"     when its broker claimed it, {detail.mended}"
     yield f"waits for: {_sentence(partition, picture, waiting)}"
     for broker, reason in sorted(picture.silent.items()):
         yield f"           broker {broker} does not answer: {reason}"
@@ -192,12 +195,8 @@ def lines(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait
     yield from (f"  {_move(move)}" for move in reversed(moves))
 
 
-def _blocked(detail: Mapping[str, Any]) -> str:
-    return str(detail.get("blocked") or "")  # a broker of an older version says nothing of it
-
-
 def _sentence(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait) -> str:
-    detail = picture.details.get(partition, {})
+    detail = picture.details.get(partition)
     return _WAITS[waiting.what].format(
         member=_name(picture.observation.seats[partition].member),
         target=_name(waiting.target),
@@ -206,8 +205,8 @@ def _sentence(partition: PartitionId, picture: GroupSnapshot, waiting: Partition
         earliest="when another move is over"
         if waiting.left_ms is None
         else f"in {spell_ms(waiting.left_ms)} at the earliest",
-        in_flight=detail.get("in_flight"),
-        cursor=detail.get("cursor"),
+        in_flight=detail.in_flight if detail is not None else None,
+        cursor=detail.cursor if detail is not None else None,
     )
 
 

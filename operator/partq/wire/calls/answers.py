@@ -1,6 +1,6 @@
 """HTTP answers: what a broker says as JSON, for its description and whoever checks it."""
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec import UNSET as UNSET  # brokers and clients look for it in what they answer and read
@@ -72,23 +72,6 @@ class LayoutAnswer(msgspec.Struct):
     limits: Limits
     keyless_policy: str
     groups: list[str]
-
-
-class Picture(msgspec.Struct):
-    """All that a plan for a group rests on; its fields may change with the version."""
-
-    now_ms: int
-    queue_spec: dict[str, Any]
-    group_spec: dict[str, Any]
-    partitions: list[str]
-    members: dict[str, Any]
-    heirs: dict[str, str]
-    refused: dict[str, Any]
-    assignment: dict[str, Any]
-    handoffs: dict[str, Any]
-    past: dict[str, Any]
-    waiting: dict[str, Any]
-    brokers: dict[str, Any]
 
 
 class ProducerOutline(msgspec.Struct):
@@ -231,17 +214,6 @@ class MemberAnswer(msgspec.Struct):
     is_leaving: bool
     is_known: bool
     """It is bound or holds something here, or the group lists it or has refused it."""
-
-
-class BrokerState(msgspec.Struct):
-    """What a broker owns and who is bound; its fields may change with the version."""
-
-    broker: str
-    incarnation: str
-    partitions: dict[str, Any]
-    flows: list[dict[str, Any]]
-    lost_flows: list[dict[str, Any]]
-    is_quota_used_up: bool
 
 
 class PartitionResult(msgspec.Struct):

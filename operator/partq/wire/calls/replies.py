@@ -21,20 +21,6 @@ class _MayRefuse(msgspec.Struct):
     error: ErrorDetail | UnsetType = UNSET
 
 
-class _Reported(msgspec.Struct):
-    groups: dict[str, dict[str, Any]]
-
-
-class _ReportedFlow(msgspec.Struct):
-    group: str
-    member: str
-
-
-class _State(msgspec.Struct):
-    partitions: dict[str, _Reported]
-    flows: list[_ReportedFlow]
-
-
 T = TypeVar("T")
 
 plain = msgspec.to_builtins
@@ -85,6 +71,25 @@ def parse_object(text: bytes | bytearray) -> dict[str, Any]:
     return answer
 
 
+class NotJsonError(ValueError):
+    """An answer that is no JSON: something else than a broker has that address."""
+
+
+def decode(text: bytes | bytearray, kind: type[T]) -> T:
+    """Read an answer as the type that describes it; fields that it does not have are left out.
+
+    Raises:
+        NotJsonError: it is no JSON, or nested too deep.
+        ValueError: it is something else; names the field.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(shape_errors.told(error, shape_errors.UNKNOWN, kind)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotJsonError(str(error)) from error
+
+
 def convert(answer: object, kind: type[T]) -> T:
     """Return an answer as the type that describes it; fields that it does not have are left out.
 
@@ -107,12 +112,3 @@ def read_error(answer: object, where: str = "") -> PartqError | None:
     """
     found = convert(answer, _MayRefuse)
     return None if found.error is UNSET else to_error(found.error, where)
-
-
-def check_state(answer: dict[str, Any]) -> None:
-    """Check that an answer has the shape of a broker's state, as far as other brokers read it.
-
-    Raises:
-        ValueError: it has not; names the field.
-    """
-    msgspec.convert(answer, _State)

@@ -1,17 +1,33 @@
 """JSON Schema of bodies and answers, from the classes that read and write them."""
 
+import json
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 REFERENCE = "#/components/schemas/{name}"
+_MARK: Final = "x-undescribed"
+UNDESCRIBED: Final = msgspec.Meta(extra_json_schema={_MARK: True})
+"""Marks a field whose inside may change with the version, so that no caller is told of it."""
+
+_SENT: Final = "x-sent"
+SENT: Final = msgspec.Meta(extra_json_schema={_SENT: True})
+"""Marks a field of answers that is always sent; it has a default for those of earlier brokers."""
 
 
 def schemas(kinds: Sequence[Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the schema of each kind, and the components that they refer to by name."""
     found, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
-    return list(found), components
+    shown = {name: _without_marked(component) for name, component in components.items()}
+    needed = _referred(list(found))
+    left = list(needed)
+    while left:
+        more = _referred(shown[left.pop()]) - needed
+        needed |= more
+        left += more
+    return list(found), {name: shown[name] for name in shown if name in needed}
 
 
 def fields(kind: type[msgspec.Struct]) -> list[tuple[str, dict[str, Any], bool]]:
@@ -21,3 +37,26 @@ def fields(kind: type[msgspec.Struct]) -> list[tuple[str, dict[str, Any], bool]]
     return [
         (row.encode_name, schema, row.required) for row, schema in zip(rows, found, strict=True)
     ]
+
+
+def _without_marked(schema: Any) -> Any:
+    """Return a schema as it is shown: of what is marked UNDESCRIBED no more than the type."""
+    if isinstance(schema, list):
+        return [_without_marked(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if _MARK not in schema:
+        shown = {name: _without_marked(each) for name, each in schema.items() if name != _SENT}
+        sent = {n for n, each in schema.get("properties", {}).items() if _SENT in each}
+        if sent:
+            required = sent.union(shown["required"])
+            shown["required"] = [name for name in shown["properties"] if name in required]
+            for name in sent:
+                shown["properties"][name].pop("default", None)
+        return shown
+    inside: dict[str, Any] = {"items": {"type": "object"}} if schema["type"] == "array" else {}
+    return {"type": schema["type"], **inside}
+
+
+def _referred(schema: Any) -> set[str]:
+    return set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(schema)))

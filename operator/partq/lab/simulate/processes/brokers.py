@@ -237,7 +237,7 @@ class BrokerProcess:
                 asked = bodies.decode(body, kind)
                 judge = self._watcher.handoffs.called(broker, group, step, asked)
                 answer = await work(broker, group, asked)
-                judge(answer)
+                judge(plain(answer))
                 return answer
 
     async def _pull(self, body: dict[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from partq.coordinator.broker_api import HttpBrokerAdmin
 from partq.coordinator.coordinator import Coordinator
@@ -26,12 +26,16 @@ from partq.store.records.members import Members
 from partq.store.records.partitions import Partitions
 from partq.store.records.rebalances import Rebalances
 from partq.wire.calls import bodies
+from partq.wire.calls.replies import convert
 
 Heard = Callable[[Process, str], None]
 """Told which coordinator has got the state of which broker."""
 
 KEYS: Final = Keys("partq", "default", QUEUE, UID)
 LETTER_KEYS: Final = Keys("partq", "default", LETTER_QUEUE, LETTER_UID)
+
+
+T = TypeVar("T")
 
 
 class SimBrokerAdmin(HttpBrokerAdmin):
@@ -42,8 +46,8 @@ class SimBrokerAdmin(HttpBrokerAdmin):
         self._heard = heard
 
     async def _call(
-        self, method: str, url: str, path: str, body: Mapping[str, Any] | None, timeout_s: float
-    ) -> Any:
+        self, method: str, url: str, path: str, body: object, timeout_s: float, kind: type[T]
+    ) -> T:
         network = cast(SimLoop, asyncio.get_running_loop()).network
         data = None if body is None else bodies.encode(body)
         try:
@@ -55,7 +59,7 @@ class SimBrokerAdmin(HttpBrokerAdmin):
             raise from_code(answer["error"]["code"], answer["error"]["message"])
         if path == "/state":
             self._heard(PROCESS.get(), answer["broker"])
-        return answer
+        return convert(answer, kind)
 
 
 class ObservedPods:

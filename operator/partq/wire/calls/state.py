@@ -1,0 +1,132 @@
+"""What brokers say of themselves and of groups, to a coordinator and to each other.
+
+The fields may change with the version, so that the description of the calls has the outer ones
+only. Where a field has a default, brokers of an earlier version do not send it.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from partq.core.records import AssignmentEntry, HandoffRecord, PastMove, WaitingMove
+from partq.wire.calls.schemas import SENT, UNDESCRIBED
+
+MAX_NUMBER = 2**63 - 1
+"""The largest epoch, attempt or count that is taken: more is nothing that Redis holds."""
+Number = Annotated[int, msgspec.Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
+
+
+class GroupDetail(msgspec.Struct, kw_only=True):
+    """One group on one partition, as its broker sees it."""
+
+    member: str
+    """Empty: none has it."""
+    incarnation: str = ""
+    epoch: Number
+    attempt: Number
+    """The last attempt that is over."""
+    cursor: int = 0
+    position: int = 0
+    in_flight: int = 0
+    lag: int = 0
+    state: str = ""
+    is_bound: bool
+    pause_attempt: Number = 0
+    """Of the pause that is in force; 0: none is."""
+    dead_letters: Number = 0
+    """How many wait to be stored."""
+    blocked: str = ""
+    """Why deliveries wait for dead letters to be stored; empty: they do not."""
+    missing: str = ""
+    """Which message the log should hold and does not, so that nothing is delivered."""
+    parked: str = ""
+    """Why undecodable messages wait for their dead-letter queue while deliveries go on."""
+    mended: str = ""
+    """What the broker put right in the group's record when it claimed the partition."""
+
+
+class PartitionDetail(msgspec.Struct, kw_only=True):
+    """A partition that a broker owns."""
+
+    broker_epoch: Number
+    held_s: float
+    """For how long it has owned it."""
+    end: int = 0
+    groups: dict[str, GroupDetail]
+
+
+class FlowDetail(msgspec.Struct, kw_only=True):
+    """A flow at a broker."""
+
+    group: str
+    member: str
+    incarnation: str
+    address: str = ""
+    flow: int = 0
+    is_leaving: bool = False
+    kind: str = ""
+    bound_s: float
+    """For how long it has been bound."""
+
+
+class LostFlowDetail(msgspec.Struct, kw_only=True):
+    """A flow that a broker has lost."""
+
+    group: str
+    member: str
+    incarnation: str
+    lost_s: float
+    """How long ago."""
+    is_leaving: bool = False
+
+
+class BrokerState(msgspec.Struct):
+    """What a broker owns and who is bound; its fields may change with the version."""
+
+    broker: str
+    incarnation: str
+    partitions: Annotated[dict[str, PartitionDetail], UNDESCRIBED]
+    flows: Annotated[list[FlowDetail], UNDESCRIBED]
+    lost_flows: Annotated[list[LostFlowDetail], UNDESCRIBED]
+    is_quota_used_up: Annotated[bool, SENT] = False
+
+
+class BrokerAnswer(msgspec.Struct):
+    """The state of a broker, or why it is not known."""
+
+    state: BrokerState | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+
+
+class ListedMember(msgspec.Struct):
+    """A member that may bind."""
+
+    address: str
+    lost_at_ms: int | None
+    """Since when it is lost, in Redis's time; null: it is not."""
+
+
+class RefusedDetail(msgspec.Struct):
+    """A member that asked to bind and may not."""
+
+    address: str
+    reason: str
+    is_final: bool = False
+
+
+class Picture(msgspec.Struct, kw_only=True):
+    """All that a plan for a group rests on; its fields may change with the version."""
+
+    now_ms: int
+    queue_spec: dict[str, Any]
+    group_spec: dict[str, Any]
+    partitions: list[str]
+    members: Annotated[dict[str, ListedMember], UNDESCRIBED]
+    heirs: dict[str, str]
+    refused: Annotated[dict[str, RefusedDetail], UNDESCRIBED, SENT] = {}
+    assignment: Annotated[dict[str, AssignmentEntry], UNDESCRIBED]
+    handoffs: Annotated[dict[str, HandoffRecord], UNDESCRIBED]
+    past: Annotated[dict[str, list[PastMove]], UNDESCRIBED]
+    waiting: Annotated[dict[str, WaitingMove], UNDESCRIBED]
+    brokers: Annotated[dict[str, BrokerAnswer], UNDESCRIBED]
