@@ -92,6 +92,13 @@ class Broker:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Ends with the error that the process cannot go on with."""
         self.progress = ProgressSignal()
+        self._make_ownership()
+        self._make_delivery(wall_clock)
+        self._make_upkeep()
+
+    def _make_ownership(self) -> None:
+        """Make what says which partitions are this broker's, and for how long."""
+        settings, store = self.settings, self.store
         self.room = StorageQuota(
             store,
             self.partitions,
@@ -123,7 +130,7 @@ class Broker:
             broker=self.id,
             incarnation=self.incarnation,
             ttl_s=settings.lease_ttl_s,
-            url=url,
+            url=self.url,
             clock=self.clock,
             on_lapsed=self.ownership.verify,
             on_valid=self._wake_flows,
@@ -139,10 +146,14 @@ class Broker:
             claim=self.ownership.claim,
             is_valid=lambda: self.lease.is_valid and not self._is_closing,
         )
+
+    def _make_delivery(self, wall_clock: Callable[[], float]) -> None:
+        """Make what brings messages to members, and takes their acks, or ends them otherwise."""
+        store, keys = self.store, self.keys
         self.reader = LogFetcher(
             self.owned,
             self.log,
-            max_bytes=settings.read_ahead_bytes,
+            max_bytes=self.settings.read_ahead_bytes,
             clock=self.clock,
             on_lost=self.ownership.lose_subscription,
         )
@@ -198,6 +209,9 @@ class Broker:
             max_unacked=lambda: self.config.max_unacked_per_flow,
             on_lost=self.ownership.lose_subscription,
         )
+
+    def _make_upkeep(self) -> None:
+        """Make what trims logs, hands partitions over and reads the queue's settings again."""
         self.audit_watch = AuditBacklog(
             self.owned, self.partitions, room=self.room, metrics=self.metrics
         )
