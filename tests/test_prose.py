@@ -9,6 +9,23 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WIDTH = 100
 
+IDIOMS = {
+    r"shall": "will, has to, or the plain verb",
+    r"(?:is|are) none": "say what it is not",
+    r"of (?:its|their|one's|his|her|our|your|my) own": "separate, or its",
+    r"(?:come|comes|coming|came) again": "is redelivered, returns",
+    r"(?:told|tell|tells|telling) of": "reports, names",
+    r"anew": "again",
+    r"on record": "recorded",
+    r"roads?": "path",
+    r"for ever": "without end",
+    r"as against": "as opposed to",
+    r"[Ww]hoever": "a user, a process: name it",
+    r"(?:^|(?<=[.:;|]) ?)Who (?!.*\?)": "a claimer, a reader: name who it is",
+    r"(?:and|but|of|by|for|to|from|with|than|or|,) who (?:\w+s|\w+ed|has|have|is)": "the same",
+}
+"""What reads as translated, and what to write. A relative clause has a noun that it belongs to."""
+
 PAGE = pytest.mark.parametrize(
     "page", [pytest.param(path, id=str(path.relative_to(ROOT))) for path in PAGES]
 )
@@ -37,6 +54,46 @@ def test_lines_have_at_most_100_columns(page):
         and " " in re.sub(r"`[^`]*`", "", line.strip())
     ]
     assert not long, f"{page.name}: break the lines {long}"
+
+
+def idioms(text):
+    """Return the idioms in a text, each with what to write."""
+    plain = re.sub(r"`[^`]*`", "``", text)
+    found = []
+    for idiom, better in IDIOMS.items():
+        pattern = idiom if idiom.startswith("(?:^") else rf"(?<![\w-])(?:{idiom})(?![\w-])"
+        found += [f"{each[0].strip()!r}: {better}" for each in re.finditer(pattern, plain)]
+    return found
+
+
+@PAGE
+def test_sentences_are_plain(page):
+    if page.name == "conformance.md":
+        return  # it is made of the names of tests
+    paragraphs = re.split(r"\n\s*\n", "\n".join(line for _, line in prose(page)))
+    found = [each for text in paragraphs for each in idioms(" ".join(text.split()))]
+    assert not found, f"{page.name}: {found}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The broker shall answer.",
+        "Who claims reads the record first.",
+        "It is sent by who holds it.",
+        "It has a queue of its\nown.",
+        "The message comes\nagain.",
+    ],
+)
+def test_an_idiom_is_found(text):
+    assert idioms(" ".join(text.split()))
+
+
+def test_plain_sentences_are_not():
+    text = (
+        "A member that claims `shall` is found. Who owns it? Users who publish may come against it."
+    )
+    assert idioms(text) == []
 
 
 def anchors(page):

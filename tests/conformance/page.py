@@ -24,7 +24,7 @@ SECTIONS: Final = {
     "MEM": "Membership",
     "FAIL": "What has gone wrong elsewhere",
     "CRASH": "The crash table: who dies, and when",
-    "PUL": "The roads of a message beside the straight one",
+    "PUL": "The ways of a message beside the direct one",
     "AZR": "Keys by other names, peeking, and partitions that are away",
 }
 """The families of rows that the page lists, in its order. Marks may name others, too."""
