@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+from partq.testing import eventually
 from partq.testing.redis_server import RedisServer
 from tests.faults.proxy import Tunnel
 
@@ -53,11 +54,10 @@ class FailoverPair:
         self._tunnel.target_port = self.replica.port
 
     async def _until(self, server, field, value):
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                if (await _replication(server)).get(field) == value:
-                    return
-                await asyncio.sleep(0.01)
+        async def is_so():
+            return (await _replication(server)).get(field) == value
+
+        await eventually(is_so, f"{field} {value} of {server.port}")
 
 
 async def _replication(server):

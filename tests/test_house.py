@@ -148,6 +148,19 @@ def test_operator_is_a_folder_and_never_a_package():
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
+def test_tests_wait_with_what_partq_testing_has():
+    """It has a bound, and says what it saw last; each of its like had another message."""
+    found = [
+        f"{path.relative_to(ROOT)}: {function.name}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        and {"condition", "is_so", "is_true", "fact"} & {each.arg for each in function.args.args}
+        and any(isinstance(node, ast.While) for node in ast.walk(function))
+    ]
+    assert not found, "take eventually or eventually_blocking of partq.testing"
+
+
 def test_tests_mirror_the_packages():
     folders = {path.name for path in (ROOT / "tests").iterdir() if list(path.glob("test_*.py"))}
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}

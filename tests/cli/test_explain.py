@@ -10,6 +10,7 @@ from aiohttp import ClientSession
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import PARTQ
 from tests.cli.test_drained import PullingMember, publish
@@ -55,16 +56,9 @@ class Runtime:
     async def until(self, condition, what):
         """Wait until a condition holds; `condition` may be a coroutine function."""
         try:
-            async with asyncio.timeout(WAIT_S):
-                while True:
-                    found = condition()
-                    if asyncio.iscoroutine(found):
-                        found = await found
-                    if found:
-                        return found
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            raise AssertionError(f"{what} never came: {self.owners()}") from None
+            return await eventually(condition, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; owners: {self.owners()}") from None
 
     async def sizes(self, *sizes):
         def are_so():

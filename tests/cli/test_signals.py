@@ -11,6 +11,7 @@ import termios
 import pytest
 
 from partq import Producer
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import started
 
@@ -51,7 +52,7 @@ async def consumer():
         arguments = ("consume", "--data-dir", str(broker.runtime.data_dir))
         with started(arguments, env={**os.environ}, timeout_s=TIMEOUT_S) as process:
             full = fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ)
-            await until(lambda: unread(process.stdout) == full)
+            await eventually(lambda: unread(process.stdout) == full)
             yield process
 
 
@@ -75,13 +76,6 @@ async def test_a_second_ctrl_c_ends_a_consumer_whose_output_nobody_reads(consume
 def unread(pipe):
     """Return how many bytes wait in a pipe."""
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-async def until(is_so):
-    """Wait until something is so."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not is_so():  # noqa: ASYNC110  the kernel has no event for it
-            await asyncio.sleep(0.05)
 
 
 async def ends_within(process, seconds):

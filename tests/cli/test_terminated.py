@@ -3,11 +3,11 @@
 import os
 import signal
 import subprocess
-import time
 
 import psutil
 import pytest
 
+from partq.testing import eventually_blocking
 from tests.cli.processes import started
 
 TIMEOUT_S = 180.0
@@ -19,13 +19,6 @@ LONG = {
     "bench loops": ["bench", "loops", "--rounds", "20"],
     "simulate": ["simulate", "--seeds", "100000", "--workers", "2", "--real-redis"],
 }
-
-
-def eventually(condition, what):
-    until = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
 
 
 def is_under_way(process, directory):
@@ -43,7 +36,9 @@ def test_nothing_is_left_of_a_command_that_a_signal_ends(command, number, tmp_pa
     tmp_path = tmp_path_factory.mktemp("t")  # short: the paths of sockets are
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     with started(LONG[command], env=env, timeout_s=TIMEOUT_S, directory=tmp_path) as process:
-        eventually(lambda: is_under_way(process, tmp_path) or process.poll() is not None, "runs")
+        eventually_blocking(
+            lambda: is_under_way(process, tmp_path) or process.poll() is not None, "its Redis"
+        )
         assert process.poll() is None, process.communicate()
         ran = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(number)

@@ -13,6 +13,7 @@ import pytest
 from aiohttp import ClientSession
 
 from partq import Consumer, Message, Producer, Token
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -219,23 +220,16 @@ async def in_halves(broker, group, kind, is_over):
             await stack.enter_async_context(consumer)
             tasks.append(asyncio.create_task(ack_last.process(consumer, orders)))
 
-        async def until(condition):
-            async with asyncio.timeout(WAIT_S):
-                while True:
-                    if condition():
-                        return
-                    await asyncio.sleep(0.02)
-
         def gathered():
             return [len(lines) for some in both[0].open.values() for lines in some.values()]
 
         await publish(broker, range(HALF))
         await join(both[0])
-        await until(lambda: gathered() == [HALF] * len(ORDERS))
+        await eventually(lambda: gathered() == [HALF] * len(ORDERS))
         await join(both[1])
         await shared(broker, group)
         await publish(broker, range(HALF, LINES))
-        await until(lambda: is_over(both))
+        await eventually(lambda: is_over(both))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 async def eventually(
-    condition: Callable[[], Awaitable[_T] | _T],
+    condition: Callable[[], Awaitable[_T | None] | _T | None],
     what: str = "the condition",
     *,
     timeout_s: float = TIMEOUT_S,
@@ -53,7 +53,7 @@ async def eventually(
 
 
 def eventually_blocking(
-    condition: Callable[[], _T],
+    condition: Callable[[], _T | None],
     what: str = "the condition",
     *,
     timeout_s: float = TIMEOUT_S,

@@ -5,10 +5,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from partq.embedded import tether
+from partq.testing import eventually_blocking
 
 POLL_S = 0.1
 WAIT_S = 40.0
@@ -19,20 +20,7 @@ the end must not pass for what was to come at once.
 """
 _LOG_TAIL = 3000
 
-T = TypeVar("T")
-
-
-def eventually(look: Callable[[], T | None], what: str, timeout_s: float = WAIT_S) -> T:
-    """Return what `look` finds, as soon as that is not empty.
-
-    Raises:
-        AssertionError: it was for `timeout_s` seconds.
-    """
-    end = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < end, f"{what}: not within {timeout_s:g} s; got {found!r}"
-        time.sleep(POLL_S)
-    return found
+eventually = partial(eventually_blocking, timeout_s=WAIT_S, interval_s=POLL_S)
 
 
 def stays(look: Callable[[], object], what: str, for_s: float) -> None:

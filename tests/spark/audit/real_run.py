@@ -11,6 +11,7 @@ from partq.client.audit_reader import AuditReader
 from partq.client.transport.session import Session
 from partq.core.model import PartitionId
 from partq.errors import FencedError
+from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from partq.wire.audit import decode_group
 from tests.spark.audit.model import Message
@@ -44,12 +45,12 @@ async def recorded_run():
         done = set()
         await publish(broker, 0)
         first = asyncio.create_task(consume(broker, "first", done))
-        await until(lambda: len(done) > COUNT // 4)
+        await eventually(lambda: len(done) > COUNT // 4, "acknowledgements", timeout_s=280)
         second = asyncio.create_task(consume(broker, "second", done))
         await publish(broker, COUNT)
         await broker.queue.brokers[0].kill()
         await publish(broker, 2 * COUNT)
-        await until(lambda: len(done) == 3 * COUNT)
+        await eventually(lambda: len(done) == 3 * COUNT, "acknowledgements", timeout_s=280)
         for task in (second, first):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -128,12 +129,6 @@ async def consume(broker, name, done):
             done.add(delivery.value)
             with suppress(FencedError):  # its broker was killed: the message comes again
                 await delivery.ack()
-
-
-async def until(is_so, timeout_s=280):
-    async with asyncio.timeout(timeout_s):
-        while not is_so():  # noqa: ASYNC110  the condition is about other processes
-            await asyncio.sleep(0.02)
 
 
 async def read(broker, generation=1):

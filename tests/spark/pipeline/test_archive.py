@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -30,6 +29,7 @@ from partq.spark.pipeline.manifest import ArchiveGap, ArchivePosition, DataFile
 from partq.spark.pipeline.planning import Span
 from partq.spark.pipeline.storage.local_files import LocalFiles
 from partq.spark.pipeline.watch import JobWatch
+from partq.testing import eventually_blocking
 from tests.cli.processes import PARTQ
 from tests.spark.conftest import JAVA_OPTIONS, SETTINGS
 from tests.spark.live_queue import live_queue
@@ -191,9 +191,13 @@ def test_what_is_no_longer_stored_is_refused_or_noted(spark, queue, tmp_path):
     archive(spark, queue, early)
     ends = queue.reading(lambda reader: reader.positions("latest"))
     queue.reading(lambda reader: reader.commit("workers", ends))
-    _until(lambda: all(
-        bounds.first == bounds.end for bounds in queue.reading(lambda r: r.bounds()).values()
-    ))  # fmt: skip
+    eventually_blocking(
+        lambda: all(
+            bounds.first == bounds.end for bounds in queue.reading(lambda r: r.bounds()).values()
+        ),
+        "the expiry of all messages",
+        timeout_s=DEADLINE_S,
+    )
 
     with pytest.raises(DataLossError, match="with --skip-lost it notes the gap"):
         archive(spark, queue, late)
@@ -208,13 +212,6 @@ def test_what_is_no_longer_stored_is_refused_or_noted(spark, queue, tmp_path):
     assert sorted(read_state(spark, str(late)).gaps, key=lambda gap: gap.partition) == lost
     assert len(said) == len(lost)
     assert archive(spark, queue, late).gaps == []
-
-
-def _until(condition):
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.05)
 
 
 def test_a_group_with_a_member_is_refused(spark, queue, tmp_path):
@@ -320,7 +317,11 @@ def test_a_driver_that_is_killed_loses_and_repeats_nothing(spark, queue, tmp_pat
         too_late.start()
         try:
             log = root / "_partq" / "log"
-            _until(lambda: process.poll() is not None or (log / "000000000003.json").exists())
+            eventually_blocking(
+                lambda: process.poll() is not None or (log / "000000000003.json").exists(),
+                "the third file of the log",
+                timeout_s=DEADLINE_S,
+            )
             process.kill()
             _, said = process.communicate()
         finally:
