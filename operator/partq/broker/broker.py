@@ -267,7 +267,7 @@ class Broker:
 
         Raises:
             UnavailableError: they were not read yet. That is no word about the queue: a broker
-                that has just started says so, too, and clients must come again.
+                that has just started says so, too, and clients have to try again.
             UnknownQueueError: the queue is being deleted.
         """
         if self._config is None:

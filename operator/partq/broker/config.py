@@ -15,7 +15,7 @@ class DeadLetterRules:
     """What a group wants done with messages that it does not get done."""
 
     max_redeliveries: int | None
-    """How often one is delivered again through a fault of its own, at most; None: no limit."""
+    """How often one is delivered again for a cause that counts, at most; None: no limit."""
     queue: str
     """Where they go."""
     takes_expired: bool

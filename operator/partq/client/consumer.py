@@ -213,7 +213,7 @@ class Consumer(Acknowledger):
         member.
 
         Raises:
-            FencedError and others: an `ack` was refused and no call has told of it; it is closed.
+            FencedError and others: an `ack` was refused and no call has reported it; it is closed.
             Exception: what a callback has raised, if iterating has not told it.
         """
         await self._close()
@@ -315,7 +315,7 @@ class Consumer(Acknowledger):
 
         Args:
             callback: a function or a coroutine function.
-            in_thread: call it in a thread of its own, always the same one, so that it may block:
+            in_thread: call it in a separate thread, always the same one, so that it may block:
                 for a function that is no coroutine. With it use `auto_ack`, or
                 `asyncio.run_coroutine_threadsafe(consumer.ack(message), loop)`. When the run is
                 cancelled, the call under way is waited for.

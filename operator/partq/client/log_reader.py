@@ -199,7 +199,7 @@ class LogReader(QueueReader):
     async def commit(
         self, group: str, positions: Mapping[PartitionId, LogPosition]
     ) -> dict[PartitionId, int]:
-        """Move cursors of a group forward, and return where they are; for a reader of its own.
+        """Move cursors of a group forward, and return where they are; for a reader of the log.
 
         All below a position counts as acknowledged. Where the group is farther already, nothing
         changes, so a commit can be repeated. Each partition is judged on its own: after an error

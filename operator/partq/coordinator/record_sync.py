@@ -44,7 +44,7 @@ class RecordSync:
         store = self._partitions
         if self._fenced != wanted:
             await in_chunks(store.create(partition) for partition in partitions)
-            # A cursor that another coordinator adds by a late call would hold the log for ever.
+            # A cursor that another coordinator adds by a late call would hold the log without end.
             await in_chunks(store.fence_groups(partition) for partition in partitions)
             self._fenced = wanted
         records = await store.read_many(partitions)

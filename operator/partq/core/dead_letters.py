@@ -54,7 +54,7 @@ class DeadLetter(NamedTuple):
     offset: int
     reason: int
     redeliveries: int
-    """How often a delivery of it failed through a fault of its own; the last one led here."""
+    """How often a delivery of it failed for a cause that counts; the last one led here."""
 
 
 class Origin(NamedTuple):
@@ -100,7 +100,7 @@ def headers_of(
 ) -> dict[str, str]:
     """Return a message's own headers, and what became of it.
 
-    A message that dies a second time tells of the second death alone.
+    A message that dies a second time reports the second death alone.
     """
     told = {
         "reason": DeadLetterReason(letter.reason).word,

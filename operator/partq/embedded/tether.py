@@ -1,6 +1,6 @@
 """Run a command that the kernel kills when its parent dies: `tether.py PARENT_PID COMMAND...`.
 
-Runs as a file of its own, with nothing imported but the standard library, and becomes the command.
+Runs as a separate file, with nothing imported but the standard library, and becomes the command.
 So no code runs between fork and exec of the parent, which may have threads. On systems without
 such a signal the command runs all the same.
 """

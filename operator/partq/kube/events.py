@@ -53,7 +53,7 @@ class _Known:
 
 
 class EventRecorder:
-    """Writes Events in a task of its own; `close` ends it."""
+    """Writes Events in a separate task; `close` ends it."""
 
     def __init__(
         self,

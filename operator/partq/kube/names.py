@@ -82,7 +82,7 @@ def stateful_set(queue: str) -> str:
 
 
 def headless_service(queue: str) -> str:
-    """Name the Service that gives each broker pod a name of its own."""
+    """Name the Service that gives each broker pod a separate name."""
     return f"{queue}-brokers"
 
 

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for code that is not asynchronous."""
+"""An event loop on a separate thread, for code that is not asynchronous."""
 
 import asyncio
 import threading

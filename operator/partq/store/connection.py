@@ -226,7 +226,7 @@ class Store:
             await self._cluster.look()
 
     def leave_connections(self) -> None:
-        """Have the next call of each lane open a connection of its own; calls under way go on."""
+        """Have the next call of each lane open a separate connection; calls under way go on."""
         for node in self.nodes():
             node.leave()
 

@@ -167,7 +167,7 @@ class PipelinedConnection:
                 while self._waiting:
                     await self._exchange()
         finally:
-            # However it ends, nobody waits for ever; after a failure the next call starts again.
+            # However it ends, nobody waits without end; after a failure the next call starts again.
             self._task = None
             _fail(self._in_flight, "the connection was closed", is_sent=True)
             _fail(self._waiting, "the connection was closed", is_sent=False)

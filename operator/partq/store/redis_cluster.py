@@ -103,7 +103,7 @@ class ClusterMap:
 
     async def _look_soon(self) -> None:
         try:
-            # Whoever is refused comes again at once, and the nodes need a moment to agree.
+            # A refused caller tries again at once, and the nodes need a moment to agree.
             await asyncio.sleep(LOOK_GAP_S)
             with suppress(StoreUnavailableError):  # the next refusal comes here again
                 await self.look()

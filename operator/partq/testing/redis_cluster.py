@@ -1,4 +1,4 @@
-"""A Redis Cluster of one's own, on loopback, for tests: masters, and a replica of each."""
+"""A separate Redis Cluster, on loopback, for tests: masters, and a replica of each."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""A redis-server of one's own, on loopback, for tests."""
+"""A separate redis-server, on loopback, for tests."""
 
 import socket
 import subprocess

@@ -58,7 +58,7 @@ class LetterTarget(Protocol):
 
 
 class DeadLetterForwarder:
-    """Empties the outboxes of the partitions that this broker owns, each by a task of its own."""
+    """Empties the outboxes of the partitions that this broker owns, each by a separate task."""
 
     def __init__(
         self,

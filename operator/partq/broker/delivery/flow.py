@@ -279,7 +279,7 @@ class Flow:
                     self._ready[subscription] = None
                     return None
                 if not self._has_room(len(entry.data)):
-                    # First in turn until it fits: smaller ones would keep its room for ever.
+                    # First in turn until it fits: smaller ones would keep its room without end.
                     self._ready = {subscription: None, **self._ready}
                     return None
                 if self.fits is not None:
@@ -346,7 +346,7 @@ class Flow:
         return True
 
     def record_of(self, header: frames.Deliver, window: Window) -> bytes:
-        """Return what the audit record is told of a window that was just taken."""
+        """Return the audit record of a window that was just taken."""
         return delivered(
             self.group,
             self,

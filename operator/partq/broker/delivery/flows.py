@@ -38,7 +38,7 @@ EXPIRE_GAP_S = 0.25
 PULL_LEASE_S = 30.0
 """A pulling member is bound for so long after its last call."""
 STUCK_S = 10.0
-"""A flow at the limit of unacknowledged messages that acknowledges none for so long is told of."""
+"""A flow at the limit of unacknowledged messages that acknowledges none for so long is reported."""
 LISTING_WAIT_S = 1.0
 LISTING_POLL_S = 0.05
 _UNSAID = (
@@ -296,7 +296,7 @@ class FlowRegistry:
         self._own(self._events.add("unbound", group=flow.group, member=flow.member))
 
     def expire(self) -> None:
-        """Lose the flows that have been silent for too long; tell of those that are stuck.
+        """Lose the flows that have been silent for too long; report those that are stuck.
 
         While this broker's event loop stood still, flows could not be heard: that is no silence.
         """

@@ -23,7 +23,7 @@ from partq.errors import (
 from partq.store.records.log import AppendBatch, Appended, AppendResult, Entry, Log
 
 MAX_CALL_BYTES = 4 * 1024 * 1024
-"""Batches of one call, in bytes; one larger batch makes a call of its own."""
+"""Batches of one call, in bytes; one larger batch makes a separate call."""
 MAX_CALL_BATCHES = 128
 RETRY_GAP_S = 0.05
 MAX_PASSED_MS = 10_000

@@ -1,4 +1,4 @@
-"""Messages as JSON shows them: the roads on which a broker opens a batch."""
+"""Messages as JSON shows them: the paths on which a broker opens a batch."""
 
 import base64
 

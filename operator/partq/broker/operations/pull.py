@@ -184,7 +184,7 @@ class Pulls:
         while not flow.is_closed and self._broker.lease.is_valid:
             flow.wake.clear()
             flow.drop_controls()
-            flow.out_bytes = 0  # an answer has a bound of its own
+            flow.out_bytes = 0  # an answer has a separate bound
             found = flow.next_delivery(clock())
             if isinstance(found, tuple):
                 subscription, entry, window = found

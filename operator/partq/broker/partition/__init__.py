@@ -1,1 +1,1 @@
-"""A partition that a broker owns, its groups, and what its audit record is told of them."""
+"""A partition that a broker owns, its groups, and their audit records."""

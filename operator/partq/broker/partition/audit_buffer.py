@@ -1,4 +1,4 @@
-"""What a broker tells of its own: records as bytes, and those that wait for the next flush."""
+"""Audit records that a broker writes itself: encoded, and buffered until the next flush."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -143,7 +143,7 @@ class AuditWriter:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if task.cancelled():
-            return  # dropped, or the process ends: a new task would be cancelled at once, for ever
+            return  # dropped, or the process ends: each new task would be cancelled at once
         if (error := task.exception()) is not None:
             _log.error("audit record of %s failed", self._partition, exc_info=error)
             self._on_lost(InternalError(f"audit record of {self._partition} failed: {error}"))

@@ -2,7 +2,7 @@
 
 Messages without numbers: after a refused one all later ones of its partition are refused, but for
 those without a key, which go on to another partition while theirs is unavailable. With numbers,
-each key is a series of its own: after a refused one all later ones of its key are.
+each key is a separate series: after a refused one all later ones of its key are.
 """
 
 import asyncio
@@ -352,7 +352,7 @@ def _body(row: StorableMessage) -> dict[str, Any]:
 
 
 def _ack_handler(answer: dict[str, Any], count: int) -> list[Outcome]:
-    """Read what another broker tells of `count` messages; ValueError: it is something else."""
+    """Read another broker's answer for `count` messages; ValueError: it is something else."""
     results = answer.get("results")
     if not isinstance(results, list) or len(results) != count:
         raise ValueError(f"expected {count} results")

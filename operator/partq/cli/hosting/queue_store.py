@@ -20,7 +20,7 @@ CHUNK = 500
 
 
 class RedisQueueStore:
-    """One life of a queue in one Redis, over connections of its own."""
+    """One life of a queue in one Redis, over separate connections."""
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""`partq bench`: a queue of its own on this machine, measured and taken down again."""
+"""`partq bench`: a separate queue on this machine, measured and taken down again."""
 
 import asyncio
 import json

@@ -116,7 +116,7 @@ def _each(chosen: Sequence[Fault], rounds: int | None) -> list[Strike]:
 
 
 class _ChaosRun:
-    """Rounds against a queue of its own, and what was found so far."""
+    """Rounds against a separate queue, and what was found so far."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

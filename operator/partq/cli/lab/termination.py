@@ -1,4 +1,4 @@
-"""SIGTERM for commands that have processes and files of their own: it ends them as Ctrl-C does."""
+"""SIGTERM for commands that have child processes and files: it ends them as Ctrl-C does."""
 
 import functools
 import signal

@@ -152,7 +152,7 @@ def find_connection(
             raise SettingsError(f"--url is given without {missing}; give both")
         return QueueAddress(url, queue, namespace, token, ca_file)
 
-    # Only here: the other road needs none of what the runtime needs.
+    # Only here: the other path needs none of what the runtime needs.
     from partq.embedded.data_dir import read_state
 
     queues = [each for each in read_state(data_dir) if each.namespace == namespace]

@@ -18,7 +18,7 @@ from partq.errors import ConflictError, SettingsError, UnavailableError
 PAGE = 1000
 MAX_VALUE_CHARS = 60
 AT_ONCE = 8
-"""How many partitions are dropped side by side, each by a call of its own."""
+"""How many partitions are dropped side by side, each by a separate call."""
 DROP_PATH = "/dead-letters/drop"
 
 _yes_option = click.option("--yes", is_flag=True, help="Do it without asking.")

@@ -23,7 +23,7 @@ class Acknowledger:
         """What was handed out last, for `auto_ack`."""
         self._acks = Confirmations()
         self._quiet_acks = Confirmations()
-        """Those given by `ack_nowait` and `auto_ack`: only `flush` tells of them."""
+        """Those given by `ack_nowait` and `auto_ack`: only `flush` reports them."""
 
     async def ack(self, done: Delivery | Batch, *, confirmed: bool = False) -> None:
         """Acknowledge a message, or all of a batch; return once the ack is on its way.
@@ -58,7 +58,7 @@ class Acknowledger:
         await self._give(batch.ack_upto(last), confirmed=confirmed)
 
     def ack_nowait(self, done: Delivery | Batch) -> None:
-        """Acknowledge without waiting, also without bound; only `flush` tells of a refusal."""
+        """Acknowledge without waiting, also without bound; only `flush` reports a refusal."""
         self._check("ack_nowait", done)
         self._quiet_acks.add(done.ack())
 

@@ -77,7 +77,7 @@ class AssignedPartition:
         self._windows: deque[DeliveredWindow] = deque()
         self._out_of_turn: list[DeliveredWindow] = []
         self._kept: dict[int, _Kept] = {}
-        """What was dropped by a nack and comes again without its bytes, by its first offset."""
+        """What was dropped by a nack and is redelivered without its bytes, by its first offset."""
         self._done = Ranges()
         """What was acknowledged or given back, above `_done_upto`; none redelivered since."""
         self._done_upto = cursor
@@ -103,7 +103,7 @@ class AssignedPartition:
             return None
         self.delivery = frame.delivery
         if self._kept:
-            kept = self._take_kept(frame)  # also if it comes with its bytes: it came again
+            kept = self._take_kept(frame)  # also if it comes with its bytes: it was redelivered
             payload = payload or kept
         window = DeliveredWindow(
             self, frame, payload, is_in_turn=frame.start >= self._delivered_end
@@ -124,13 +124,13 @@ class AssignedPartition:
 
     @property
     def kept_bytes(self) -> int:
-        """The size of what is kept to be handed out when its turn comes again."""
+        """The size of what is kept to be handed out when its turn returns."""
         return sum(len(kept.payload) for kept in self._kept.values())
 
     def rewind(self, frame: Rewound, keep_bytes: int = 0) -> FreedCredit:
         """Step back: forget what has not begun of what is redelivered; return the room it had.
 
-        Of its batches so many bytes are kept, the first ones: most come again without theirs.
+        Of its batches so many bytes are kept, the first ones: most are redelivered without theirs.
         """
         for window in self._windows:
             if window.stop > frame.start and keep_bytes >= len(window.payload) > 0:
@@ -250,7 +250,7 @@ class AssignedPartition:
 
 
 class _Kept(NamedTuple):
-    """A stored batch whose messages come again, all below `stop`."""
+    """A stored batch whose messages are redelivered, all below `stop`."""
 
     payload: bytes
     stop: int

@@ -36,7 +36,7 @@ UNDECODABLE = "undecodable"
 
 
 def member_path(group: str, member: str) -> str:
-    """Return where a broker tells of a member, under the queue's path."""
+    """Return where a broker describes a member, under the queue's path."""
     return f"/groups/{quote(group, safe='')}/members/{quote(member, safe='')}"
 
 
@@ -113,7 +113,7 @@ class ConsumerFlow:
         return is_short and not self._held_bytes
 
     def reject(self, window: DeliveredWindow, error: UndecodableError) -> None:
-        """Give back what is left of a window, because it cannot be read; tell of it."""
+        """Give back what is left of a window, because it cannot be read; report it."""
         start, stop = self._nack_rest(window, UNDECODABLE)
         self._membership.report(
             UndecodableError(

@@ -1,4 +1,4 @@
-"""Signs of life while the event loop stands still: a thread of its own gives them.
+"""Signs of life while the event loop stands still: a separate thread gives them.
 
 A handler that blocks the event loop, as `time.sleep` or a synchronous database call does, lets no
 ping out. The process lives all the same, and so do its partitions: for as long as the application

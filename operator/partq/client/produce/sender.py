@@ -69,7 +69,7 @@ class ProducerLink:
             self._publisher.pump(pipeline)
 
     def received(self, frame: frames.AnyFrame, payload: bytes) -> None:
-        """Take an answer. The frames of this road have no payload."""
+        """Take an answer. The frames of this path have no payload."""
         match frame:
             case frames.Published(request, offset):
                 if (pipeline := self._requests.pop(request, None)) is not None:

@@ -106,7 +106,7 @@ class Session:
         self._silent: set[str] = set()
 
     def twin(self) -> Self:
-        """Return another session to the same brokers, not open: for an event loop of its own."""
+        """Return another session to the same brokers, not open: for a separate event loop."""
         twin = copy.copy(self)
         twin._http, twin._silent = None, set()
         return twin

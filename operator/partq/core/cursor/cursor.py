@@ -66,7 +66,7 @@ class GroupCursor:
 
     @property
     def redeliveries(self) -> dict[int, int]:
-        """How often an offset was sent again through a fault of its own, where not 0."""
+        """How often an offset was sent again for a cause that counts, where not 0."""
         return dict(self._redeliveries)
 
     @property

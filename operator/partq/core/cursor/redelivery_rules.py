@@ -32,7 +32,7 @@ class RedeliveryRules:
     nack_backoff: RedeliveryBackoff | None = None
     """In the place of `nack_delay_s`."""
     ack_timeout_s: float = 0.0
-    """How long the application may have a message in hand; 0: for ever."""
+    """How long the application may have a message in hand; 0: without end."""
     ack_tick_s: float = 1.0
     """How often that is looked at."""
     ack_backoff: RedeliveryBackoff | None = None

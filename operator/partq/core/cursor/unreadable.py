@@ -8,7 +8,7 @@ from partq.core.cursor.cursor import GroupCursor
 MAX_RUNS = 16
 """Stretches of a batch that are told apart; behind the last one all counts as undecodable.
 
-Each costs a window of its own, and each window the bytes of the whole batch.
+Each costs a separate window, and each window the bytes of the whole batch.
 """
 
 

@@ -155,7 +155,7 @@ class GroupAssessment:
     bound_at: Mapping[MemberId, frozenset[BrokerId]]
     """The brokers where a member has a flow."""
     departed: frozenset[MemberId]
-    """Those of the gone that are known not to come back, as against those that are late."""
+    """Those of the gone that are known not to come back, as opposed to those that are late."""
     join_wait_ms: int
     """How long joins wait for others to join; 0: no join is waiting."""
     newcomers: frozenset[MemberId]

@@ -133,7 +133,7 @@ async def _consume(
 
 
 async def _ack(consumer: Consumer, batch: Batch, log: ReaderLog) -> None:
-    with suppress(FencedError):  # the messages come again, and are counted as duplicates
+    with suppress(FencedError):  # the messages are redelivered, and are counted as duplicates
         await consumer.ack(batch, confirmed=True)
     log.unconfirmed -= 1
     log.done()

@@ -10,7 +10,7 @@ def pace(count: int, per_s: int, send: Callable[[int], object]) -> None:
     """Call `send(due_ns)` `count` times, `per_s` times a second; blocks until the last one.
 
     A call that comes late is told when it was due: a latency counted from then hides no stall.
-    For a thread of its own: an event loop's timers are a millisecond wide, as much as the latency
+    For a separate thread: an event loop's timers are a millisecond wide, as much as the latency
     that is to be measured.
     """
     first_ns = monotonic_ns()

@@ -56,7 +56,7 @@ class Plain:
 
     @classmethod
     def of(cls, redis_url: str, partition_count: int) -> "Plain":
-        """Return a place of its own in the Redis at `redis_url`."""
+        """Return a separate place in the Redis at `redis_url`."""
         return cls(
             redis_url, tuple(f"partq-bench:{{limit}}:{index}" for index in range(partition_count))
         )

@@ -1,6 +1,6 @@
 """The processes that write and read: how the bench orders them about, and what they answer.
 
-A worker is a process of its own with one pipe to the bench. A writer carries out one
+A worker is a separate process with one pipe to the bench. A writer carries out one
 `WriteOrder` after another and answers each with `WriteResult`. A reader reads from `ReadOrder` on,
 sends its `ReaderProgress` from time to time, and answers `RestOrder` with `RestResult`. When the
 bench dies, the pipe's end tells them.

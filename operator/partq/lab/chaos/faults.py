@@ -77,7 +77,7 @@ Strike = tuple[tuple[Fault, ...], int]
 
 
 def drawn(draw: random.Random, chosen: Sequence[Fault]) -> Iterator[Strike]:
-    """Yield the faults of one round after the other without end, each with a number of its own.
+    """Yield the faults of one round after the other without end, each with a separate number.
 
     In every second round, on average, a second fault strikes while the first is being got over.
     """

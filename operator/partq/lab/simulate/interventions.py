@@ -29,7 +29,7 @@ class Interventions:
         self._last_until(self._world.loop.time() + delay_s + 0.01)
         self._world.later(delay_s, work)
 
-    # ---- the road to Redis ----------------------------------------------------------------------
+    # ---- the path to Redis ----------------------------------------------------------------------
 
     def late(self, args: dict[str, Any]) -> str | None:
         """Let one connection to Redis carry nothing, be given up, and deliver after that."""

@@ -56,9 +56,9 @@ class Setting:
     has_second: bool = False
     """There is a second group, of one slow pod."""
     nack_order: str = "Ordered"
-    """What comes again when a message is given back: all behind it as well, or it alone."""
+    """What is redelivered when a message is given back: all behind it as well, or it alone."""
     ack_timeout_s: float = 0.0
-    """How long an application may have a message in hand; 0: for ever."""
+    """How long an application may have a message in hand; 0: without end."""
     has_letters: bool = False
     """There is a queue for dead letters."""
     max_redeliveries: int = 1

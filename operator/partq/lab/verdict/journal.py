@@ -13,7 +13,7 @@ AnyRow = TypeVar("AnyRow", PublishedRow, DeliveredRow, HeldRow, Row)
 
 
 class JournalWriter:
-    """Appends rows to a file of its own; what `write` has taken survives the writer's death.
+    """Appends rows to a separate file; what `write` has taken survives the writer's death.
 
     The rows are handed to the kernel before `write` returns. They do not survive the death of the
     machine, which no test here plays.

@@ -1,1 +1,1 @@
-"""Producers and consumers as processes of their own, with journals: what demo and chaos disturb."""
+"""Producers and consumers as separate processes, with journals: what demo and chaos disturb."""

@@ -79,7 +79,7 @@ async def _run(options: argparse.Namespace) -> None:
                     await asyncio.sleep(_LOOK_S)
                 diary.processed(message)
                 consumer.ack_nowait(message)
-            # What was refused comes again, here or elsewhere, with its cause.
+            # What was refused is redelivered, here or elsewhere, with its cause.
             with contextlib.suppress(FencedError):
                 await consumer.flush()
 

@@ -13,7 +13,7 @@ from partq.embedded import tether
 
 
 class WorkerProcess:
-    """A Python module of partq that runs in a process of its own."""
+    """A Python module of partq that runs in a separate process."""
 
     def __init__(self, name: str, process: Process, log_path: Path) -> None:
         self.name = name

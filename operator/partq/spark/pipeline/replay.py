@@ -3,7 +3,7 @@
 A replay is cut into steps, and a step into one part for each partition of the archive. Steps follow
 one another; the messages of a key stand in one partition, and its older generations come before the
 newer ones: so a key's messages are sent in their order, into however many partitions. What a replay
-consists of is written down before anything is sent. A step has a name of its own, by which the
+consists of is written down before anything is sent. A step has a separate name, by which the
 brokers know what of it is stored, so that one that was cut off is repeated without doubling.
 """
 

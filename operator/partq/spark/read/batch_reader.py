@@ -20,7 +20,7 @@ from partq.spark.read.reading import read_range
 class _Taker:
     """Takes filters where Spark hands them over, and does not insist on it.
 
-    Spark refuses a reader with a method of its own for that while handing over is switched off,
+    Spark refuses a reader with a separate method for that while handing over is switched off,
     which it is by default. To Spark this is the method that every reader inherits, and which takes
     no filter; filters are then applied to all rows.
     """

@@ -20,7 +20,7 @@ RENEW_S = 120.0
 
 
 class LogThread:
-    """A `LogReader` on a thread of its own, where fetching goes on while the caller decodes.
+    """A `LogReader` on a separate thread, where fetching goes on while the caller decodes.
 
     Every call raises what `LogReader` raises. Use it in `with`, or close it.
     """

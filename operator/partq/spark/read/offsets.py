@@ -20,7 +20,7 @@ class ReadPosition(NamedTuple):
     offset: int
     append_broker_epoch: int = 0
     """Of the message below it; 0: there was none, or it is not known. A log that was rolled back
-    and written anew holds another one there."""
+    and written again holds another one there."""
 
 
 Offsets = Mapping[PartitionId, ReadPosition]

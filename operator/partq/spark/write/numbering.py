@@ -14,7 +14,7 @@ from partq.wire.batch import outline as outline_crc
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-"""What Spark tells the tasks of a stream; both come again when a micro-batch is run again."""
+"""What Spark tells the tasks of a stream; both are the same when a micro-batch is repeated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The client in a thread of its own: Spark hands a task its rows in the thread that it calls."""
+"""The client in a separate thread: Spark hands a task its rows in the thread that it calls."""
 
 import asyncio
 from collections.abc import Mapping

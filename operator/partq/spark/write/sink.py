@@ -1,6 +1,6 @@
 """Writing a DataFrame, or the micro-batches of a stream, to a queue.
 
-Every task is a producer of its own, under a name that its next attempt has, too; its rows are
+Every task is a separate producer, under a name that its next attempt has, too; its rows are
 numbered per partition. An attempt asks the brokers first what is stored, and leaves that out.
 """
 
@@ -138,7 +138,7 @@ class PartqStreamWriter(DataSourceStreamWriter):
         log.info("micro-batch %d: %s", batchId, _sum(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's
-        """Say what stays written; the micro-batch comes again, and leaves it out."""
+        """Say what stays written; the micro-batch is repeated, and leaves it out."""
         log.warning("micro-batch %d has failed: %s, and stays", batchId, _sum(messages))
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> TaskCommit:

@@ -3,7 +3,7 @@
 
 -- Bring a group's cursor, outbox and redelivery counts into [first, next), and its mark with them.
 -- Returns nil when all was well, else {group, cursor before, cursor now, dead letters dropped, ...},
--- and the records that tell of it.
+-- and the records that report it.
 local function mend_cursor(meta, key, group, first, next)
   local before, acked, outbox, epoch, redeliveries =
     unpack(redis.call("HMGET", key, "cursor", "acked", "outbox", "epoch", "redeliveries"))

@@ -50,7 +50,7 @@ class Events:
         if not last_id:
             newest = await self._store.read("XREVRANGE", key, "+", "-", "COUNT", 1)
             return (newest[0][0].decode() if newest else "0-0"), []
-        wait_ms = max(1, int(timeout_s * 1000))  # 0 would be for ever
+        wait_ms = max(1, int(timeout_s * 1000))  # 0 would wait without end
         found = await self._store.read(
             *("XREAD", "COUNT", _MAX_READ_COUNT, "BLOCK", wait_ms, "STREAMS", key, last_id),
             lane=Channel.EVENTS,

@@ -299,7 +299,7 @@ class Partitions:
                 *(broker_epoch, group, cursor, encode_ranges(acked), encode_counts(redeliveries)),
                 *(number, born, *records),
             ],
-            # With the appends: on a lane of its own it would cost Redis an fsync of its own, for
+            # With the appends: on a separate lane it would cost Redis a separate fsync, for
             # which every append would have to wait.
             lane=Channel.APPEND,
         )

@@ -4,7 +4,7 @@
 -- with: term
 --
 -- KEYS[1]  config of the group
--- returns  the term; 0: the group is not on record, nothing is written
+-- returns  the term; 0: the group is not recorded, nothing is written
 if judge_term(KEYS[1], "") == 0 then
   return 0
 end

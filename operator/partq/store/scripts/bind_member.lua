@@ -1,4 +1,4 @@
--- Give a partition of a group to the flow of a member that is on record for it.
+-- Give a partition of a group to the flow of a member that is recorded for it.
 --
 -- when full: passes
 -- with: audit

@@ -5,14 +5,14 @@
 -- with: mend
 --
 -- KEYS[1]  meta      KEYS[2]  audit      KEYS[3...]  cursors, in the order of ARGV[6...]
--- ARGV[1]  broker    ARGV[2]  its incarnation    ARGV[3]  broker epoch that it saw on record
+-- ARGV[1]  broker    ARGV[2]  its incarnation    ARGV[3]  broker epoch that it saw recorded
 -- ARGV[4]  when its owner affirmed it last, as seen with that; 0: never
 -- ARGV[5]  whether the queue wants an audit record: 1 or 0
 -- ARGV[6...]         names of all groups of the partition
 -- returns  {new broker epoch, next, trimmed, {field, value, ...} of each cursor, whether a record is
 --          kept: 1 or 0, of each cursor that was mended what `mend_cursor` says}
---          0: another broker epoch is on record, or the owner has affirmed it since;
---          -1: other groups are on record; -2: no such partition
+--          0: another broker epoch is recorded, or the owner has affirmed it since;
+--          -1: other groups are recorded; -2: no such partition
 local meta = KEYS[1]
 local seen = redis.call("HMGET", meta, "broker_epoch", "affirmed")
 local epoch = seen[1]

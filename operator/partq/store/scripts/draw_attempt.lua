@@ -6,7 +6,7 @@
 -- KEYS[1]  handoffs of the group: hash {last_attempt, PARTITION ...}
 -- KEYS[2]  config of the group
 -- ARGV[1]  term of the coordinator that draws; empty: none
--- returns  the attempt; 0: the group is not on record; -1: the term is over; nothing is written
+-- returns  the attempt; 0: the group is not recorded; -1: the term is over; nothing is written
 local verdict = judge_term(KEYS[2], ARGV[1])
 if verdict < 1 then
   return verdict

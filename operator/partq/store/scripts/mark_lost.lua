@@ -1,5 +1,5 @@
 -- Note since when a member is lost. A time that is noted already stays, unless the clock was set
--- back behind it: then the wait begins anew, and does not last as much longer.
+-- back behind it: then the wait begins again, and does not last as much longer.
 --
 -- when full: passes
 -- with: term
@@ -7,7 +7,7 @@
 -- KEYS[1]  members of the group: hash {member:MEMBER → JSON, lost:MEMBER → ms}
 -- KEYS[2]  config of the group
 -- ARGV[1]  member    ARGV[2]  term of the coordinator that notes it; empty: none
--- returns  since when, in ms of Redis's time; 0: the group is not on record; -1: the term is over;
+-- returns  since when, in ms of Redis's time; 0: the group is not recorded; -1: the term is over;
 --          nothing is written for both
 local verdict = judge_term(KEYS[2], ARGV[2])
 if verdict < 1 then

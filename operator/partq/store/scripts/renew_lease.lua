@@ -6,10 +6,10 @@
 -- KEYS[1]  brokers: hash {lease:BROKER → JSON, counter:BROKER, life:BROKER, owner:PARTITION → BROKER}
 -- ARGV[1]  broker    ARGV[2]  life that an earlier renewal returned, 0: the first one
 -- ARGV[3]  what others shall know of the broker (JSON), the same in all renewals of a life
--- ARGV[4]  with life 0: the one on record as it was read before, 0: none
+-- ARGV[4]  with life 0: the recorded one as it was read before, 0: none
 -- returns  {life, counter}: the counter never falls and differs from all before it
 --          0: a later life of the broker has renewed
---          -1: another life is on record than was read
+--          -1: another life is recorded than was read
 local life_field, counter_field = "life:" .. ARGV[1], "counter:" .. ARGV[1]
 local lease_field = "lease:" .. ARGV[1]
 local stored = redis.call("HMGET", KEYS[1], life_field, counter_field, lease_field)

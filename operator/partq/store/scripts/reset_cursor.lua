@@ -10,7 +10,7 @@
 -- ARGV[5]  number of this write under this epoch    ARGV[6]  when the group began
 -- returns  {new epoch, cursor, outbox}: the offset, or the nearest one that the log has, and the
 --          dead letters that wait, which stay
---          0: the caller's broker epoch is over; -1: another epoch is on record; -2: no such group
+--          0: the caller's broker epoch is over; -1: another epoch is recorded; -2: no such group
 --          -3: a later write is stored
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "next", "trimmed", "mark:" .. ARGV[2],
   "audit")

@@ -6,7 +6,7 @@
 -- KEYS[1]  meta      KEYS[2]  audit      KEYS[3...]  cursors of the groups, in the order of ARGV[4...]
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  1: begin; 0: end    ARGV[3]  broker
 -- ARGV[4...]         names of all groups of the partition
--- returns  1; 0: the caller's broker epoch is over; -1: other groups are on record
+-- returns  1; 0: the caller's broker epoch is over; -1: other groups are recorded
 local fields, record, mark_count = redis.call("HGETALL", KEYS[1]), {}, 0
 for i = 1, #fields, 2 do
   record[fields[i]] = fields[i + 1]

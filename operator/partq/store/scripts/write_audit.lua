@@ -6,7 +6,7 @@
 -- KEYS[1]  meta      KEYS[2]  audit
 -- ARGV[1]  broker epoch that the caller holds
 -- ARGV[2]  number of the first record under this epoch    ARGV[3...]  records
--- returns  1: on record, now or by an earlier try; 2: the partition keeps no record;
+-- returns  1: recorded, now or by an earlier try; 2: the partition keeps no record;
 --          0: the caller's broker epoch is over
 local meta = redis.call("HMGET", KEYS[1], "broker_epoch", "audit", "audit_written")
 if meta[1] ~= ARGV[1] then

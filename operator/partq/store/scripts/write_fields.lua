@@ -6,7 +6,7 @@
 -- KEYS[1]  the hash    KEYS[2]  (of a group's hash) config of the group
 -- ARGV[1]  number of fields to set    ARGV[2...]  field, value, ... and then the fields to remove;
 --          at the end, of a group's hash, the term of the coordinator that writes; empty: none
--- returns  1; 0: the group is not on record; -1: the term is over; nothing is written for both
+-- returns  1; 0: the group is not recorded; -1: the term is over; nothing is written for both
 local stop = #ARGV
 if KEYS[2] then
   local verdict = judge_term(KEYS[2], ARGV[stop])

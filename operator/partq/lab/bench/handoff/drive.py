@@ -231,7 +231,7 @@ class Phase:
 async def phase(
     directory: Path, load: HandoffLoad, delay_s: float, say: Callable[[], None]
 ) -> AsyncIterator[Phase]:
-    """Run a queue of its own under load; `delay_s`: its rebalance delay."""
+    """Run a separate queue under load; `delay_s`: its rebalance delay."""
     spec = {"partitions": load.partitions, "rebalance": {"delaySeconds": delay_s}}
     resources = resources_of(QUEUE, spec, GROUP)
     async with (

@@ -18,7 +18,7 @@ from partq.lab.simulate.machine.loop import PROCESS, Process, SimLoop
 MIN_DELAY_S = 0.0002
 TYPICAL_DELAY_S = 0.002
 SLOW_S = 0.6
-"""How long a slow road delays, at the most."""
+"""How long a slow path delays, at the most."""
 
 OUTSIDE = Context()
 """What the network does belongs to no process, and stands still with none."""
@@ -142,7 +142,7 @@ class Network:
         self._parked: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self._calls: defaultdict[str, dict[asyncio.Future[Any], None]] = defaultdict(dict)
 
-    # ---- roads ----------------------------------------------------------------------------------
+    # ---- paths ----------------------------------------------------------------------------------
 
     def cut(self, source: str, target: str) -> None:
         """Let nothing pass from one process to another; it waits, as TCP makes it wait."""
@@ -163,7 +163,7 @@ class Network:
         self._slow.discard(name)
 
     def delay_s(self, source: str, target: str) -> float:
-        """Return how long one thing takes on the road."""
+        """Return how long one thing takes on the path."""
         slow, share = self._slow, self.weather.slow
         is_slow = slow and (source in slow or target in slow)
         if is_slow or (share and self._rng.random() < share):
@@ -193,7 +193,7 @@ class Network:
         return share > 0 and self._rng.random() < share
 
     async def arrival(self, source: str, target: str) -> None:
-        """Wait for as long as one thing takes on the road."""
+        """Wait for as long as one thing takes on the path."""
         arrived = self.loop.create_future()
         self.pass_on(source, target, lambda: None if arrived.done() else arrived.set_result(None))
         await arrived

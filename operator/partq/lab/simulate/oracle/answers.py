@@ -20,7 +20,7 @@ class Answers:
 
     def __init__(self, fail: Callable[[str, str], None]) -> None:
         self.is_free = False
-        """What is given back, or not acknowledged in time, comes again alone, out of its turn."""
+        """Messages given back, or not acknowledged in time, are redelivered alone, out of turn."""
         self._fail = fail
         self._last: dict[Flow, tuple[int, list[Any]]] = {}
         """The last answer of each flow: its number and its messages."""

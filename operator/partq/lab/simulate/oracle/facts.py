@@ -12,7 +12,7 @@ SECOND: Final = "second"
 """Another one: a single pod, slower, so that it holds the logs back."""
 
 TAKEN_BACK: Final = frozenset({Cause.NACK, Cause.ACK_TIMEOUT})
-"""Causes by which a message comes again under the same token."""
+"""Causes by which a message is redelivered under the same token."""
 
 Token = tuple[int, int]
 """(broker epoch, epoch)"""

@@ -16,7 +16,7 @@ def road(one: str, other: str) -> str:
 
 
 class FaultWindows:
-    """Remembers the end of the last fault of each process and each road."""
+    """Remembers the end of the last fault of each process and each path."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -24,10 +24,10 @@ class FaultWindows:
         self._felt_until: dict[str, float] = {}
 
     def hit(self, what: str, for_s: float = 0.0, *, linger_s: float = 0.0) -> None:
-        """Note that a process, or a road, is touched by a fault for so long from now.
+        """Note that a process, or a path, is touched by a fault for so long from now.
 
         Args:
-            what: a process, a road, or everybody.
+            what: a process, a path, or everybody.
             for_s: how long the fault lasts.
             linger_s: how long after that a connection may still end by it.
         """

@@ -64,7 +64,7 @@ class HandoffCalls:
             self.pauses_s.append(self._now() - paused_at)
 
     def called(self, broker: Broker, group: str, kind: str, asked: Any) -> Callable[[Any], None]:
-        """Return what is told of the answer to a call that has come to a broker."""
+        """Return the listener for answers to calls that have reached a broker."""
         began = self._now()
         if kind == "commit":
             self._note_sources(broker, group, asked)
@@ -114,7 +114,7 @@ class HandoffCalls:
         found = owned.groups.get(seat.group) if owned is not None else None
         waiting = found.book.waiting if found is not None else ()
         stop = result["last_delivered"] + 1
-        # What was given back is in nobody's hands: it comes again at the target, or waits in the
+        # What was given back is in nobody's hands: it is redelivered at the target, or waits in the
         # stored outbox, which stays. The audit record takes time between a look and its answer.
         apart = {*seat.acked, *seat.outbox.values()}
         rest = [o for o in range(seat.cursor, stop) if o not in apart and o not in waiting]

@@ -96,7 +96,7 @@ class Isolation:
             until[name] = max(until.get(name, 0.0), self.now() + for_s)
 
     def hold_up(self, name: str) -> None:
-        """Take the news that a message comes again: what is behind it may wait for it."""
+        """Take the news that a message is redelivered: what is behind it may wait for it."""
         self._waits_until[name] = max(self._waits_until.get(name, 0.0), self.now() + RESPONSE_S)
 
     def go_on(self, name: str) -> None:

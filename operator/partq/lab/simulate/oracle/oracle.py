@@ -74,7 +74,7 @@ class Oracle:
     def __init__(self, loop: SimLoop, hostile: random.Random) -> None:
         self.violation: Violation | None = None
         self.is_free = False
-        """What is given back comes again alone, out of its turn."""
+        """What is given back is redelivered alone, out of its turn."""
         self.is_over = False
         """Nothing is judged any more: all processes are being ended."""
         self.hostile_count = 0
@@ -100,7 +100,7 @@ class Oracle:
         self.isolation = Isolation(self.troubles, self.fail, loop.time)
 
     def follow(self, records: Records, movement: Movement) -> None:
-        """Judge by these records; `movement` is told of what is handed over."""
+        """Judge by these records; `movement` is notified of each handover."""
         self.records = records
         self.handoffs = HandoffCalls(
             records,
@@ -128,7 +128,7 @@ class Oracle:
     # ---- frames of brokers ----------------------------------------------------------------------
 
     def sending(self, broker: Broker, group: str, end: End) -> Callable[[bytes], None]:
-        """Return what is told of every frame that a broker sends on a consumer's connection."""
+        """Return the listener for every frame that a broker sends to a consumer."""
         flow = self._flows[end] = _Flow(group, broker)
         name = broker.id
 

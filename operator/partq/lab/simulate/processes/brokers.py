@@ -306,7 +306,7 @@ async def _publish(
 
 
 class _Target:
-    """The road to the queue that dead letters go to."""
+    """The path to the queue that dead letters go to."""
 
     async def send(self, queue: str, slot: int, data: bytes, producer: str, number: int) -> bool:
         """Have a batch of one message stored; False: its number is known there."""

@@ -51,7 +51,7 @@ class SimClientSocket:
 
 
 class SimSession(Session):
-    """The real session's roads, without its wires."""
+    """The real session's paths, without its wires."""
 
     async def __aenter__(self) -> "SimSession":
         return self
@@ -162,7 +162,7 @@ class Application:
         await asyncio.sleep(self._rng.uniform(0.0, self.work_s) + hang_s)
         if self._mishaps.must_nack(self._group, int(delivery.value)):
             self._watcher.taken_back(self._group, delivery)
-            with suppress(PartqError):  # refused: it comes again in any case
+            with suppress(PartqError):  # refused: it is redelivered in any case
                 await consumer.nack(delivery)
             return
         self._watcher.finished(self._group, delivery)
@@ -180,7 +180,7 @@ class Application:
             else:
                 await consumer.ack(delivery, confirmed=True)
         except PartqError:
-            return  # refused, it or one before: the messages come again, here or elsewhere
+            return  # refused, it or one before: the messages are redelivered, here or elsewhere
 
 
 def _loop() -> SimLoop:

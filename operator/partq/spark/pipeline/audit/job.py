@@ -1,7 +1,7 @@
 """The job: reads an archive, checks it, and writes the report.
 
     findings/     Parquet: every finding
-    duplicates/   Parquet: what came again, by cause and event
+    duplicates/   Parquet: redelivered messages, by cause and event
     handoffs/     Parquet: every attempt, how long it took and what it cut
     verdict.json  the counts
     report.html   for people

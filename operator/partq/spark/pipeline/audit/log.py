@@ -14,7 +14,7 @@ PRODUCERS = "producers"
 def archived_runs(messages: DataFrame) -> DataFrame:
     """Return the archived offsets as ranges of one append broker epoch.
 
-    An offset that is there twice begins a range of its own.
+    An offset that is there twice begins a separate range.
     """
     order = Window.partitionBy("partition").orderBy("offset")
     is_new = (f.col("offset") != f.coalesce(f.lag("offset").over(order) + 1, f.lit(-1))) | (

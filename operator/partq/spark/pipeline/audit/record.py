@@ -71,7 +71,7 @@ def _of_partitions(lines: DataFrame) -> DataFrame:
     return (
         lines.withColumns(
             {
-                # A record that is in the archive twice is a fault of its own, and counts once.
+                # A record that is in the archive twice is a separate fault, and counts once.
                 "is_copy": f.coalesce(f.lag("at").over(order) == f.col("at"), f.lit(False)),
                 "base": f.min(shown).over(whole),
                 "claimed": _last("broker_epoch", f.col("kind") == "claim").over(order),

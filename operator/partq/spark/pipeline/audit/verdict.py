@@ -98,7 +98,7 @@ class AuditVerdict:
         return sum(each.count for each in self.found if each.severity == severity)
 
     def by_cause(self) -> Mapping[str, int]:
-        """Return how many messages came again, by cause."""
+        """Return how many messages were redelivered, by cause."""
         counts: dict[str, int] = {}
         for each in self.duplicates:
             counts[each.cause] = counts.get(each.cause, 0) + each.messages

@@ -65,7 +65,7 @@ def _svg(
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # Several figures share one page: each has ids of its own.
+    # Several figures share one page: each has separate ids.
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     for colour, variable in VARIABLES.items():
         svg = svg.replace(colour, f"var({variable})")
@@ -158,7 +158,7 @@ def pace(figures: PaceSeries) -> str:
 
 
 def duplicates(by_cause: Mapping[str, int]) -> str:
-    """Draw how many messages came again, by cause."""
+    """Draw how many messages were redelivered, by cause."""
     causes = list(by_cause)[:8]
 
     def draw(figure: Figure) -> None:
