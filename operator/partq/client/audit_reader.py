@@ -4,10 +4,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from partq.client.transport.answers import read, unusable
 from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
-from partq.errors import InternalError, RolledBackError
+from partq.errors import RolledBackError
 from partq.wire.audit import AuditGroup, split_answer
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.audit_calls import AuditBounds, AuditStates
 
 __all__ = ["AuditExtent", "AuditGroup", "AuditReader"]
 
@@ -46,8 +49,8 @@ class AuditReader(QueueReader):
         found: dict[PartitionId, AuditExtent] = {}
         for partition in wanted[:1]:
             answer = await self._owners.at_owner(partition, self._ask)
-            names = {PartitionId.parse(name): each for name, each in answer["partitions"].items()}
-            found = {each: _extent(each, names.get(each)) for each in wanted}
+            names = read("audit", answer, AuditStates).partitions
+            found = {each: _extent(each, names.get(str(each))) for each in wanted}
         return found
 
     async def groups(
@@ -114,10 +117,10 @@ class AuditReader(QueueReader):
         def body(partitions: list[PartitionId]) -> dict[str, Any]:
             return {"cursors": {str(partition): cursors[partition] for partition in partitions}}
 
-        found = await self._owners.ask_each("POST", "/audit/cursor", wanted, body)
+        found = await self._owners.ask_each("POST", "/audit/cursor", wanted, body, AuditBounds)
         return {partition: _extent(partition, found[partition]) for partition in wanted}
 
-    async def _ask(self, url: str) -> Any:
+    async def _ask(self, url: str) -> object:
         return await self._owners.session.get(url, "/audit")
 
     async def _fetch(self, partition: PartitionId, at: int) -> list[AuditGroup]:
@@ -130,19 +133,17 @@ class AuditReader(QueueReader):
         return split_answer(await self._owners.at_owner(partition, fetch))
 
 
-def _extent(partition: PartitionId, answer: Mapping[str, Any] | None) -> AuditExtent:
-    try:
-        if answer is None:
-            raise KeyError(str(partition))
-        return AuditExtent(
-            bool(answer["is_on"]),
-            int(answer["first"]),
-            int(answer["next"]),
-            str(answer["chain"]),
-            int(answer["bytes"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InternalError(
-            f"audit: the broker's answer is unusable: {error!r}; use a client of the broker's "
-            "version"
-        ) from error
+def _extent(partition: PartitionId, answer: AuditBounds | None) -> AuditExtent:
+    if answer is None:
+        raise unusable("audit", f"it lacks partition {partition}")
+    values = (answer.is_on, answer.first, answer.next, answer.chain, answer.bytes)
+    is_on, first, following, chain, stored_bytes = values
+    if (
+        is_on is UNSET
+        or first is UNSET
+        or following is UNSET
+        or chain is UNSET
+        or stored_bytes is UNSET
+    ):
+        raise unusable("audit", f"partition {partition} has neither an extent nor an error")
+    return AuditExtent(is_on, first, following, chain, stored_bytes)

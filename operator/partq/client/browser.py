@@ -5,15 +5,18 @@ import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from partq.client.arguments import MAX_TIME_S, check_range, check_texts
 from partq.client.transport import tasks
+from partq.client.transport.answers import read, unusable
 from partq.client.transport.liveness import RetryBackoff
 from partq.client.transport.session import Session, log
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, InternalError, PartqError, UnavailableError
+from partq.errors import BadRequestError, PartqError, UnavailableError
 from partq.wire.batch import Message
+from partq.wire.calls.answers import UNSET
+from partq.wire.calls.browse import BrowseAnswer, BrowsedMessage, PinResults
 
 PAGE_MESSAGES = 1000
 """The most messages that are asked for at once."""
@@ -116,28 +119,28 @@ class Browser:
         """
         if count is not None and count < 1:
             raise BadRequestError(f"count {count}; expected 1 or more")
-        body: dict[str, Any] = {"partitions": [str(each) for each in partitions], "at_ms": at_ms}
+        body: dict[str, object] = {"partitions": [str(each) for each in partitions], "at_ms": at_ms}
         at = {str(partition): offset for partition, offset in (offsets or {}).items()}
         left = count
         while left is None or left > 0:
             wanted = PAGE_MESSAGES if left is None else min(left, PAGE_MESSAGES)
             page = await self._page({**body, "offsets": at, "max_messages": wanted})
-            at = page["next"]
+            at = page.next
             self._note(page)
             if self._pin is not None:
                 await self._hold(at)
-            for each in page["messages"]:
+            for each in page.messages:
                 yield _browsed(each)
-            if page["why"] == "end":
+            if page.why == "end":
                 return
             if left is not None:
-                left -= len(page["messages"])
+                left -= len(page.messages)
 
-    def _note(self, page: Mapping[str, Any]) -> None:
-        self.next = {PartitionId.parse(name): offset for name, offset in page["next"].items()}
-        self.trimmed |= {PartitionId.parse(name): first for name, first in page["trimmed"].items()}
+    def _note(self, page: BrowseAnswer) -> None:
+        self.next = {_parse(name): offset for name, offset in page.next.items()}
+        self.trimmed |= {_parse(name): first for name, first in page.trimmed.items()}
 
-    async def _page(self, body: Mapping[str, Any]) -> Any:
+    async def _page(self, body: Mapping[str, object]) -> BrowseAnswer:
         """Return a page of all partitions, once all are served."""
         backoff = RetryBackoff(most_s=1.0)
         clock = asyncio.get_running_loop().time
@@ -145,15 +148,15 @@ class Browser:
         while True:
             if self._failure is not None:
                 raise self._failure
-            page = await self._session.ask("POST", "/browse", body)
-            if not page["unavailable"]:
+            page = read("browse", await self._session.ask("POST", "/browse", body), BrowseAnswer)
+            if not page.unavailable:
                 return page
             wait_s = backoff.next_s(None)
             if clock() + wait_s > end:
-                name, error = next(iter(page["unavailable"].items()))
+                name, error = next(iter(page.unavailable.items()))
                 raise UnavailableError(
-                    f"{len(page['unavailable'])} partitions cannot be shown, the first is {name}: "
-                    f"{error['message']}; ask again, or leave them out"
+                    f"{len(page.unavailable)} partitions cannot be shown, the first is {name}: "
+                    f"{error.message}; ask again, or leave them out"
                 )
             await asyncio.sleep(wait_s)
 
@@ -161,14 +164,14 @@ class Browser:
         """Keep what lies ahead, from now on."""
         body = {"offsets": dict(offsets)}
         answer = await self._session.ask("PUT", f"/pins/{self._pin}", body)
-        for name, held in answer["partitions"].items():
-            if "error" in held:
-                raise UnavailableError(f"partition {name} is not kept: {held['error']['message']}")
+        for name, held in read("pin", answer, PinResults).partitions.items():
+            if held.error is not UNSET:
+                raise UnavailableError(f"partition {name} is not kept: {held.error.message}")
         if self._renewing is not None:
             await tasks.stop(self._renewing)
         self._renewing = tasks.start(self._renew(body), f"renewing pin {self._pin}", self._fail)
 
-    async def _renew(self, body: Mapping[str, Any]) -> None:
+    async def _renew(self, body: Mapping[str, object]) -> None:
         while True:
             await asyncio.sleep(RENEW_S)
             try:
@@ -181,22 +184,29 @@ class Browser:
         self._failure = error
 
 
-def _browsed(each: Mapping[str, Any]) -> Browsed:
+def _parse(name: str) -> PartitionId:
     try:
-        place = (
-            PartitionId.parse(each["partition"]),
-            int(each["offset"]),
-            int(each["publish_time_ms"]),
-            int(each["append_broker_epoch"]),
-        )
-        if "error" in each:
-            return Browsed(*place, None, str(each["error"]["message"]))
-        text = each.get("value")
-        value = base64.b64decode(each["value_base64"]) if text is None else text.encode()
-        message = Message(each["key"], value, each["headers"] or None, int(each["event_time_ms"]))
-        return Browsed(*place, message)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InternalError(
-            f"browse: the broker's answer is unusable: {error!r}; use a client of the broker's "
-            "version"
-        ) from error
+        return PartitionId.parse(name)
+    except ValueError as error:
+        raise unusable("browse", error) from error
+
+
+def _browsed(each: BrowsedMessage) -> Browsed:
+    place = _parse(each.partition), each.offset, each.publish_time_ms, each.append_broker_epoch
+    if each.error is not UNSET:
+        return Browsed(*place, None, each.error.message)
+    if each.key is UNSET or each.headers is UNSET or each.event_time_ms is UNSET:
+        raise unusable("browse", f"message {each.offset} has neither its content nor an error")
+    value = _value(each)
+    return Browsed(*place, Message(each.key, value, each.headers or None, each.event_time_ms))
+
+
+def _value(each: BrowsedMessage) -> bytes:
+    if each.value is not UNSET:
+        return each.value.encode()
+    if each.value_base64 is UNSET:
+        raise unusable("browse", f"message {each.offset} has no value")
+    try:
+        return base64.b64decode(each.value_base64)
+    except ValueError as error:
+        raise unusable("browse", error) from error

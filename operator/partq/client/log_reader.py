@@ -7,11 +7,15 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from partq.client.transport import tasks
+from partq.client.transport.answers import unusable
 from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
 from partq.errors import BadRequestError, InternalError, RolledBackError
 from partq.wire.calls import entries as wire
+from partq.wire.calls.answers import UNSET, UnsetType
+from partq.wire.calls.browse import PinResult
 from partq.wire.calls.entries import Entries, StoredBatch
+from partq.wire.calls.positions import CursorResult, PositionResult
 
 __all__ = ["Bounds", "LogPosition", "LogReader", "StoredBatch", "Where"]
 
@@ -95,7 +99,7 @@ class LogReader(QueueReader):
         def body(names: list[PartitionId]) -> dict[str, Any]:
             return {**asked, "partitions": [str(name) for name in names]}
 
-        found = await self._owners.ask_each("POST", "/positions", wanted, body)
+        found = await self._owners.ask_each("POST", "/positions", wanted, body, PositionResult)
         return {partition: _position(partition, found[partition]) for partition in wanted}
 
     # ---- messages -------------------------------------------------------------------------------
@@ -225,8 +229,8 @@ class LogReader(QueueReader):
                 }
             }
 
-        found = await self._owners.ask_each("POST", path, wanted, body)
-        return {partition: _number(found[partition], "cursor") for partition in wanted}
+        found = await self._owners.ask_each("POST", path, wanted, body, CursorResult)
+        return {partition: _number(found[partition].cursor, "cursor") for partition in wanted}
 
     async def pin(self, name: str, offsets: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
         """Keep what is stored from offsets on, whatever the groups acknowledge, for ten minutes.
@@ -244,8 +248,10 @@ class LogReader(QueueReader):
         def body(names: list[PartitionId]) -> dict[str, Any]:
             return {"offsets": {str(each): offsets[each] for each in names}}
 
-        found = await self._owners.ask_each("PUT", f"/pins/{quote(name, safe='')}", wanted, body)
-        return {partition: _number(found[partition], "offset") for partition in wanted}
+        found = await self._owners.ask_each(
+            "PUT", f"/pins/{quote(name, safe='')}", wanted, body, PinResult
+        )
+        return {partition: _number(found[partition].offset, "offset") for partition in wanted}
 
     async def unpin(self, name: str) -> None:
         """Let go of what a pin holds, in every partition; one that is not there is no error."""
@@ -254,7 +260,9 @@ class LogReader(QueueReader):
         def body(names: list[PartitionId]) -> dict[str, Any]:
             return {"partitions": [str(each) for each in names]}
 
-        await self._owners.ask_each("DELETE", f"/pins/{quote(name, safe='')}", wanted, body)
+        await self._owners.ask_each(
+            "DELETE", f"/pins/{quote(name, safe='')}", wanted, body, PinResult
+        )
 
 
 def _where(where: Where) -> dict[str, Any]:
@@ -274,18 +282,19 @@ def _place(place: int | LogPosition) -> tuple[int, int]:
     return (place, 0) if isinstance(place, int) else (place.offset, place.append_broker_epoch)
 
 
-def _position(partition: PartitionId, answer: Mapping[str, Any]) -> LogPosition:
-    names = ("append_broker_epoch", "offset", "first", "end")
-    return LogPosition(partition, *(_number(answer, name) for name in names))
+def _position(partition: PartitionId, answer: PositionResult) -> LogPosition:
+    return LogPosition(
+        partition,
+        _number(answer.append_broker_epoch, "append_broker_epoch"),
+        _number(answer.offset, "offset"),
+        _number(answer.first, "first"),
+        _number(answer.end, "end"),
+    )
 
 
-def _number(answer: Mapping[str, Any], name: str) -> int:
-    value = answer.get(name)
-    if not isinstance(value, int):
-        raise InternalError(
-            f"the broker's answer is unusable: {name} is {value!r}; use a client of the broker's "
-            "version"
-        )
+def _number(value: int | UnsetType, name: str) -> int:
+    if value is UNSET:
+        raise unusable("log", f"it has neither {name} nor an error")
     return value
 
 

@@ -17,6 +17,7 @@ from partq.errors import (
     UnknownPartitionError,
 )
 from partq.wire.calls import entries
+from partq.wire.calls.positions import PositionResult
 
 P0, P1, P2 = (PartitionId(1, index) for index in range(3))
 
@@ -25,6 +26,9 @@ def view_of(*, owner="http://b0", generations=((1, 3),)):
     partitions = [f"{number}.{index}" for number, count in generations for index in range(count)]
     return QueueLayout.from_json(
         {
+            "queue": "orders",
+            "namespace": "default",
+            "uid": "1",
             "generations": [{"generation": g, "partitions": n} for g, n in generations],
             "brokers": [{"broker": "b0", "url": owner}],
             "owners": dict.fromkeys(partitions, "b0"),
@@ -73,7 +77,7 @@ def names(partitions):
 
 
 async def ask(owners, *partitions):
-    return await owners.ask_each("POST", "/x", partitions, names)
+    return await owners.ask_each("POST", "/x", partitions, names, PositionResult)
 
 
 async def test_those_without_an_answer_are_asked_for_again_and_no_other(owners, monkeypatch):
@@ -87,7 +91,7 @@ async def test_those_without_an_answer_are_asked_for_again_and_no_other(owners, 
             done(P2),
         ],
     )
-    assert await ask(owners, P0, P1, P2) == {each: {"offset": 1} for each in (P0, P1, P2)}
+    assert await ask(owners, P0, P1, P2) == dict.fromkeys((P0, P1, P2), PositionResult(1))
     bodies = [call[3]["partitions"] for call in calls if call[0] == "ask"]
     assert bodies == [["1.0", "1.1", "1.2"], ["1.1", "1.2"], ["1.1", "1.2"], ["1.2"]]
 

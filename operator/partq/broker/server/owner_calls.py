@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from aiohttp import ClientError, web
 
@@ -21,7 +21,7 @@ from partq.errors import (
 )
 from partq.server.body import HOLD
 from partq.wire.calls import replies
-from partq.wire.calls.answers import UNSET, ByPartition, ErrorDetail, UnsetType
+from partq.wire.calls.answers import UNSET, ByPartition, PartitionAnswer
 from partq.wire.calls.replies import error_detail, plain, read_error, to_error
 from partq.wire.calls.state import BrokerAnswer
 
@@ -29,12 +29,6 @@ OWNER_TIMEOUT_S = 4.0
 """How long another broker may take: less than a client waits for its answer."""
 OWN_AT_ONCE = 8
 """Partitions of this broker that one call works on side by side."""
-
-
-class PartitionAnswer(Protocol):
-    """What is said of one partition, or the error that its call failed with."""
-
-    error: ErrorDetail | UnsetType
 
 
 A = TypeVar("A", bound=PartitionAnswer)

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
+from partq.client.transport.answers import read
 from partq.client.transport.session import NOT_REACHED, Session, is_final, why
-from partq.errors import InternalError, PartqError, UnknownGroupError
+from partq.errors import PartqError, UnknownGroupError
+from partq.wire.calls.answers import MemberAnswer
 
 POLL_S = 0.25
 """How long after an answer the brokers are asked again."""
@@ -56,18 +57,13 @@ class _Answer:
     is_known: bool
 
     @classmethod
-    def from_json(cls, body: Any, url: str) -> "_Answer":
-        try:
-            return cls(
-                owned=frozenset(map(str, body["owned"])),
-                held={str(p): int(each["in_flight"]) for p, each in body["held"].items()},
-                is_bound=bool(body["is_bound"]),
-                is_known=bool(body.get("is_known", True)),  # earlier brokers do not say
-            )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InternalError(
-                f"{url}: unusable answer: {error!r}; use a client of the broker's version"
-            ) from error
+    def of(cls, answer: MemberAnswer) -> "_Answer":
+        return cls(
+            owned=frozenset(answer.owned),
+            held={partition: each.in_flight for partition, each in answer.held.items()},
+            is_bound=answer.is_bound,
+            is_known=answer.is_known,
+        )
 
 
 async def look(
@@ -126,7 +122,7 @@ async def _ask(
         if is_final(error):
             raise
         return f"{url}: {error.message}"
-    return _Answer.from_json(body, url)
+    return _Answer.of(read(url, body, MemberAnswer))
 
 
 def _joined(answers: Collection[_Answer]) -> MemberHoldings:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
+from partq.client.transport.answers import read, unusable
 from partq.core.layout import Generation, Layout
 from partq.core.model import PartitionId
 from partq.errors import InternalError, PartqError
+from partq.wire.calls.answers import LayoutAnswer
 
 KEYLESS_POLICIES = frozenset({"Random", "RoundRobin"})
 
@@ -26,37 +28,34 @@ class QueueLayout:
     groups: frozenset[str]
 
     @classmethod
-    def from_json(cls, body: Any) -> Self:
+    def from_json(cls, body: object) -> Self:
         """Read the answer of a broker.
 
         Raises:
             InternalError: the body is not what the protocol promises.
         """
+        answer = read("layout", body, LayoutAnswer)
         try:
             generations = tuple(
-                Generation(int(entry["generation"]), int(entry["partitions"]))
-                for entry in body["generations"]
+                Generation(each.generation, each.partitions) for each in answer.generations
             )
-            urls = {str(entry["broker"]): str(entry["url"]) for entry in body["brokers"]}
+            urls = {each.broker: each.url for each in answer.brokers}
             owners = {
                 PartitionId.parse(partition): urls[broker]
-                for partition, broker in body["owners"].items()
+                for partition, broker in answer.owners.items()
                 if broker in urls
             }
             view = cls(
                 layout=Layout(generations),
                 urls=urls,
                 owners=owners,
-                max_message_bytes=int(body["limits"]["max_message_bytes"]),
-                max_unacked_per_flow=int(body["limits"]["max_unacked_per_flow"]),
-                keyless_policy=str(body["keyless_policy"]),
-                groups=frozenset(map(str, body["groups"])),
+                max_message_bytes=answer.limits.max_message_bytes,
+                max_unacked_per_flow=answer.limits.max_unacked_per_flow,
+                keyless_policy=answer.keyless_policy,
+                groups=frozenset(answer.groups),
             )
-        except (KeyError, TypeError, ValueError, AttributeError, PartqError) as error:
-            raise InternalError(
-                f"layout: the broker's answer is unusable: {error!r}; use a client of the "
-                "broker's version"
-            ) from error
+        except (ValueError, PartqError) as error:
+            raise unusable("layout", error) from error
         if view.keyless_policy not in KEYLESS_POLICIES:
             expected = " or ".join(sorted(KEYLESS_POLICIES))
             raise InternalError(

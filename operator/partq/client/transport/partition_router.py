@@ -6,20 +6,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from partq.client.transport.answers import read, unusable
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import RetryBackoff
 from partq.client.transport.session import NOT_REACHED, VIEW_TIMEOUT_S, Session, UntrustedError, why
 from partq.core.model import PartitionId
 from partq.errors import (
     FencedError,
-    InternalError,
     PartqError,
     QuotaExceededError,
     UnavailableError,
-    from_code,
 )
+from partq.wire.calls.answers import UNSET, ByPartition, PartitionAnswer
+from partq.wire.calls.replies import to_error
 
 T = TypeVar("T")
+
+
+A = TypeVar("A", bound=PartitionAnswer)
 
 
 class RetryWindow:
@@ -155,7 +159,8 @@ class PartitionRouter:
         path: str,
         partitions: Iterable[PartitionId],
         body: Callable[[list[PartitionId]], Mapping[str, Any]],
-    ) -> dict[PartitionId, Mapping[str, Any]]:
+        kind: type[A],
+    ) -> dict[PartitionId, A]:
         """Return what is answered of each partition, by any broker, which asks the owners.
 
         `body` makes the call's JSON for the partitions that have no answer yet. The call is
@@ -166,7 +171,7 @@ class PartitionRouter:
                 done.
         """
         left = list(partitions)
-        answers: dict[PartitionId, Mapping[str, Any]] = {}
+        answers: dict[PartitionId, A] = {}
         refusal: PartqError | None = None
         patience = RetryWindow(self._timeout_s)
         while left:
@@ -175,22 +180,20 @@ class PartitionRouter:
             asked, left = left, []
             try:
                 page = await self.session.ask(method, path, body(asked), urls=self._urls)
-                found = {partition: page["partitions"][str(partition)] for partition in asked}
+                parts: dict[str, A] = read(path, page, ByPartition[kind]).partitions  # type: ignore[valid-type]
+                found = {partition: parts[str(partition)] for partition in asked}
             except PartqError as error:
                 if not _may_repeat(error):
                     raise
                 again, left = error, asked
-            except (KeyError, TypeError) as error:
-                raise InternalError(
-                    f"{path}: the broker's answer is unusable: {error!r}; use a client of the "
-                    "broker's version"
-                ) from error
+            except KeyError as error:
+                raise unusable(path, f"it lacks partition {error}") from error
             else:
                 for partition, answer in found.items():
-                    if "error" not in answer:
+                    if answer.error is UNSET:
                         answers[partition] = answer
                         continue
-                    failure = _error_of(answer["error"])
+                    failure = to_error(answer.error)
                     if _may_repeat(failure):
                         again = again or failure
                         left.append(partition)
@@ -201,12 +204,6 @@ class PartitionRouter:
         if refusal is not None:
             raise refusal
         return answers
-
-
-def _error_of(body: Mapping[str, Any]) -> PartqError:
-    retry_after_ms = body.get("retry_after_ms")
-    retry_after_s = None if retry_after_ms is None else float(retry_after_ms) / 1000
-    return from_code(str(body["code"]), str(body["message"]), retry_after_s=retry_after_s)
 
 
 def _may_repeat(error: PartqError) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import aiohttp
 
 from partq.client.arguments import broker_urls, check_texts, check_token
+from partq.client.transport.answers import read, unusable
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import RetryBackoff
 from partq.core.model import PartitionId
@@ -26,6 +27,7 @@ from partq.errors import (
     UnknownGroupError,
 )
 from partq.wire.calls import replies
+from partq.wire.calls.answers import ProducerDue, ProducerOutline
 from partq.wire.tls import explain, trust
 
 log = logging.getLogger("partq.client")
@@ -307,19 +309,18 @@ class Session:
         path = f"/producers/{quote(producer, safe='')}"
         try:
             body = await self.get(url, path + ("?outlines=true" if with_outlines else ""))
-            outlines = body.get("outlines", {})
-            return {
-                PartitionId.parse(p): ProducerProgress(int(number), _outline(outlines.get(p)))
-                for p, number in body["due"].items()
-            }
         except (*NOT_REACHED, UnavailableError) as error:
             log.info("%s: %s", url, why(url, error))
             return {}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InternalError(
-                f"{url}{self._path}{path}: unusable answer: {error!r}; use a client of the "
-                "broker's version"
-            ) from error
+        where = f"{url}{self._path}{path}"
+        answer = read(where, body, ProducerDue)
+        try:
+            return {
+                PartitionId.parse(name): ProducerProgress(due, _outline(answer.outlines.get(name)))
+                for name, due in answer.due.items()
+            }
+        except ValueError as error:
+            raise unusable(where, error) from error
 
     def _open(self) -> aiohttp.ClientSession:
         if self._http is None or self._http.closed:
@@ -327,10 +328,8 @@ class Session:
         return self._http
 
 
-def _outline(body: Any) -> LastBatch | None:
-    if body is None:
-        return None
-    return LastBatch(int(body["first"]), int(body["count"]), int(body["crc32c"]))
+def _outline(told: ProducerOutline | None) -> LastBatch | None:
+    return None if told is None else LastBatch(told.first, told.count, told.crc32c)
 
 
 def why(url: str, error: BaseException) -> str:

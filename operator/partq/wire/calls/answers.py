@@ -1,6 +1,6 @@
 """HTTP answers: what a broker says as JSON, for its description and whoever checks it."""
 
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import UNSET as UNSET  # brokers and clients look for it in what they answer and read
@@ -269,6 +269,12 @@ class CommitResults(msgspec.Struct):
 
 
 Result = TypeVar("Result")
+
+
+class PartitionAnswer(Protocol):
+    """What is said of one partition, or the error that its call failed with."""
+
+    error: ErrorDetail | UnsetType
 
 
 class ByPartition(msgspec.Struct, Generic[Result]):
