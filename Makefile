@@ -27,6 +27,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # that others keep busy is no subject of theirs, and when one stalls for seconds, every lease ends.
 MEMORY := $(shell [ -w /dev/shm ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts && \
     [ "$$(df -k --output=avail /dev/shm | tail -n 1)" -gt 2000000 ] && echo /dev/shm)
+# All checkouts share it: mypy reads again only what differs.
+MYPY_CACHE := $(or $(PARTQ_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/partq)/mypy
 ifdef PYTHON
 export PYTHON
 endif
@@ -46,13 +48,15 @@ demo: ## the main job on real input: live view, then the verdict
 	@$(if $(WITH_SPARK),scripts/java_for_spark.sh)
 	@$(BIN)/partq demo $(ARGS)
 
-test: ## make check, then every test
-	@scripts/setup.sh dev
+test: test-tools ## make check, then every test
 	@$(MAKE) --no-print-directory check
+	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+
+test-tools: ## what the tests need, installed or in the cache
+	@scripts/setup.sh dev
 	@scripts/redis_for_tests.sh
 	@scripts/java_for_spark.sh
 	@scripts/apiserver_for_tests.sh
-	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 
 test-light: ## the tests that need neither Java nor Kubernetes, as for PYTHON=python3.13
 	@scripts/setup.sh dev
@@ -69,6 +73,10 @@ e2e: ## the stories on a real cluster; see e2e/README.md
 	@$(BIN)/python -m pytest e2e -p no:xdist -W ignore::ResourceWarning --timeout 600 -o timeout_func_only=true \
 	    --durations 0 $(PYTEST)
 
+e2e-images: ## the images for the stories, ahead of them
+	@scripts/setup.sh dev
+	@$(BIN)/python -m e2e.images
+
 manifests: ## dist/*.yaml, for `kubectl apply -f` without helm
 	@scripts/setup.sh cli
 	@KUBE=$(KUBE) PYTHONPATH=. $(BIN)/python scripts/manifests.py
@@ -81,7 +89,7 @@ check: ## formatting, lint, types, import rules
 	@scripts/setup.sh dev
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy operator/partq operator/pyspark_partq.py scripts tests e2e
+	@MYPY_CACHE_DIR=$(MYPY_CACHE) $(BIN)/mypy operator/partq operator/pyspark_partq.py scripts tests e2e
 	@$(BIN)/lint-imports
 
 format: ## repair formatting and what lint can repair

@@ -4,18 +4,17 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 from e2e.cluster import Cluster, choose
 from e2e.figures import Figures
+from e2e.images import CHECKOUT, SPARK_IMAGE
 from e2e.nodes import Nodes
 from e2e.release import Release
 from e2e.stage import Stage
 
-CHECKOUT = Path(__file__).resolve().parent.parent
 Progress: TypeAlias = Callable[[], AbstractContextManager[None]]
 _FIGURES = pytest.StashKey[Figures]()
 
@@ -80,7 +79,7 @@ def spark_image(cluster: Cluster, figures: Figures, progress: Progress) -> str:
     """Return the image for jobs of Spark, which only their story needs."""
     began = time.monotonic()
     with progress():
-        image = cluster.spark_image(CHECKOUT, "partq-spark:e2e")
+        image = cluster.spark_image(CHECKOUT, SPARK_IMAGE)
     figures.add("the image for Spark is there", f"{time.monotonic() - began:.1f} s")
     return image
 

@@ -3,17 +3,16 @@
 import os
 import sys
 import time
-from pathlib import Path
 
 from rich.console import Console
 
 from e2e import manifests
 from e2e.cluster import Cluster, ClusterError, choose
+from e2e.images import CHECKOUT
 from e2e.release import Release
 from e2e.stage import Stage, StageError
 from partq.lab.verdict.report import print_verdict
 
-CHECKOUT = Path(__file__).resolve().parent.parent
 NAMESPACE = "demo"
 FIRST_CONSUMERS = 2
 SCALE_TO = (4, 6, 3)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from e2e.cluster import Cluster, ClusterError
+from e2e.images import IMAGE
 
 NAME = "partq"
 NAMESPACE = "partq-system"
@@ -20,7 +21,7 @@ _HELM_S = 180.0
 class Release:
     """The chart and the image of a checkout, installed with two replicas of the operator."""
 
-    def __init__(self, cluster: Cluster, checkout: Path, image: str = "partq:e2e") -> None:
+    def __init__(self, cluster: Cluster, checkout: Path, image: str = IMAGE) -> None:
         self.cluster = cluster
         self.image = image
         self._checkout = checkout

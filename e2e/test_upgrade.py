@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from e2e import earlier, manifests
+from e2e.images import EARLIER_IMAGE
 from e2e.release import Release
 from e2e.stage import Stage
 
@@ -36,7 +37,7 @@ def before(release: Release, tmp_path: Path, pytestconfig: pytest.Config) -> Ite
         earlier.unpack(pytestconfig.rootpath, tmp_path)
     except earlier.NoEarlierError as error:
         pytest.skip(str(error))
-    found = Release(release.cluster, tmp_path, f"{release.image}-before")
+    found = Release(release.cluster, tmp_path, EARLIER_IMAGE)
     found.load_project()
     if found.image == release.image:
         pytest.skip("this cluster has one image only, that of E2E_IMAGE")

@@ -265,6 +265,11 @@ def test_a_given_cluster_needs_an_image_that_it_can_pull(tmp_path):
         cluster.project_image(tmp_path, "partq:e2e")
 
 
+def test_a_given_cluster_has_nothing_built_ahead(tmp_path):
+    missing = tmp_path / "no-checkout"
+    ExistingCluster(tmp_path / "config", {}).build_image(missing, "partq:e2e", "spark")
+
+
 def test_a_given_cluster_takes_its_image_for_spark_from_elsewhere(tmp_path):
     environ = {"E2E_IMAGE": "r.example/partq:1", "E2E_SPARK_IMAGE": "r.example/partq-spark:2"}
     cluster = ExistingCluster(tmp_path / "config", environ)

@@ -39,6 +39,21 @@ class Cluster(ABC):
         """Remove what `up` made, and nothing else."""
 
     @abstractmethod
+    def build_image(self, context: Path, name: str, stage: str | None = None) -> None:
+        """Build an image of the project ahead of time, so that pods have it sooner later.
+
+        Needs no cluster. Where the images of a cluster are made elsewhere, nothing is done.
+
+        Args:
+            context: a checkout, with its Dockerfile.
+            name: the image's name and tag.
+            stage: of the Dockerfile; None: the last one.
+
+        Raises:
+            ClusterError: it could not be built.
+        """
+
+    @abstractmethod
     def project_image(self, context: Path, name: str) -> str:
         """Make the image of the project in the folder `context` available to pods.
 

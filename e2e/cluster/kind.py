@@ -68,13 +68,23 @@ class KindCluster(Cluster):
             timeout_s=300,
         )
 
+    def build_image(self, context: Path, name: str, stage: str | None = None) -> None:
+        """Build an image of the project with Docker.
+
+        Raises:
+            ClusterError: docker failed.
+        """
+        say(f"building {name}")
+        target = () if stage is None else ("--target", stage)
+        run(["docker", "build", *target, "--tag", name, str(context)], timeout_s=_BUILD_TIMEOUT_S)
+
     def project_image(self, context: Path, name: str) -> str:
         """Build the image with Docker and load it into the node.
 
         Raises:
             ClusterError: docker or kind failed.
         """
-        return self._load(context, name)
+        return self._load(context, name, None)
 
     def spark_image(self, context: Path, name: str) -> str:
         """Build the image for Spark with Docker and load it into the node.
@@ -82,14 +92,12 @@ class KindCluster(Cluster):
         Raises:
             ClusterError: docker or kind failed.
         """
-        return self._load(context, name, "--target", SPARK)
+        return self._load(context, name, SPARK)
 
     def redis_image(self, name: str) -> None:
         """Do nothing: the node pulls it."""
 
-    def _load(self, context: Path, name: str, *options: str) -> str:
-        say(f"building {name}")
-        build = ["docker", "build", *options, "--tag", name, str(context)]
-        run(build, timeout_s=_BUILD_TIMEOUT_S)
+    def _load(self, context: Path, name: str, stage: str | None) -> str:
+        self.build_image(context, name, stage)
         run(["kind", "load", "docker-image", "--name", _NAME, name], timeout_s=300)
         return name

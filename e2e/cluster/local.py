@@ -81,6 +81,14 @@ class LocalCluster(Cluster):
         with alone_in(self._state):
             self._stop()
 
+    def build_image(self, context: Path, name: str, stage: str | None = None) -> None:
+        """Build an image of the project on a base of Debian; what is the same later is kept.
+
+        Raises:
+            ClusterError: it could not be built.
+        """
+        self._images.project(context, name, stage)
+
     def project_image(self, context: Path, name: str) -> str:
         """Build the image in `context` on a base of Debian, and load it.
 
