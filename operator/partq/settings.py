@@ -155,7 +155,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggingSettings:
-    """What a process writes to its standard error."""
+    """Log settings of a process."""
 
     log_level: Annotated[str, Choice(LOG_LEVELS)] = "info"
     """The least important lines that are written: debug, info, warning or error."""
@@ -172,7 +172,7 @@ class LoggingSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings(LoggingSettings):
-    """What every process that serves one queue must know of it."""
+    """Settings that every process of one queue needs."""
 
     namespace: Annotated[str, NAME] = "default"
     """The queue's namespace, a DNS label."""
@@ -187,7 +187,7 @@ class QueueSettings(LoggingSettings):
     """Where the queue is stored; may hold a password, so it is never logged."""
 
     key_prefix: Annotated[str, Text(r"[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and '-'")] = "partq"
-    """What the names of all Redis keys begin with."""
+    """Prefix of the names of all Redis keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +302,7 @@ class OperatorSettings(LoggingSettings):
     """What that Redis keeps its files on; `ephemeral`: they are lost with its pod."""
 
     key_prefix: Annotated[str, Text(r"[a-z0-9-]{1,32}", "1 to 32 of a-z, 0-9 and '-'")] = "partq"
-    """What the names of all Redis keys begin with."""
+    """Prefix of the names of all Redis keys."""
 
     broker_image: Annotated[str, Text(r"[^\s]{1,512}", "the name of an image")]
     """The image of the broker pods: the operator's own."""
@@ -316,7 +316,7 @@ class OperatorSettings(LoggingSettings):
     """The brokers' log level: apart from the operator's, as a change restarts every broker."""
 
     broker_user: Annotated[str, Choice(("fixed", "assigned"))] = "fixed"
-    """Who broker pods run as: `fixed`: 65532, the image's user; `assigned`: the cluster chooses."""
+    """User of broker pods: `fixed`: 65532, the image's user; `assigned`: the cluster chooses."""
 
     broker_network_policy: Annotated[str, Choice(NETWORK_POLICIES)] = "full"
     """What a NetworkPolicy restricts of the brokers: what comes in and goes out, or one, or none.
@@ -329,7 +329,7 @@ class OperatorSettings(LoggingSettings):
     """Whether consumer pods are told apart by what their removal costs: an annotation at each."""
 
     pod_name: Annotated[str, Text(r"[0-9A-Za-z.-]{1,253}", "the name of a pod")]
-    """Who this replica is among those of the operator."""
+    """Name of this replica of the operator."""
 
     pod_namespace: Annotated[str, NAME]
     """Where the operator runs: its lease is there."""

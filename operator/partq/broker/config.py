@@ -1,4 +1,4 @@
-"""What a broker knows of its queue: layout, limits, groups; read again each second."""
+"""The broker's view of its queue: layout, limits, groups; read again each second."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from partq.store.records.layouts import Layouts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterRules:
-    """What a group wants done with messages that it does not get done."""
+    """A group's settings for messages that it cannot process."""
 
     max_redeliveries: int | None
     """How often one is delivered again for a cause that counts, at most; None: no limit."""

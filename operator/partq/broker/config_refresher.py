@@ -1,4 +1,4 @@
-"""What a broker looks at each second: its queue's settings, what has aged, what can be freed."""
+"""Periodic work of a broker: settings of its queue, expiry, trimming."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Reading the logs of a queue as they are stored, for who keeps its progress elsewhere."""
+"""Reads the logs of a queue as they are stored, for readers that keep their progress."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping

@@ -50,7 +50,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_BLOCKED_CHARS = 500
 """How much is kept of what a broker says of dead letters that are not stored."""
 UNREADABLE = (KeyError, ValueError, OverflowError)
-"""What an answer raises that has the right fields, and means nothing."""
+"""Errors of an answer with the right fields and impossible values."""
 
 T = TypeVar("T")
 Results = TypeVar("Results", bound=DrainResults | CommitResults | PartitionResults | ClaimResults)
@@ -76,7 +76,7 @@ class HttpBrokerAdmin:
         self._headers = {"Authorization": f"Bearer {token}"}
 
     async def state(self, url: str) -> BrokerReport:
-        """Return what a broker owns and who is bound there.
+        """Return the partitions of a broker and its bound members.
 
         Raises:
             PartqError: no answer, or none that can be read.

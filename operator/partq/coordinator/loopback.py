@@ -25,7 +25,7 @@ class LoopbackRuntime:
         """Return nothing: nobody ends a process from outside and says until when."""
 
     def refusal(self, group: str, member: MemberId, address: str) -> BindRefusal | None:
-        """Refuse whoever does not call from this machine."""
+        """Refuse callers from other machines."""
         try:
             is_local = ipaddress.ip_address(address).is_loopback
         except ValueError:

@@ -46,9 +46,9 @@ class GroupSnapshot:
     silent: Mapping[BrokerId, str]
     """The living brokers that did not answer, and why."""
     refused: Mapping[MemberId, RefusedJoin] = field(default_factory=dict)
-    """Who asks to be let in and may not, and why."""
+    """Refused members, each with the reason."""
     details: Mapping[PartitionId, GroupDetail] = field(default_factory=dict)
-    """What the broker of a partition says of it beside: state, cursor, lag, in_flight."""
+    """Further fields of the partition's broker: state, cursor, lag, in_flight."""
     ends: Mapping[PartitionId, int] = field(default_factory=dict)
     """The offset of the next message, of the same partitions."""
 

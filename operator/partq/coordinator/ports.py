@@ -1,4 +1,4 @@
-"""What the coordinator needs of the store, the brokers and whoever runs the consumers."""
+"""Interfaces of the coordinator to the store, the brokers and the runtime of the consumers."""
 # ruff: noqa: D102 - what a method of the store does stands at the store; here is only its shape
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class ConfigRecord(Protocol):
 
 
 class LayoutStore(Protocol):
-    """What Redis holds for the queue as a whole."""
+    """The records of the whole queue."""
 
     async def read(self) -> LayoutRecord: ...
     async def read_config(self) -> ConfigRecord | None: ...
@@ -134,7 +134,7 @@ class MemberSnapshot(Protocol):
 
 
 class MemberStore(Protocol):
-    """Who may bind, since when somebody is lost, and who takes over from whom."""
+    """Members that may bind, since when members are lost, and their replacements."""
 
     async def list_member(self, group: str, member: MemberId, address: str) -> None: ...
     async def unlist(self, group: str, member: MemberId) -> None: ...
@@ -149,7 +149,7 @@ class MemberStore(Protocol):
 
 
 class AssignmentStore(Protocol):
-    """The index of who holds what."""
+    """The index of assignments."""
 
     async def read(self, group: str) -> Mapping[PartitionId, AssignmentEntry]: ...
     async def write(self, group: str, mapping: Mapping[PartitionId, AssignmentEntry]) -> None: ...
@@ -293,7 +293,7 @@ class BrokerAdmin(Protocol):
     """
 
     async def state(self, url: str) -> BrokerReport:
-        """Return what a broker owns and who is bound there."""
+        """Return the partitions of a broker and its bound members."""
 
     async def pause(
         self, url: str, group: str, pauses: Mapping[PartitionId, Pause], *, lease_ms: int
@@ -322,7 +322,7 @@ class BrokerAdmin(Protocol):
         """Make the broker give partitions up."""
 
 
-# ---- whoever runs the consumers, and whoever wants to know --------------------------------------
+# ---- the runtime of the consumers, and listeners -------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +338,7 @@ class BindRefusal:
 
 
 class Runtime(Protocol):
-    """What is known of the members' processes beside their flows."""
+    """Knowledge about the members' processes beside their flows."""
 
     def facts(
         self, group: str, members: Collection[MemberId], leaving: Collection[MemberId]

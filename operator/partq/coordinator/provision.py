@@ -28,7 +28,7 @@ class VersionedConfig(ConfigRecord, Protocol):
 
 
 class LayoutProvisioner(Protocol):
-    """What Redis holds for the queue as a whole, with what writes it."""
+    """The records of the whole queue, with the operations that write them."""
 
     async def register(self, uid: str) -> str:
         """Register a life of the queue's name, and return the current one."""

@@ -1,4 +1,4 @@
-"""What a coordinator saw at its last look, for whoever shows it to people."""
+"""The coordinator's last observation, for status and display."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class GroupView:
     is_complete: bool = True
     """Every living broker has answered: whoever is not in `members` has left."""
     refused: Mapping[MemberId, str] = field(default_factory=dict)
-    """Who asks to be let in and may not, and why; of very many, the last."""
+    """Refused members, each with the reason; if there are very many, the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

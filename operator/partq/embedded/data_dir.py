@@ -1,4 +1,4 @@
-"""What an embedded runtime keeps on disk: who is running, each queue's uid and tokens, paths.
+"""Files of an embedded runtime: the running process, each queue's uid and tokens, paths.
 
     DIR/lock                        held by the runtime that runs on this directory
     DIR/dev.json                    while it runs: URLs and tokens, for the other commands
@@ -41,7 +41,7 @@ class QueueTokens:
 
 @dataclass(frozen=True, slots=True)
 class QueueIdentity:
-    """What a queue is known by, from its first start on."""
+    """The identity of a queue, from its first start on."""
 
     uid: str
     """First 8 characters of a uuid, which stands for the uid of a Kubernetes resource."""

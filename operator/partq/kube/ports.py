@@ -19,7 +19,7 @@ class QueueStore(Protocol):
 
     @property
     def layouts(self) -> LayoutProvisioner:
-        """What Redis holds for the queue as a whole."""
+        """The records of the whole queue."""
 
     async def durability(self) -> Durability:
         """Return how Redis keeps what it confirms."""

@@ -1,1 +1,1 @@
-"""The HTTP server of every process that listens: what it takes from whoever connects is bounded."""
+"""The HTTP server of every listening process, with bounds for each caller."""

@@ -8,7 +8,7 @@ from partq.errors import BatchTooLargeError, PartqError
 from partq.server.memory import Hold
 
 HOLD = web.RequestKey("hold", Hold)
-"""What a request holds of the budget, until its answer is sent."""
+"""The part of the memory budget that a request holds until its answer is sent."""
 IS_ASKED = web.RequestKey("is_asked", bool)
 """Whether the caller waits for `100 Continue` before it sends the body."""
 JSON_WEIGHT = 3

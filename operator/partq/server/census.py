@@ -1,4 +1,4 @@
-"""Who holds the connections of a server, and which one goes when there are too many."""
+"""Counts the connections of a server by caller, and picks one to cut if there are too many."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field

@@ -12,7 +12,7 @@ from partq.server.guard import Guard
 from partq.server.memory import Hold
 
 _OF_CALLERS = (HttpProcessingError, ConnectionError, web.RequestPayloadError, PartqError)
-"""What a caller does to itself: nobody else needs a line of it."""
+"""Errors that concern only the caller and are not logged."""
 
 
 class Connection(web.RequestHandler):

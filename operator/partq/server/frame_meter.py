@@ -6,7 +6,7 @@ from typing import Any
 from partq.server.memory import Hold
 
 FREE_BYTES = 64 * 1024
-"""What a connection may hold beside the budget: acks and credit pass when others have used it."""
+"""Memory of a connection beside the budget: acks and credit pass when others have used it."""
 _OPCODE, _FIN, _MASKED, _LENGTH = 0x0F, 0x80, 0x80, 0x7F
 _SHORT = 125
 """The longest payload whose length stands in the first two bytes."""

@@ -1,4 +1,4 @@
-"""What the connections of one server share: bounds, counts, the memory of their requests."""
+"""State that the connections of one server share: bounds, counts, memory of requests."""
 
 import asyncio
 from collections.abc import Callable

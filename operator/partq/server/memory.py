@@ -38,7 +38,7 @@ class RequestMemory:
 
 
 class Hold:
-    """What one request, or one answer that is kept, holds of the budget until it is released."""
+    """The part of the budget that one request, or one kept answer, holds until it is released."""
 
     def __init__(self, memory: RequestMemory) -> None:
         self.size_bytes = 0

@@ -1,4 +1,4 @@
-"""How an error of partq reaches who has asked Spark: as its sentence, without a stack."""
+"""Raises errors of partq in Spark as one sentence, without a stack trace."""
 
 import os
 from collections.abc import Iterator

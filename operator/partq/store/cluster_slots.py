@@ -15,7 +15,7 @@ _KEYLESS = {"CONFIG", "INFO", "KEYS", "PING", "SCAN", "SCRIPT", "TIME"}
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What one node says of the whole cluster: its answer to CLUSTER NODES."""
+    """One node's view of the cluster: its answer to CLUSTER NODES."""
 
     text: str
     host: str

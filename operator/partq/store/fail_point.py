@@ -7,7 +7,7 @@ from typing import Literal
 Phase = Literal["before", "after"]
 
 EXIT_STATUS = 137
-"""What the process ends with: the same as after kill -9."""
+"""Exit status of the process: the same as after kill -9."""
 
 
 @dataclass(slots=True)

@@ -108,12 +108,12 @@ class ServerPort(Protocol):
         """Open a connection; raises StoreUnavailableError, or SettingsError: it is of no use."""
 
     def leave(self) -> None:
-        """Hear that the server is a replica now: no connection to it is of use any more."""
+        """Note that the server is a replica now: no connection to it is usable any more."""
 
     def doubt(self, slot: int | None) -> None:
-        """Hear that the server did not answer, or refused: another may serve by now.
+        """Note that the server is silent or refuses: another may serve by now.
 
-        `slot`: the one that it has said to be another's.
+        `slot`: the Redis Cluster slot that it called another's, if any.
         """
 
 

@@ -46,7 +46,7 @@ class Channel(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """What a server says of itself, or all nodes of a cluster together: the worst of each."""
+    """State of a server, or of all nodes of a cluster: the worst value of each field."""
 
     run_id: str
     version: str
@@ -217,7 +217,7 @@ class StoreServer:
         return OpenConnection(connection, link)
 
     def _meet(self, info: Mapping[str, str]) -> bool:
-        """Take note of who answers; return whether that is another run than before."""
+        """Note which server answers; return whether that is another run than before."""
         self.replica_count = _replica_count(info)
         identity = (info["run_id"], info.get("master_replid", ""))
         if identity == self._identity:

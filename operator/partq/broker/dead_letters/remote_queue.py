@@ -31,7 +31,7 @@ CALL_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is known of a queue's brokers."""
+    """Known brokers of a queue."""
 
     layout: Layout
     index: BrokerIndex

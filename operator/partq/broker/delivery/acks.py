@@ -1,4 +1,4 @@
-"""What members say of what they got: acks, nacks, releases, what has begun; and their silence."""
+"""Handles messages of members: acks, nacks, releases, begun messages; and ack timeouts."""
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence

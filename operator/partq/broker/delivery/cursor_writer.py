@@ -17,7 +17,7 @@ FLUSH_GAP_S = 0.005
 LARGE_BYTES = 4096
 """A book above it is written at a pace."""
 BYTES_PER_S = 500_000
-"""What large books may add up to: each costs time here, and a sync that others wait for."""
+"""Bytes per second of large books: each costs time here, and a sync that others wait for."""
 MAX_WAITING = 1000
 """Acks that end the gathering early."""
 RETRY_GAP_S = 0.05

@@ -87,7 +87,7 @@ class Flow:
         self.subscriptions: dict[ConsumedPartition, None] = {}
         self.wake = asyncio.Event()
         self.on_closed: Callable[[], None] | None = None
-        """Called when the flow ends from this side, by whoever holds its connection."""
+        """Called by the holder of the connection when the flow ends from this side."""
         self.fits: Callable[[Entry, int, int], int] | None = None
         """Says how many messages of a batch, from an offset on, its client can take now; at most
         the last argument. None: as many as its credit allows."""
@@ -101,7 +101,7 @@ class Flow:
         self._judge = judge
         self._controls: deque[bytes] = deque()
         self.held = PendingDeliveries()
-        """What waits for its audit record."""
+        """Frames that wait for their audit record."""
         self.look = asyncio.Lock()
         """Held while the broker looks into a batch that this client could not decode."""
         self._ready: dict[ConsumedPartition, None] = {}

@@ -1,4 +1,4 @@
-"""Who is bound: admission, binding and the loss of flows."""
+"""Registry of bound flows: admission, binding and loss."""
 
 import asyncio
 import logging

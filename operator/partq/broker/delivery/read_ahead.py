@@ -19,7 +19,7 @@ FRESH_S = 1.0
 
 @dataclass(slots=True)
 class _Stretch:
-    """What one subscription has in the cache."""
+    """Cache entries of one subscription."""
 
     fresh_until: float
     entries: deque[Entry] = field(default_factory=deque)
@@ -27,7 +27,7 @@ class _Stretch:
 
 
 class ReadAhead:
-    """What was read for all subscriptions of a broker, and room for what is being read.
+    """Cache of batches read for all subscriptions of a broker, and the room of reads under way.
 
     Where a read needs the room, what was not used for longest is let go: it can be read again.
     What nobody has looked at yet stays for a moment, so that every reader gets on. Reads wait for
@@ -47,7 +47,7 @@ class ReadAhead:
 
     @property
     def share_bytes(self) -> int:
-        """What one read may ask for, so that what all have read has room together."""
+        """Bytes that one read may request, so that all reads together have room."""
         readers = len(self._stretches) + self._reads
         return max(1, min(READ_BYTES, self.max_bytes // max(1, readers)))
 

@@ -1,9 +1,9 @@
-"""What stored and unstored batches may take of this process's memory, over all its partitions."""
+"""Bounds the memory of stored and unstored batches, over all partitions of this process."""
 
 from typing import Protocol
 
 BATCH_OVERHEAD_BYTES = 512
-"""What a batch costs in memory besides its bytes, about: small ones must not pass for nothing."""
+"""Approximate memory of a batch besides its bytes, so that small batches count, too."""
 
 
 def memory_bytes(batch: bytes) -> int:
@@ -12,7 +12,7 @@ def memory_bytes(batch: bytes) -> int:
 
 
 class PendingBatches(Protocol):
-    """What holds batches that wait to be stored: one of each partition."""
+    """A holder of batches that wait to be stored: one per partition."""
 
     held_bytes: int
 

@@ -1,4 +1,4 @@
-"""Says which groups keep the logs of this broker from being freed, to whoever finds no room."""
+"""Says which groups keep the logs of this broker from being freed, for refusals without room."""
 
 from collections.abc import Callable, Iterable
 

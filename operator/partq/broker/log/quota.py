@@ -19,7 +19,7 @@ NOTHING, ANYTHING = StorageGrant(0), StorageGrant(None)
 
 
 class StorageQuota:
-    """What this broker may still store.
+    """The share of the storage quota that this broker may still use.
 
     One of the living brokers adds up the partitions and writes the sum; all read it.
     """
@@ -50,9 +50,9 @@ class StorageQuota:
         self._sizes: dict[PartitionId, int] = {}
         """How many bytes each partition had that was added up last."""
         self.sharers: Collection[BrokerId] = (broker,)
-        """Who shares what is left of the quota."""
+        """Brokers that share the rest of the quota."""
         self.info: StoreInfo | None = None
-        """What Redis said of itself last."""
+        """Last answer of Redis about its state."""
 
     @property
     def durability(self) -> dict[str, str | bool]:

@@ -1,1 +1,1 @@
-"""What callers ask of a broker, without HTTP: one module for each kind of call."""
+"""Operations of a broker, without HTTP: one module per kind of call."""

@@ -30,11 +30,11 @@ MAX_MERGED = 4096
 AT_ONCE = 16
 """Partitions whose messages are read for one merged page: bounds its memory."""
 MIN_SHARE_BYTES = 16 * 1024
-"""What a partition's part of a merged page may hold at least."""
+"""Smallest size of a partition's part of a merged page, in bytes."""
 MESSAGE_BYTES = 256
-"""What a message counts for beside its own bytes: JSON has names for everything."""
+"""Bytes that a message counts beside its content: JSON repeats the field names."""
 MAX_PAGES_BYTES = 8 * 1024 * 1024
-"""What the pages of one answer may hold together, where each partition has its own."""
+"""Size of all pages of one answer, if each partition has a separate page."""
 READ_BYTES = 1024 * 1024
 READ_ENTRIES = 256
 READ_TIMEOUT_S = 3.0

@@ -1,4 +1,4 @@
-"""One group as a whole, for whoever explains it or plans for it: records, and what brokers say.
+"""A snapshot of one group, to explain it or plan for it: records and states of brokers.
 
 Any broker can be asked: it asks the others. So it also serves whoever reaches one broker only, and
 while no coordinator runs.

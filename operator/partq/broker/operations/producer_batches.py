@@ -1,4 +1,4 @@
-"""What the last batches of a producer look like, for a producer that has to repeat itself."""
+"""Digests of a producer's last batches, for a producer that repeats itself."""
 
 import asyncio
 from collections.abc import Sequence

@@ -30,7 +30,7 @@ FIRST_ANSWER_BITS = 48
 
 @dataclass(slots=True)
 class PullState:
-    """What a pulling member got last."""
+    """The last answer of a pulling member."""
 
     answer: int = field(default_factory=lambda: random.getrandbits(FIRST_ANSWER_BITS))
     """Its number. The first one is drawn: a member that names an answer of a flow that has ended,

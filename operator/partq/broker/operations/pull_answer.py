@@ -15,7 +15,7 @@ from partq.wire.calls.answers import PulledMessage
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """Of JSON; one message is always there, however large it is."""
 MESSAGE_BYTES = 300
-"""What a message counts for beside its content: its place and its token."""
+"""Bytes that a message counts beside its content: its place and its token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class TakenWindow:
 
 
 class PullReply:
-    """What a pull is answered with.
+    """The answer to a pull.
 
     Args:
         hold: what the answer holds of the memory of all requests.

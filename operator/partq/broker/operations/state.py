@@ -1,4 +1,4 @@
-"""What a coordinator asks of a broker: state, pause, drain, commit, cancel, claim, yield.
+"""Calls of a coordinator at a broker: state, pause, drain, commit, cancel, claim, yield.
 
 A call names many partitions and is answered for each on its own. How it came is not known here.
 """

@@ -1,4 +1,4 @@
-"""What a broker shows of its queue: the layout, and the records whoever owns them."""
+"""Layout and status of a queue, from the records of all brokers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,4 +1,4 @@
-"""Who owns what: watching the other brokers' leases, and claiming what nobody serves."""
+"""Watches the leases of the other brokers and claims unserved partitions."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ OVER_FACTOR = 1.5
 RANK_GAP_S = 1.0
 """Brokers claim one after another, in rendezvous order, so far apart."""
 FIRST_CLAIM_WAIT_S = 3.0
-"""A partition that nobody owns, and nobody is to own, is left to the coordinator for so long."""
+"""Seconds for which an unowned partition without a successor is left to the coordinator."""
 
 _log = logging.getLogger(__name__)
 

@@ -57,7 +57,7 @@ class LeaseKeeper:
         self._wanted = asyncio.Event()
         self._waiting: list[Callable[[], None]] = []
         self._under_way: list[Callable[[], None]] = []
-        """What the renewal that is under way was begun for."""
+        """Callbacks of the renewal under way."""
 
     @property
     def is_valid(self) -> bool:

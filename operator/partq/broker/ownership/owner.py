@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class OwnedPartitions:
-    """What this broker owns by its memory; the partition's record in Redis decides."""
+    """Partitions that this broker owns by its memory; the record in Redis decides."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OwnedPartitions:
         self._last_ends: dict[PartitionId, int] = {}
         """Where a log ended when this broker held it last; a shorter one was rolled back."""
         self._missed: dict[tuple[PartitionId, str], set[str]] = {}
-        """What groups have missed in the log, each with what was said of it."""
+        """Messages that groups missed in the log, each with its error."""
         self._partitions = partitions
         self._log = log
         self._broker = broker
@@ -161,7 +161,7 @@ class OwnedPartitions:
     async def give_up(self, partition: PartitionId, successor: BrokerId | None = None) -> None:
         """Give a partition up: no more appends, acks stored, then free for others.
 
-        `successor` claims it at once; None: whoever is told to.
+        `successor` claims it at once; None: the broker that is told to.
 
         Raises:
             NotOwnerError: it is not owned here.

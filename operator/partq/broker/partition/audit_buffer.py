@@ -73,7 +73,7 @@ class _Token(NamedTuple):
 
 
 class AuditBuffer:
-    """What the next flush of a group's book tells: acks, gathered to ranges, and the rest.
+    """Audit records of the next flush of a group's book: acks, joined to ranges, and others.
 
     Numbered under one broker epoch. What a flush has taken is kept until the store has it.
     """

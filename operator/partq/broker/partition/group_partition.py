@@ -23,7 +23,7 @@ Answer = Callable[[PartqError | None], None]
 
 
 class PartitionState(StrEnum):
-    """What a partition of a group is doing."""
+    """State of a group's partition."""
 
     UNASSIGNED = "Unassigned"
     READY = "Ready"
@@ -63,7 +63,7 @@ class CursorWrite(TypedDict):
 
 
 class FlowPort(ConsumerRef, Protocol):
-    """What a subscription, and whoever changes one, needs of the flow that it is bound to."""
+    """Interface of a bound flow, for a subscription and the code that changes one."""
 
     @property
     def group(self) -> str:
@@ -117,7 +117,7 @@ class ConsumedPartition:
     audit: AuditWriter | None = None
     """The partition's audit record."""
     flush_records: AuditBuffer = field(default_factory=AuditBuffer)
-    """What the next flush tells it."""
+    """Audit records of the next flush."""
     after_counts: Callable[["ConsumedPartition"], None] | None = None
     """Called when redelivery counts have changed and are stored, before anything goes out."""
     flow: FlowPort | None = None
@@ -147,7 +147,7 @@ class ConsumedPartition:
     to_hurry: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when `is_urgent` may have become true."""
     flushed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set after each flush, to be awaited by who needs the book stored."""
+    """Set after each flush, for callers that need the book stored."""
     confirmations: list[Answer] = field(default_factory=list)
     """To be called once what the book says now is stored, or never will be."""
     held_acks: deque[Callable[[], object]] = field(default_factory=deque)
@@ -155,7 +155,7 @@ class ConsumedPartition:
 
     @property
     def state(self) -> PartitionState:
-        """The partition's state for this group; a pause of nobody's flow pauses nothing."""
+        """State of the partition for this group. A pause has no effect while no flow is bound."""
         if self.member is None:
             return PartitionState.UNASSIGNED
         if self.flow is None:
@@ -174,7 +174,7 @@ class ConsumedPartition:
 
     @property
     def audit_writer(self) -> AuditWriter | None:
-        """The partition's audit record, if one is to be told of what happens."""
+        """The partition's audit record, if it has one."""
         return self.audit if self.audit is not None and self.audit.is_on else None
 
     @property
@@ -200,7 +200,7 @@ class ConsumedPartition:
     def is_urgent(self) -> bool:
         """Whether who waits for the stored book waits for nothing else, and it is not acked on.
 
-        Those are handoffs, resets, cursors of readers, and who gives the partition up.
+        Those are handoffs, resets, cursors of readers, and yields of the partition.
         """
         is_quiet = self.pause is not None and self.book.in_flight == 0
         return self.flow is None or is_quiet or self.is_committing or self.is_dropped
@@ -216,7 +216,7 @@ class ConsumedPartition:
         return min([self.book.cursor, *(letter.offset for letter in self.outbox.letters)])
 
     async def settle_audit(self) -> None:
-        """Wait until the audit record has been told all so far; at once where there is none."""
+        """Wait until all audit records so far are stored; at once without an audit record."""
         if self.audit is not None:
             await self.audit.settle()
 

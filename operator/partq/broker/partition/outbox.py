@@ -1,4 +1,4 @@
-"""What of one group in one partition is a dead letter, or about to be one, in memory."""
+"""Dead letters of one group and partition in memory: waiting, or about to be moved."""
 
 import asyncio
 from collections.abc import Sequence

@@ -45,7 +45,7 @@ class OwnedPartition:
     writes: Iterator[int] = field(default_factory=count)
     """Numbers the writes of all books: one that is started again goes on above its last."""
     mended: tuple[Mended, ...] = ()
-    """What the claim has mended in the records of groups."""
+    """Repairs that the claim made in the records of groups."""
     is_yielding: bool = False
     expired: int = 0
     """All below has outlived the queue's time to live."""

@@ -1,1 +1,1 @@
-"""What ends the life of stored messages: trimming, expiry, and the archive of audit records."""
+"""Removal of stored messages: trimming, expiry, and the archive of audit records."""

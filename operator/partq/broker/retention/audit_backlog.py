@@ -1,4 +1,4 @@
-"""How much of the audit records waits for an archive: shown, and told of when it is much."""
+"""Size of the audit records that wait for an archive: shown, and logged when it is large."""
 
 import logging
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class StoreClocks:
-    """What is known of the clock of each server that holds keys.
+    """State of the clock of each Redis server that holds keys.
 
     A partition is judged by the clock of its own server, which has stamped its messages. When
     another server takes it over, a clock that differs counts as a jump.

@@ -10,7 +10,7 @@ from partq.store.records.log import Log
 
 
 class Trimmed(NamedTuple):
-    """What the last trim of a log came to."""
+    """Result of the last trim of a log."""
 
     marks: tuple[int, ...]
     first: int

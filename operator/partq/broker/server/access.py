@@ -1,4 +1,4 @@
-"""What every route does first: the token, the queue, the group, the body."""
+"""First steps of every route: token, queue, group, body."""
 
 import asyncio
 from typing import TypeVar
@@ -20,7 +20,7 @@ from partq.wire.calls.bodies import Texts
 
 T = TypeVar("T")
 GRANT = web.RequestKey("grant", TokenGrant)
-"""What the token of a call grants."""
+"""Rights of a call's token."""
 
 
 def enter(request: web.Request) -> tuple[Broker, TokenGrant]:
@@ -104,6 +104,6 @@ def peer(request: web.Request) -> str:
 
 
 def settle(future: asyncio.Future[T], value: T) -> None:
-    """Give a future its result, unless whoever waited has gone."""
+    """Give a future its result, unless its waiter has gone."""
     if not future.done():
         future.set_result(value)

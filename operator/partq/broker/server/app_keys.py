@@ -1,4 +1,4 @@
-"""What the aiohttp application carries, by typed keys."""
+"""Typed keys of the objects that the aiohttp application carries."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ GUARD = web.AppKey("guard", Guard)
 READS = web.AppKey("reads", asyncio.Semaphore)
 """Bounds how many answers of stored batches are read side by side."""
 MEMORY = web.AppKey("memory", RequestMemory)
-"""What bodies and answers of all calls may hold together."""
+"""Memory budget of the bodies and answers of all calls."""
 PEERS = web.AppKey("peers", ClientSession)
 """For forwarding to the broker that owns a partition."""
 TLS = web.AppKey("tls", BrokerTls)

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Role(StrEnum):
-    """What a token is good for."""
+    """Rights of a token."""
 
     PRODUCE = "produce"
     CONSUME = "consume"

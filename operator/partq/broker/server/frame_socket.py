@@ -22,7 +22,7 @@ class FrameSocket:
     def __init__(self, request: web.Request, socket: web.WebSocketResponse) -> None:
         self.response = socket
         self.request = request
-        """That it was opened by: whoever opened it must still be allowed to."""
+        """The request that opened it, whose token must still be valid."""
         self._socket = socket
 
     @classmethod

@@ -72,7 +72,7 @@ class StorableMessage:
 
 Outcome = MessagePlace | PartqError
 Series = tuple[PartitionId, str | None]
-"""What is refused as a whole behind a refused message: a key, or all that has no numbers."""
+"""The unit that is refused behind a refused message: a key, or all messages without numbers."""
 
 
 class MessageWriter:

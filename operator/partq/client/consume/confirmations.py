@@ -8,7 +8,7 @@ from partq.errors import PartqError
 log = logging.getLogger("partq.client")
 
 MAX_OPEN = 10_000
-"""Acks without an answer; above it whoever gives another one waits."""
+"""Unanswered acks; above this number a further ack waits."""
 
 
 class Confirmations:

@@ -10,7 +10,7 @@ from partq.wire.frames import Deliver, Range
 
 
 class AckTarget(Protocol):
-    """Takes the acks and nacks of one partition: whoever holds it for this consumer."""
+    """Takes the acks and nacks of one partition, which it holds for this consumer."""
 
     @property
     def partition(self) -> PartitionId:

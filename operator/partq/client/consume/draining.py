@@ -32,7 +32,7 @@ class DrainStatus:
 
     members: Mapping[str, MemberHoldings]
     unknown: Sequence[str]
-    """Partitions that no broker which answers owns: whoever has them is not known."""
+    """Partitions without an answering owner, whose member is unknown."""
     troubles: Sequence[str] = ()
     """Why brokers have not answered."""
 

@@ -1,4 +1,4 @@
-"""Messages that were not stored: whether somebody has looked, and telling of those that nobody saw.
+"""Failures of messages: which were seen by the application, and reports of the others.
 
 A future that fails unseen must not be the end of a message. `Failures` counts what has failed and
 was not looked at; `flush` and leaving the block raise it, and the log has all of it.

@@ -40,7 +40,7 @@ def listed(messages: Iterable[Message]) -> Sequence[Message]:
 
 
 def encode_checked(messages: Sequence[Message], max_message_bytes: int) -> list[bytes]:
-    """Return the bytes of each message; keys are checked by who hashes them.
+    """Return the bytes of each message; the hashing code checks keys.
 
     Raises:
         BadRequestError: a value that is not bytes, headers that are not text, an event time that

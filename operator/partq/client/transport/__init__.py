@@ -1,1 +1,1 @@
-"""How clients reach brokers: sessions, connections, the layout, and who owns a partition."""
+"""How clients reach brokers: sessions, connections, the layout, and owners of partitions."""

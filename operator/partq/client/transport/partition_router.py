@@ -130,7 +130,7 @@ class PartitionRouter:
     async def at_owner(self, partition: PartitionId, call: Callable[[str], Awaitable[T]]) -> T:
         """Return what `call` gives at the URL of the partition's owner.
 
-        It is repeated, at whoever owns the partition by then, until a broker answers for good.
+        It is repeated, at the current owner of the partition, until a broker answers for good.
 
         Raises:
             PartqError: what the owner refuses with, or what the last try in time has failed with.

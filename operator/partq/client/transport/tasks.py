@@ -13,7 +13,7 @@ log = logging.getLogger("partq.client")
 def start(
     work: Coroutine[None, None, None], name: str, on_failure: Callable[[PartqError], None]
 ) -> asyncio.Task[None]:
-    """Run `work` as a task of the caller, who cancels it; a bug in it is logged and reported."""
+    """Run `work` as a task that the caller cancels; a bug in it is logged and reported."""
 
     def ended(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -18,7 +18,7 @@ from partq.core.records import HandoffRecord, PastMove
 def attempt_at(
     seat: PartitionOwnership, broker: BrokerId, target: MemberId | None, number: int
 ) -> Attempt:
-    """Return an attempt to take a partition from whoever has it now."""
+    """Return an attempt to take a partition from its present member."""
     return Attempt(
         number=number,
         broker=broker,

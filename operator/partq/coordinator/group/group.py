@@ -90,7 +90,7 @@ class GroupWorker:
         self._move_log = MoveLog(Journal(), 0, 0)
         self._is_loaded = False
         self._inherited: dict[PartitionId, HandoffRecord] = {}
-        """What a coordinator before this one began, until its partition's broker is seen."""
+        """Handoffs of an earlier coordinator, until the broker of the partition is seen."""
         self._runner = HandoffRunner(
             group,
             brokers,

@@ -1,4 +1,4 @@
-"""What the rebalances of a group did: moves, and the longest time without a consumer."""
+"""Outcomes of a group's rebalances: moves, and the longest time without a consumer."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

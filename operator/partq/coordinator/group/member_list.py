@@ -1,4 +1,4 @@
-"""What is written down of a group's members: who may bind, who is lost, who inherits from whom."""
+"""The recorded members of a group: which may bind, which are lost, which replace others."""
 
 import asyncio
 import logging

@@ -18,7 +18,7 @@ from partq.core.records import AssignmentEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueObservation:
-    """What all groups of a queue share at one time."""
+    """Observations that all groups of a queue share at one time."""
 
     partitions: tuple[PartitionId, ...]
     states: Mapping[BrokerId, BrokerReport]
@@ -29,7 +29,7 @@ class QueueObservation:
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """What a commit has stored; a state that is older than it is put right by it."""
+    """The outcome of a commit, which corrects older observations."""
 
     member: MemberId | None
     epoch: Epoch

@@ -155,7 +155,7 @@ class GroupAssessment:
     bound_at: Mapping[MemberId, frozenset[BrokerId]]
     """The brokers where a member has a flow."""
     departed: frozenset[MemberId]
-    """Those of the gone that are known not to come back, as opposed to those that are late."""
+    """Gone members that are known not to return, as opposed to late ones."""
     join_wait_ms: int
     """How long joins wait for others to join; 0: no join is waiting."""
     newcomers: frozenset[MemberId]
@@ -241,7 +241,7 @@ class _Assessor:
         )
 
     def _has_departed(self, member: MemberId) -> bool:
-        """Whether a member without a flow is known not to come back, or not within the delay."""
+        """Whether a member without a flow is known not to return, or not within the delay."""
         if member in self._flows:
             return False
         fact = self._observation.facts.get(member)

@@ -235,7 +235,7 @@ class _Planner:
     def _wanted(
         self, shared: Sequence[PartitionId], members: Collection[MemberId]
     ) -> dict[PartitionId, MemberId]:
-        """Return who is to have what: as promised, where that is as good as anything new.
+        """Return the target assignment: promised moves stay if they are as good as new ones.
 
         What started of a plan has changed the sizes by which it was made. Planned again, the rest
         might go to others, and people who were told would wonder.
@@ -279,7 +279,7 @@ class _Planner:
                 yield self._move(partition, target)
 
     def _evened(self, moves: Sequence[Move], working: Collection[MemberId]) -> Iterator[Move]:
-        """Turn what moves for balance away from who has to take what others could not reach.
+        """Redirect balance moves away from members that take partitions others could not reach.
 
         It goes to whoever has least and can be reached, or stays: it would move once more.
         """

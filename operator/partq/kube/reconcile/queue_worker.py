@@ -1,4 +1,4 @@
-"""One worker per queue: it makes what there is what the resources say, and reports what there is.
+"""Reconciles one queue: makes the cluster match the resources, and reports status.
 
 Level-triggered: whatever it is told, it looks at everything again. Nothing that it keeps could not
 be read again by the next one.

@@ -65,7 +65,7 @@ def _state(world: ClusterFacts, seat: GroupPartitionFacts) -> str:
 
 
 def is_settled(world: ClusterFacts, source: str, target: str, name: str) -> bool:
-    """Say whether who gives a partition stays, who gets it has all that is its own beside it.
+    """Say whether the source stays a member and the target holds its other partitions.
 
     And one coordinator alone plans.
     """

@@ -1,1 +1,1 @@
-"""What Redis holds, one module per kind of record: each calls the scripts of its keys."""
+"""Records in Redis, one module per kind: each calls the scripts of its keys."""

@@ -1,4 +1,4 @@
-"""What the coordinator decided for each partition of a group: an index, the record decides."""
+"""The coordinator's assignment for each partition of a group: an index, the record decides."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What Redis holds for a group as a whole, written only while the group itself is stored.
+"""The records of a whole group, written only while the group itself is stored.
 
 Its effective spec is what makes a group known. All its keys share a tag, so each script can look
 whether the spec is still there: whatever a coordinator that has not heard of the group's end still

@@ -48,7 +48,7 @@ class StoredConfig:
 
 
 class Layouts:
-    """What Redis holds for one queue as a whole."""
+    """The records of one whole queue."""
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
@@ -89,7 +89,7 @@ class Layouts:
     async def register(self, uid: str) -> str:
         """Register a life of the queue's name, and return the one that is current.
 
-        Another uid than one's own: the keys of this name belong to another resource.
+        If it differs from ours, the keys of this name belong to another resource.
         """
         current = await self._store.run("register_life", [self._keys.lives()], [uid])
         return str(current, "utf-8")

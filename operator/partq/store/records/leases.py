@@ -16,7 +16,7 @@ _MAX_TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a broker says of itself. It is over when `counter` stood still for 1.5 times `ttl_s`."""
+    """A broker's lease. It is over when `counter` stood still for 1.5 times `ttl_s`."""
 
     incarnation: str
     counter: int

@@ -60,7 +60,7 @@ class AppendBatch:
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What became of a batch."""
+    """Outcome of an append of a batch."""
 
     status: Status
     offset: int
@@ -91,7 +91,7 @@ class Trim(NamedTuple):
 
 
 class LogBounds(NamedTuple):
-    """What a log holds, and who appended what lies below some offsets."""
+    """Extent of a log, and the append broker epochs below some offsets."""
 
     first: Offset
     """The first offset that is in the log."""

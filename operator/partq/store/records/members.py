@@ -1,4 +1,4 @@
-"""Who may bind in a group, since when somebody is lost, and who takes over from whom."""
+"""Members that may bind in a group, since when members are lost, and their replacements."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ class MembersRead:
 
     members: dict[MemberId, Listed]
     heirs: dict[MemberId, MemberId]
-    """Who takes over the whole set of a member that goes."""
+    """The replacement for the whole set of a leaving member."""
     refused: dict[MemberId, RefusedJoin]
     now_ms: int
 
@@ -82,7 +82,7 @@ class Members:
         await self._write(group, (0, f"heir:{member}"))
 
     async def read(self, group: str) -> MembersRead:
-        """Return who is listed, who inherits, and the time to compare `lost_at_ms` with."""
+        """Return listed members, replacements, and the time to compare `lost_at_ms` with."""
         flat, (seconds, micros) = await self._store.read_all(
             ("HGETALL", self._keys.members(group)), ("TIME",)
         )

@@ -1,4 +1,4 @@
-"""What stands in the records of a partition, as values, and how it is read from their hashes."""
+"""The records of a partition as values, decoded from their hashes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _MARK = b"mark:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPartition:
-    """What Redis holds for a partition."""
+    """The record of a partition."""
 
     owner: BrokerId | None
     owner_incarnation: str
@@ -30,7 +30,7 @@ class StoredPartition:
     trimmed: Offset
     """The first offset still in the log."""
     successor: BrokerId | None
-    """Who is to claim a partition that was yielded."""
+    """The broker that is to claim a yielded partition."""
     affirmed: int
     """Changes when an owner goes on whose lease had been over; 0: that has never been."""
     groups: frozenset[str]
@@ -43,7 +43,7 @@ class StoredPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CursorRecord:
-    """What Redis holds for one group of a partition."""
+    """The record of one group of a partition."""
 
     member: MemberId | None
     incarnation: str
@@ -68,7 +68,7 @@ class CursorRecord:
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """What of a group's record spoke of messages that the log does not hold, and was dropped."""
+    """Dropped parts of a group's record, which named messages that the log does not hold."""
 
     group: str
     before: Offset
@@ -81,7 +81,7 @@ class Mended:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a broker gets with a partition: one snapshot."""
+    """Snapshot that a broker gets with a claimed partition."""
 
     broker_epoch: BrokerEpoch
     next: Offset

@@ -20,7 +20,7 @@ _WAITING = b"waiting"
 
 
 class Rebalances:
-    """What the groups of one queue went through."""
+    """Past rebalances of the groups of one queue."""
 
     def __init__(self, store: Store, keys: Keys, terms: Terms | None = None) -> None:
         """`terms`: those of the coordinator that writes; None: who writes has none."""
