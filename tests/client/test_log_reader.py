@@ -52,7 +52,9 @@ class Queue:
 
 @pytest.fixture
 async def queue():
-    async with LocalBroker(partitions=2, broker_count=2, groups=["workers", "lake"]) as local:
+    async with LocalBroker(
+        partitions=2, broker_count=2, groups=["workers", "lake"], lease_ttl_s=1.0
+    ) as local:
         yield Queue(local)
 
 

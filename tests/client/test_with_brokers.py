@@ -15,7 +15,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 async def brokers():
-    async with LocalBroker(queue="orders", partitions=8, broker_count=2) as local:
+    async with LocalBroker(queue="orders", partitions=8, broker_count=2, lease_ttl_s=1.0) as local:
         yield local
 
 

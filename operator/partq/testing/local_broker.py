@@ -31,7 +31,8 @@ class LocalBroker:
         broker_count: broker processes, 1 to 64.
         spec: fields of the PartitionedQueue's spec that differ from their defaults, named as
             in YAML.
-        lease_ttl_s: of a broker, 1 to 60 s: how long its partitions wait when it is killed.
+        lease_ttl_s: of a broker, 1 to 60 s: how long its partitions wait when it is killed. A
+            machine that stands still for as long ends it, too: name a short one only to kill.
         data_dir: where to keep the data; None: a temporary directory, removed at the end.
     """
 
@@ -43,7 +44,7 @@ class LocalBroker:
         groups: Sequence[str] | Mapping[str, dict[str, Any]] = ("workers",),
         broker_count: int = 1,
         spec: dict[str, Any] | None = None,
-        lease_ttl_s: float = 1.0,
+        lease_ttl_s: float = 10.0,
         data_dir: Path | None = None,
     ) -> None:
         specs = groups if isinstance(groups, Mapping) else {name: {} for name in groups}

@@ -40,7 +40,11 @@ class Recorded:
 async def recorded_run():
     """Return every partition's record and messages."""
     async with LocalBroker(
-        partitions=3, groups=[GROUP, HOLDING], broker_count=2, spec={"audit": True}
+        partitions=3,
+        groups=[GROUP, HOLDING],
+        broker_count=2,
+        spec={"audit": True},
+        lease_ttl_s=1.0,
     ) as broker:
         done = set()
         await publish(broker, 0)
