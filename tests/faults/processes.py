@@ -7,6 +7,7 @@ file is the process that forks. What it forks ends with it, and it ends with its
 import asyncio
 import ctypes
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from partq.logs import configure_logging
 from partq.settings import BrokerSettings, CoordinatorSettings
 from partq.store.fail_point import FailPoint
 from tests.faults import member
+from tests.faults.standstill import MARK, StandstillWatch
 
 WAIT_S = 60.0
 _PR_SET_PDEATHSIG = 1
@@ -159,6 +161,7 @@ def become(order):
 
 def run(order):
     configure_logging("info")
+    StandstillWatch(lambda for_s: logging.warning("%s %.1f s", MARK, for_s)).start()
     die_at, point = order["die_at"], None
     if die_at is not None:
         file = Path(die_at["armed"])

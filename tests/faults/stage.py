@@ -26,6 +26,7 @@ from partq.store.records.partitions import Partitions
 from partq.testing import eventually
 from tests.faults.member import begun
 from tests.faults.proxy import AdminProxy, Tunnel, free_port
+from tests.faults.standstill import MARK, StandstillWatch
 from tests.faults.traffic import MOVES, STAYS, WAIT_S, Traffic
 
 GROUP = "workers"
@@ -72,6 +73,7 @@ class Stage:
         self.redis_road = None
         """Between the second broker and Redis; None: it has none."""
         self._stack = AsyncExitStack()
+        self._standstills = []
         self.traffic = None
 
     # ---- opening and closing --------------------------------------------------------------------
@@ -85,6 +87,8 @@ class Stage:
         `is_audited`: the brokers keep an audit record.
         """
         number = next(_numbers)
+        watch = StandstillWatch(self._standstills.append).start()
+        self._stack.callback(watch.close)
         self.uid = f"{number:08x}"
         (self.directory / "journals").mkdir()
         self._write_tokens()
@@ -314,6 +318,11 @@ class Stage:
         """The proxy in front of the broker that owns the partition which moves."""
         return self.proxies["orders-1"]
 
+    def has_stood_still(self):
+        """Say whether a process of this test did, so long that a pause may have lapsed."""
+        logs = self.directory.glob("*.log")
+        return bool(self._standstills) or any(MARK in log.read_text() for log in logs)
+
     def made(self, name):
         """Return what brokers were asked by calls of this name, for the partition that moves."""
         return [
@@ -323,6 +332,11 @@ class Stage:
             for item in call.items
             if item["partition"] == str(MOVES)
         ]
+
+    def see_one_attempt(self, name):
+        """See that these calls were made under one attempt, unless a pause has rightly lapsed."""
+        attempts = {item["attempt"] for item in self.made(name)}
+        assert len(attempts) == 1 or self.has_stood_still(), attempts
 
     async def commits(self):
         """Return what the commits that went through were asked for, the oldest first."""
@@ -390,7 +404,8 @@ class Stage:
     async def handed_over(self, point, *, to="b", attempt_is_new, causes=(), lost=()):
         """Wait until the handoff has ended well, and judge everything that was processed."""
         at = await self.until_state(member=to, state="Ready")
-        assert (at["attempt"] > point.attempt) is attempt_is_new
+        is_new = at["attempt"] > point.attempt
+        assert is_new is attempt_is_new or (is_new and self.has_stood_still())
         await self.until_assigned(to)
         await self.traffic.until_processed(to)
         return await self.traffic.verdict(causes=causes, lost=lost)
