@@ -26,6 +26,8 @@ PARTQ = Path(sys.executable).with_name("partq")
 NODE = "a-node"
 """Pods without a node are removed at once when they are deleted, without a grace period."""
 GRACE_S = 30
+LEASE_S = 10
+"""Of a broker: longer than a busy machine lets a process wait."""
 STARTED_AT = "2024-01-01T00:00:00Z"
 
 
@@ -191,10 +193,13 @@ class Owner:
 class Brokers:
     """The pods of a queue's StatefulSet, as `partq broker` processes."""
 
-    def __init__(self, kube: Kube, namespace: str, queue: str, folder: Path) -> None:
+    def __init__(
+        self, kube: Kube, namespace: str, queue: str, folder: Path, *, lease_s: int = LEASE_S
+    ) -> None:
         self._kube = kube
         self._namespace = namespace
         self._queue = queue
+        self._lease_s = lease_s
         self._folder = folder
         self.pods: list[PlayedPod] = []
         self.urls: list[str] = []
@@ -257,7 +262,7 @@ class Brokers:
             "PARTQ_LISTEN_PORT": str(port),
             "PARTQ_ADVERTISED_URL": url,
             "PARTQ_TOKENS_FILE": str(self._mounted_tokens(template["spec"]["volumes"])),
-            "PARTQ_LEASE_TTL_S": "1",
+            "PARTQ_LEASE_TTL_S": str(self._lease_s),
         }
         log = self._folder / f"{self._namespace}-{name}.log"
         self.urls.append(url)

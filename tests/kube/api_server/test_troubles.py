@@ -354,7 +354,7 @@ def test_an_object_of_somebody_else_is_not_touched(stage):
 
 def test_brokers_that_do_not_answer(stage):
     stage.apply_queue("mute")
-    brokers = stage.serve("mute")
+    brokers = stage.serve("mute", lease_s=1)
     for pod in brokers.pods:
         pod.crash()
     stage.wait_for("PartitionedQueue", "mute", "Ready", "False")
@@ -372,7 +372,7 @@ def test_brokers_that_do_not_answer(stage):
 def test_a_broker_that_does_not_answer_the_operator(stage):
     """It serves consumers and producers, but has lost the operator's token."""
     stage.apply_queue("deaf")
-    brokers = stage.serve("deaf")
+    brokers = stage.serve("deaf", lease_s=1)
     text = brokers.tokens_file.read_text()
     grants = [grant for grant in json.loads(text) if grant["role"] != "admin"]
     put_into(brokers.tokens_file, json.dumps(grants))
