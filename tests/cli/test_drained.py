@@ -13,6 +13,7 @@ from partq import Consumer, Message, Producer
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import PARTQ
+from tests.even_shares import even_shares
 
 PARTITIONS = 4
 WAIT_S = 60.0
@@ -74,6 +75,7 @@ async def broker():
     async with LocalBroker(
         partitions=PARTITIONS, broker_count=2, spec=PATIENT, lease_ttl_s=10.0
     ) as broker:
+        await even_shares(broker)
         yield broker
 
 

@@ -14,6 +14,7 @@ from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from tests.cli.processes import PARTQ
 from tests.cli.test_drained import PullingMember, publish
+from tests.even_shares import even_shares
 
 WAIT_S = 60.0
 WRONG_QUESTIONS = {
@@ -107,8 +108,9 @@ async def started():
         tasks = []
 
         async def start(**settings):
-            local = LocalBroker(lease_ttl_s=10.0, **settings)
-            return Runtime(await stack.enter_async_context(local), session, tasks)
+            local = await stack.enter_async_context(LocalBroker(lease_ttl_s=10.0, **settings))
+            await even_shares(local)
+            return Runtime(local, session, tasks)
 
         yield start
         for task in tasks:

@@ -11,6 +11,7 @@ from partq.cli.commands import cli
 from partq.cli.hosting.block_watch import BlockWatch
 from partq.embedded.data_dir import read_state
 from partq.testing.local_broker import LocalBroker
+from tests.even_shares import even_shares
 
 COUNT = 20
 WAIT_S = 60.0
@@ -51,6 +52,7 @@ async def groups_of(partq):
 
 async def test_a_group_is_removed_and_the_queue_is_free_of_it(tmp_path, partq):
     async with queue_in(tmp_path, "workers", "audit", brokers=2) as broker:
+        await even_shares(broker)
         await publish(broker)
         await it_is_refused(broker, partq)
         await it_is_shown(partq)

@@ -18,6 +18,7 @@ from partq.cli.queues.reset import place, remark
 from partq.cli.queues.status import Rates, render
 from partq.errors import SettingsError
 from partq.testing.local_broker import LocalBroker
+from tests.even_shares import even_shares
 
 KEYS = [f"key-{number}" for number in range(20)]
 
@@ -44,6 +45,7 @@ class Queue:
 @pytest.fixture
 async def queue() -> AsyncIterator[Queue]:
     async with LocalBroker(groups=["workers", "audit"], broker_count=2, lease_ttl_s=10.0) as broker:
+        await even_shares(broker)
         token = broker.tokens.produce
         async with Producer(broker.url, queue="orders", token=token) as producer:
             await (await producer.send_many([Message(key, key.encode()) for key in KEYS]))

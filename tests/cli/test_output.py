@@ -48,15 +48,15 @@ async def publish(broker):
 
 
 def partq(arguments, data_dir, stdout):
-    """Run a command; return its exit status, and what it says of its own.
+    """Run a command; return its exit status, and what it says of standard output.
 
     On a machine that stands still for seconds the client warns of that, and of brokers that do not
-    answer: it may.
+    answer, and `--idle` of messages that wait: they may.
     """
     done = run(arguments, data_dir, stdout)
     assert "Traceback" not in done.stderr, done.stderr
-    own = [line for line in done.stderr.splitlines(keepends=True) if line.startswith("partq:")]
-    return done.returncode, "".join(own)
+    lines = done.stderr.splitlines(keepends=True)
+    return done.returncode, "".join(line for line in lines if "standard output" in line)
 
 
 def run(arguments, data_dir, stdout):

@@ -69,7 +69,8 @@ async def test_a_second_ctrl_c_ends_a_consumer_whose_output_nobody_reads(consume
         consumer.send_signal(signal.SIGINT)
         if await ends_within(consumer, NUDGE_S) is not None:
             break
-    assert consumer.returncode == 130
+    # One that comes while Python itself ends is the kernel's, which shells show as 130, too.
+    assert consumer.returncode in {130, -signal.SIGINT}
     assert consumer.stderr.read() == ""
 
 

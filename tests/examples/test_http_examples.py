@@ -8,10 +8,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from aiohttp import ClientSession
 
 from partq import Producer
 from partq.testing.local_broker import LocalBroker
+from tests.even_shares import even_shares
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CUSTOMERS = [f"customer-{number}" for number in range(12)]
@@ -27,15 +27,7 @@ def needs(program):
 async def broker():
     """Two brokers that own two partitions each."""
     async with LocalBroker(broker_count=2, lease_ttl_s=5.0) as local:
-        async with ClientSession() as session, asyncio.timeout(WAIT_S):
-            headers = {"Authorization": f"Bearer {local.tokens.consume}"}
-            url = f"{local.url.split(',')[0]}/v1/queues/orders/layout"
-            while True:
-                async with session.get(url, headers=headers) as response:
-                    owners = list((await response.json())["owners"].values())
-                if sorted(map(owners.count, set(owners))) == [2, 2]:
-                    break
-                await asyncio.sleep(0.05)
+        await even_shares(local)
         yield local
 
 
