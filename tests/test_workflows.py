@@ -108,7 +108,7 @@ def test_hooks_before_a_commit_are_the_steps_of_make_check():
     assert [repo["repo"] for repo in hooks] == ["local"], "versions are those of constraints.txt"
     (recipe,) = re.findall(r"^check: ##.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
     steps = {
-        line.strip().removeprefix("@$(BIN)/").removesuffix(" .")
+        line.partition("$(BIN)/")[2].removesuffix(" .")
         for line in recipe.splitlines()
         if "$(BIN)/" in line
     }
