@@ -16,6 +16,7 @@ from partq.errors import (
     DataLossError,
     InternalError,
     OutcomeUnknownError,
+    PartqError,
     UnavailableError,
     UnknownQueueError,
 )
@@ -24,7 +25,8 @@ from partq.store.keys import Keys
 from partq.store.records.layouts import Layouts
 from partq.store.records.leases import BrokerIndex, Leases
 from partq.wire.calls import bodies
-from partq.wire.calls.replies import read_error
+from partq.wire.calls.answers import DeadLetterAnswer
+from partq.wire.calls.replies import convert, read_error
 
 CALL_TIMEOUT_S = 10.0
 
@@ -78,7 +80,7 @@ class RemoteQueues:
                 f"queue {queue}: no broker owns partition {partition}; look at its brokers"
             )
         try:
-            status, answer = await call_peer(
+            _, answer = await call_peer(
                 self._session,
                 self._tls,
                 "POST",
@@ -92,22 +94,19 @@ class RemoteQueues:
                 timeout_s=CALL_TIMEOUT_S,
                 limit_bytes=max_bytes(1),
             )
-            refusal = read_error(answer, f"queue {queue}: ")
-            is_stored_before = answer.get("is_stored_before")
-            if refusal is None and not isinstance(is_stored_before, bool):
-                raise ValueError(f"status {status}, and no is_stored_before")
+            outcome = read_error(answer, f"queue {queue}: ") or convert(answer, DeadLetterAnswer)
         except (ClientError, TimeoutError, ValueError) as error:
             raise OutcomeUnknownError(
                 f"queue {queue}: broker {broker} at {lease.url} gave no usable answer "
                 f"({str(error) or type(error).__name__}); look at that broker"
             ) from error
-        if isinstance(refusal, DataLossError):
+        if isinstance(outcome, DataLossError):
             # To the sender it means that its own log lacks the message, and a letter is dropped.
-            raise InternalError(f"{refusal.message} ({refusal.code}); look at that broker")
-        if refusal is not None:
-            raise refusal
+            raise InternalError(f"{outcome.message} ({outcome.code}); look at that broker")
+        if isinstance(outcome, PartqError):
+            raise outcome
         self._known[queue] = found
-        return not is_stored_before
+        return not outcome.is_stored_before
 
     async def _find(self, queue: str) -> _Found:
         own = self._keys

@@ -36,7 +36,8 @@ from partq.errors import (
 from partq.server.body import HOLD
 from partq.store.records.log import AppendResult
 from partq.wire import batch
-from partq.wire.calls.replies import read_error
+from partq.wire.calls.answers import UNSET, PublishResult, PublishResults
+from partq.wire.calls.replies import convert, read_error, to_error
 
 ANSWER_TIMEOUT_S = 10.0
 FORWARD_TIMEOUT_S = 8.0
@@ -312,7 +313,7 @@ class MessageWriter:
             )  # fmt: skip
             if (refusal := read_error(answer)) is not None:
                 raise refusal
-            return _ack_handler(answer, len(rows))
+            return _outcomes(convert(answer, PublishResults), len(rows))
         except ClientConnectorError as error:
             raise NotStoredError(
                 f"partition {partition}: {owner[0]} cannot be reached ({error}); publish again",
@@ -351,21 +352,20 @@ def _body(row: StorableMessage) -> dict[str, Any]:
     }
 
 
-def _ack_handler(answer: dict[str, Any], count: int) -> list[Outcome]:
-    """Read another broker's answer for `count` messages; ValueError: it is something else."""
-    results = answer.get("results")
-    if not isinstance(results, list) or len(results) != count:
-        raise ValueError(f"expected {count} results")
-    return [read_error(result) or _place(result) for result in results]
+def _outcomes(answer: PublishResults, count: int) -> list[Outcome]:
+    """Read what another broker tells of `count` messages; ValueError: it is something else."""
+    if len(answer.results) != count:
+        raise ValueError(f"got {len(answer.results)} results, expected {count}")
+    return [_outcome(result) for result in answer.results]
 
 
-def _place(result: dict[str, Any]) -> MessagePlace:
-    match result:
-        case {"partition": str(name), "offset": int() | None as offset}:
-            is_duplicate = result.get("is_duplicate") is True
-            return MessagePlace(PartitionId.parse(name), offset, is_duplicate)
-        case _:
-            raise ValueError("a result has neither a place nor an error")
+def _outcome(result: PublishResult) -> Outcome:
+    if result.error is not UNSET:
+        return to_error(result.error)
+    if result.partition is UNSET or result.offset is UNSET:
+        raise ValueError("a result has neither a place nor an error")
+    partition = PartitionId.parse(result.partition)
+    return MessagePlace(partition, result.offset, result.is_duplicate is True)
 
 
 def _refusal(
