@@ -9,7 +9,7 @@ from aiohttp import web
 from partq import errors
 from partq.errors import PartqError
 from partq.wire.calls import bodies
-from partq.wire.calls.answers import Refusal
+from partq.wire.calls.answers import Refusal, Struct
 from partq.wire.calls.replies import error_detail
 
 STATUS_BY_CODE: dict[str, int] = {
@@ -67,7 +67,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def json_response(
-    body: object, *, status: int = 200, headers: dict[str, str] | None = None
+    body: Struct, *, status: int = 200, headers: dict[str, str] | None = None
 ) -> web.Response:
     """Return JSON."""
     return web.Response(

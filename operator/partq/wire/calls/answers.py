@@ -6,6 +6,9 @@ import msgspec
 from msgspec import UNSET as UNSET  # brokers and clients look for it in what they answer and read
 from msgspec import UnsetType as UnsetType
 
+Struct = msgspec.Struct
+"""What every answer in JSON is one of."""
+
 
 class ErrorDetail(msgspec.Struct):
     """Why a call, or a part of it, was refused."""
