@@ -83,13 +83,13 @@ def test_a_rebalance_is_over_when_nothing_of_it_ran_for_a_whole_look():
     history = RebalanceHistory()
     history.begin(Trigger.MEMBER_JOINED, 1_000)
     history.begin(Trigger.MEMBER_LOST, 1_100)
-    assert history.settle({Trigger.MEMBER_JOINED}) == []
+    assert history.close_ended({Trigger.MEMBER_JOINED}) == []
     history.commit(Trigger.MEMBER_JOINED, 1_200, had_source=True, pause_ms=40)
     history.commit(Trigger.MEMBER_JOINED, 1_250, had_source=False, pause_ms=10)
-    assert history.settle(set()) == [], (
+    assert history.close_ended(set()) == [], (
         "the lost member's had nothing to move, so it is no rebalance"
     )
-    (rebalance,) = history.settle(set())
+    (rebalance,) = history.close_ended(set())
     assert (rebalance.trigger, rebalance.moved, rebalance.assigned) == ("member_joined", 1, 1)
     assert (rebalance.duration_ms, rebalance.longest_pause_ms) == (250, 40)
     assert history.last == [rebalance]
@@ -99,6 +99,6 @@ def test_only_the_last_rebalances_are_kept():
     history = RebalanceHistory()
     for number in range(25):
         history.commit(Trigger.MEMBER_LEFT, number, had_source=True, pause_ms=0)
-        history.settle(set())
-        history.settle(set())
+        history.close_ended(set())
+        history.close_ended(set())
     assert [rebalance.started_at_ms for rebalance in history.last] == list(range(5, 25))

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partq.core.model import PartitionId
-from partq.core.quota import Allowance, StorageGrant, Unacknowledged, tell_holders
+from partq.core.quota import Allowance, StorageGrant, Unacknowledged, describe_holders
 
 
 def store(allowance, size):
     """Store one batch if there is room; return its bytes, or 0."""
     grant = allowance.take(size_bytes=size, first_bytes=size)
     stored = size if grant.room_bytes >= size else 0
-    allowance.settle(grant, stored)
+    allowance.account(grant, stored)
     return stored
 
 
@@ -78,8 +78,8 @@ def test_what_is_under_way_is_not_given_twice():
     assert (first, second.room_bytes) == (StorageGrant(70 + 30, 70), 30)
     allowance.observe(max_bytes=100, used_bytes=0, brokers=1)  # a sum that knows nothing of it
     assert allowance.take(size_bytes=1, first_bytes=1).room_bytes == 0
-    allowance.settle(first, 0)
-    allowance.settle(second, 0)
+    allowance.account(first, 0)
+    allowance.account(second, 0)
     assert allowance.take(size_bytes=100, first_bytes=100).room_bytes == 100
 
 
@@ -148,7 +148,7 @@ BY_BOTH = "; dead letters wait until their queue takes them, `partq reset` leave
     ),
 ])  # fmt: skip
 def test_who_holds_the_oldest_messages_is_told(found, told):
-    assert told in tell_holders(found)
+    assert told in describe_holders(found)
 
 
 @pytest.mark.parametrize(("found", "named", "ways"), [
@@ -169,6 +169,6 @@ def test_who_holds_the_oldest_messages_is_told(found, told):
     ),
 ])  # fmt: skip
 def test_dead_letters_that_hold_the_oldest_messages_are_told_from_acks(found, named, ways):
-    told = tell_holders(found)
+    told = describe_holders(found)
     assert named in told
     assert [way for way in (BY_ACKS, BY_LETTERS, BY_BOTH) if way in told] == ways

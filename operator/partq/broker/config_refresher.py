@@ -166,7 +166,7 @@ async def refresh_forever(
     await asyncio.gather(
         _look_forever(lambda: expiry.expire(), refresh),
         _look_forever(look_at_room),
-        _look_forever(lambda: trimmer.trim(), lambda: audit_watch.look()),
+        _look_forever(lambda: trimmer.trim(), lambda: audit_watch.measure()),
     )
 
 

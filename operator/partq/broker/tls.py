@@ -53,21 +53,21 @@ class BrokerTls:
     @property
     def trusted(self) -> ssl.SSLContext:
         """For calls to other brokers."""
-        self._look()
+        self._reload()
         return self._loaded.trusted
 
     @property
     def is_refused(self) -> bool:
         """Whether the files hold what cannot be used: what was there before goes on."""
-        self._look()
+        self._reload()
         return bool(self._trouble)
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
         """Give a handshake its certificate; called whether or not the client names a host."""
-        self._look()
+        self._reload()
         connection.context = self._loaded.server
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         now = self._clock()
         if now - self._looked_at < RELOAD_GAP_S:
             return

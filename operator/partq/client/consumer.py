@@ -184,7 +184,7 @@ class Consumer(Acknowledger):
         if view is None:
             return self
         self._credit = min(self._credit, max(1, view.max_unacked_per_flow))
-        self._watch = LayoutWatch(self._session, view, self._take_view, self._membership.stop)
+        self._watch = LayoutWatch(self._session, view, self._apply_view, self._membership.stop)
         if self._max_processing_s:
             self._heartbeat = Heartbeat(
                 self._session,
@@ -192,7 +192,7 @@ class Consumer(Acknowledger):
                 incarnation=self._membership.incarnation,
                 max_processing_s=self._max_processing_s,
             )
-        self._take_view(view)
+        self._apply_view(view)
         return self
 
     async def __aexit__(
@@ -372,7 +372,7 @@ class Consumer(Acknowledger):
         self._wake.clear()
         await self._wake.wait()
 
-    def _take_view(self, view: QueueLayout) -> None:
+    def _apply_view(self, view: QueueLayout) -> None:
         if self._watch is not None and not self._membership.is_leaving:
             self._flows.follow(set(view.urls.values()))
 

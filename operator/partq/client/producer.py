@@ -164,7 +164,7 @@ class Producer:
             limits=self._limits,
             budget=self._budget,
             next_producer=self._next_producer,
-            on_view=self._take_view,
+            on_view=self._apply_view,
             linger_s=self._linger_s,
             delivery_timeout_s=self._delivery_timeout_s,
             clock=self._clock,
@@ -390,7 +390,7 @@ class Producer:
             self._producer = uuid.uuid4().hex
         return self._producer
 
-    def _take_view(self, view: QueueLayout) -> None:
+    def _apply_view(self, view: QueueLayout) -> None:
         self._view = view
         if self._publisher is None or self._slots is None:
             return

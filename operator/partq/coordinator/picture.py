@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from partq.coordinator.broker_api import UNREADABLE, report_of
-from partq.coordinator.group.observation import QueueObservation, look, lost_since
+from partq.coordinator.group.observation import QueueObservation, lost_since, observe_group
 from partq.coordinator.rules import group_rules
 from partq.core.age_tracker import AgeTracker
 from partq.core.group.membership import GroupObservation
@@ -95,7 +95,7 @@ def _snapshot(group: str, body: Picture) -> GroupSnapshot:
         body.now_ms,
     )
     now_ms = members.now_ms
-    observation = look(
+    observation = observe_group(
         world,
         group,
         members=members,

@@ -76,7 +76,7 @@ class Allowance:
         self._under_way_bytes += reserved_bytes
         return StorageGrant(room_bytes, reserved_bytes)
 
-    def settle(self, grant: StorageGrant, stored_bytes: int) -> None:
+    def account(self, grant: StorageGrant, stored_bytes: int) -> None:
         """Take the outcome of a call that a grant was for; unknown: all of it counts as stored."""
         if grant.room_bytes is None:
             return
@@ -96,7 +96,7 @@ class Unacknowledged(NamedTuple):
     """How many wait to be stored, where the first of them is at `mark`; 0: acks are missing."""
 
 
-def tell_holders(found: Iterable[Unacknowledged]) -> str:
+def describe_holders(found: Iterable[Unacknowledged]) -> str:
     """Say which groups hold the oldest messages of their partitions, and what to do.
 
     A log is freed from its beginning on, so of each partition those groups count that are behind

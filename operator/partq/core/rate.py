@@ -13,7 +13,7 @@ class Rate:
 
     samples: deque[tuple[float, int]] = field(default_factory=deque)
 
-    def take(self, now: float, count: int) -> float:
+    def add(self, now: float, count: int) -> float:
         """Note a running count at an instant in seconds; return the rate."""
         self.samples.append((now, count))
         while self.samples[0][0] < now - RATE_WINDOW_S:

@@ -53,7 +53,7 @@ class Operator:
         Raises:
             SettingsError: a setting is unusable, or there is no way to the API server.
         """
-        self._take_signals()
+        self._handle_signals()
         async with contextlib.AsyncExitStack() as stack:
             api = await KubeApi.open()
             stack.push_async_callback(api.close)
@@ -114,7 +114,7 @@ class Operator:
             server_version=version,
         )
         watches = Watches(
-            api, self._cluster, self._settings.namespace_list, self._health, self._take_signals
+            api, self._cluster, self._settings.namespace_list, self._health, self._handle_signals
         )
         loops = {
             "watches": watches.run(),
@@ -194,7 +194,7 @@ class Operator:
         )
         return self._metrics.render()
 
-    def _take_signals(self) -> None:
+    def _handle_signals(self) -> None:
         """End at SIGTERM and SIGINT; kopf takes them for itself when it starts."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -77,14 +77,14 @@ class Leader:
                     self._leads_until = began + DEADLINE_S
         except (KubernetesError, TimeoutError) as error:
             _log.warning("lease %s: %s", self._name, str(error) or "no answer in time")
-        self._tell()
+        self._notify()
 
     async def watch(self) -> None:
         """Tell the moment at which leadership ends without a renewal."""
         while True:
             left_s = self._leads_until - self._clock()
             await asyncio.sleep(min(RENEW_S, left_s) if left_s > 0 else RENEW_S / 4)
-            self._tell()
+            self._notify()
 
     async def give_back(self) -> None:
         """Stop leading, and let another begin at once."""
@@ -100,7 +100,7 @@ class Leader:
         except (KubernetesError, TimeoutError) as error:
             _log.info("lease %s: not given back: %s", self._name, error)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.is_leading != self._was_leading:
             self._was_leading = self.is_leading
             _log.info("%s %s", self._identity, "leads" if self.is_leading else "does not lead")

@@ -213,17 +213,17 @@ class Store:
         answers.
         """
         if self._cluster is not None:
-            await self._cluster.look()
+            await self._cluster.refresh()
         nodes = self.nodes()
         if not nodes:
             raise not_sent("no node of the Redis Cluster serves a slot")
         infos = await self._each((node.info for node in nodes), only_reachable, waits=False)
         return worst([info for info in infos if info is not None])
 
-    async def look(self) -> None:
+    async def refresh_slots(self) -> None:
         """Make sure that slots which have gone over to other nodes are told of; errors as `run`."""
         if self._cluster is not None:
-            await self._cluster.look()
+            await self._cluster.refresh()
 
     def leave_connections(self) -> None:
         """Have the next call of each lane open a separate connection; calls under way go on."""
@@ -258,7 +258,7 @@ class Store:
             timeout_s=self._timeout_s,
             on_moved=self._moved,
         )
-        await self._cluster.look()
+        await self._cluster.refresh()
         await node.close()
         self._nodes = []
 

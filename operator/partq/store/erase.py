@@ -34,7 +34,7 @@ async def erase_queue(store: Store, keys: Keys) -> int:
                 removed += await _unlink(store, (key.decode() for key in found))
                 if cursor == b"0":
                     break
-    await store.look()
+    await store.refresh_slots()
     if store.run_epoch != run_epoch:
         raise StoreUnavailableError(
             f"queue {keys.namespace}/{keys.queue}: Redis was restarted, or slots went to other "

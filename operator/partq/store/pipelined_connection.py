@@ -188,7 +188,7 @@ class PipelinedConnection:
             calls = list(self._waiting)
             self._waiting.clear()
             for call in calls:
-                _settle(call, error)
+                _resolve(call, error)
             return
         self._in_flight = calls = self._take()
         if not calls:
@@ -261,9 +261,9 @@ class PipelinedConnection:
             if waits and call.needs_replica:
                 held.append((call, outcome))
             else:
-                _settle(call, outcome)
+                _resolve(call, outcome)
         if waits:
-            await _settle_held(connection, held)
+            await _resolve_held(connection, held)
         return missing
 
     async def _load_and_repeat(
@@ -313,7 +313,7 @@ def _abort(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-async def _settle_held(
+async def _resolve_held(
     connection: AbstractConnection, held: Sequence[tuple[PendingCommand, Any]]
 ) -> None:
     """Hand out the answers that were held back, once a replica has what was written."""
@@ -323,12 +323,12 @@ async def _settle_held(
         count, reason = 0, f"Redis answers WAIT with {error}"
     for call, outcome in held:
         if count or isinstance(outcome, PartqError):
-            _settle(call, outcome)
+            _resolve(call, outcome)
         else:
             _fail([call], reason, is_sent=True)
 
 
-def _settle(call: PendingCommand, outcome: Any) -> None:
+def _resolve(call: PendingCommand, outcome: Any) -> None:
     if call.answer.done():
         return
     if isinstance(outcome, PartqError):

@@ -70,7 +70,7 @@ class ClusterMap:
         """
         address = self._owners[slot]
         if address is None:
-            self._look_later()
+            self._refresh_later()
             raise not_sent(f"no node of the Redis Cluster serves slot {slot}")
         return self._nodes[address]
 
@@ -83,9 +83,9 @@ class ClusterMap:
         """Look soon who serves what. `slot`: it is not `node`'s, as it says itself."""
         if slot is not None and self._owners[slot] == node.name:
             self._refused.add(slot)
-        self._look_later()
+        self._refresh_later()
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Look now, and wait for what comes of it.
 
         Raises:
@@ -97,16 +97,16 @@ class ClusterMap:
                 await self._left[-1].close()
                 self._left.pop()
 
-    def _look_later(self) -> None:
+    def _refresh_later(self) -> None:
         if self._looking is None and not self._is_closed:
-            self._looking = asyncio.create_task(self._look_soon(), name="look at the cluster")
+            self._looking = asyncio.create_task(self._refresh_soon(), name="look at the cluster")
 
-    async def _look_soon(self) -> None:
+    async def _refresh_soon(self) -> None:
         try:
             # A refused caller tries again at once, and the nodes need a moment to agree.
             await asyncio.sleep(LOOK_GAP_S)
             with suppress(StoreUnavailableError):  # the next refusal comes here again
-                await self.look()
+                await self.refresh()
         finally:
             self._looking = None
 

@@ -202,7 +202,7 @@ async def test_without_a_dead_letter_queue_it_waits_and_the_others_go_on(
     # A reset lets go of none of them, so a publish without room is told of another way.
     path, body = "/v1/queues/orders/groups/workers/reset", {"to": "latest", "is_forced": True}
     assert (await running.call("POST", path, token=ADMIN, json=body))[0] == 200
-    told = running.broker.room._holders.tell()
+    told = running.broker.room._holders.describe()
     assert "group workers (4 messages, 3 of them dead letters; in partition 1.0 from 0 on)" in told
     assert "until the dead-letter queue takes them: create it" in told
     state = await running.state()

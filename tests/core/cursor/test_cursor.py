@@ -114,7 +114,7 @@ class Books(RuleBasedStateMachine):
                 model.again[offset] = cause
             else:
                 model.messages[offset].cause = cause
-        self.book.settle(model.now)
+        self.book.end_waits(model.now)
 
     @rule(
         ranges=st.lists(st.tuples(st.integers(-1, 75), st.integers(1, 4)), max_size=3),

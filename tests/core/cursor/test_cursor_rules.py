@@ -165,7 +165,7 @@ def test_a_refused_ack_changes_nothing(upto, ranges, number, error):
 def test_a_message_that_waited_out_of_turn_keeps_its_cause_when_its_turn_comes():
     book = sent(stop=8)
     book.nack([(5, 6)], 0, now=0, delay_s=lambda count: 0, is_free=True)
-    book.settle(0)
+    book.end_waits(0)
     book.release(4, 0)
     windows = [book.take(0, 8, 8) for _ in range(3)]
     assert book.waiting.next_again is None
@@ -180,9 +180,9 @@ def test_nothing_behind_a_nacked_message_is_sent_before_it():
     assert (nacked.messages, nacked.rewound_from, book.number) == (5, 3, 1)
     assert book.take(0, 12, 12) is None
     book.ack(-1, [(4, 5)], 0)  # it was in hand
-    book.settle(9.9)
+    book.end_waits(9.9)
     assert book.take(0, 12, 12) is None
-    book.settle(10)
+    book.end_waits(10)
     window = book.take(0, 12, 12)
     assert (window.start, window.stop, window.skip, window.cause) == (3, 8, [(4, 5)], Cause.NACK)
     assert window.redeliveries == [(3, 1), (5, 1)]
@@ -196,7 +196,7 @@ def test_the_wait_outlives_the_member():
     assert book.in_flight == 0, "what waits holds no handoff up"
     book.rewind(Cause.NONE)
     assert book.take(0, 8, 8) is None
-    book.settle(10)
+    book.end_waits(10)
     assert book.take(0, 8, 8).redeliveries == [(5, 1)]
 
 

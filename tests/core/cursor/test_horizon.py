@@ -49,7 +49,7 @@ def test_nothing_new_is_sent_while_too_many_messages_failed(is_free):
     book.nack(failed, 0, now=0, delay_s=lambda _: 60, is_free=is_free)
     assert book.is_scattered
     assert book.take(0, STOP, 10) is None
-    book.settle(60)
+    book.end_waits(60)
     window = (book.take_again if is_free else lambda *most: book.take(0, *most))(STOP, 10_000)
     assert (window.start, window.stop) == (0, MAX_PIECES + 1), "what failed comes again"
     book.ack(-1, [(0, 1)], book.number)

@@ -60,7 +60,7 @@ def test_what_was_begun_long_ago_and_not_acknowledged_is_late():
     late = time_out(book, 0.0)
     assert (late.counted, late.rewound_from) == (1, 2)
     assert book.redeliveries == {2: 1}, "not those that have time left or were not begun"
-    book.settle(100.0)
+    book.end_waits(100.0)
     again = book.take(0, 10, 10)
     assert (again.start, again.skip, again.cause) == (2, [(3, 4)], Cause.ACK_TIMEOUT)
 
@@ -69,7 +69,7 @@ def test_what_comes_again_has_all_its_time_again():
     book = delivered(3, begun=3)
     assert time_out(book, 0.0).counted == 3
     assert time_out(book, 50.0).counted == 0, "nothing of it was sent again"
-    book.settle(100.0)
+    book.end_waits(100.0)
     book.take(0, 3, 3)
     assert time_out(book, 200.0).counted == 0, "nothing of it has begun again"
     book.begin([(0, 2)], 1, 110.0)
@@ -81,7 +81,7 @@ def test_what_comes_again_has_all_its_time_again():
 def test_word_of_an_older_delivery_does_not_begin_what_comes_again():
     book = delivered(6, begun=6)
     book.nack([(3, 4)], 0, now=0, delay_s=at_once, is_free=False)
-    book.settle(0)
+    book.end_waits(0)
     book.take(0, 6, 6)
     book.begin([(0, 6)], 0, 1.0)  # was on its way
     assert time_out(book, 50.0).counted == 3, "0 to 2 are still in hand, 3 to 5 are not yet"
@@ -106,7 +106,7 @@ def test_in_free_order_only_the_late_message_comes_again():
     book.ack(-1, [(0, 2), (3, 5)], 0)
     late = time_out(book, 0.0, is_free=True)
     assert (late.counted, late.messages, late.rewound_from, book.number) == (1, 1, None, 0)
-    book.settle(100.0)
+    book.end_waits(100.0)
     again = book.take_again(5, 10)
     assert (again.start, again.stop, again.cause) == (2, 3, Cause.ACK_TIMEOUT)
     assert time_out(book, 300.0, is_free=True).counted == 0, "it has not begun again"
@@ -118,7 +118,7 @@ def test_in_free_order_only_the_late_message_comes_again():
 def test_a_message_of_free_order_is_judged_by_its_last_delivery():
     book = delivered(5, begun=5)
     book.nack([(1, 2)], 0, now=0, delay_s=at_once, is_free=True)
-    book.settle(0)
+    book.end_waits(0)
     assert book.take_again(5, 10).start == 1
     book.begin([(1, 2)], 0, 30.0)
     assert time_out(book, 20.0, is_free=True).counted == 4, "all but the one that came again"
@@ -128,7 +128,7 @@ def test_what_is_above_a_limit():
     book = delivered(3)
     for _ in range(3):
         book.nack([(0, 1), (2, 3)], book.number, now=0, delay_s=at_once, is_free=False)
-        book.settle(0)
+        book.end_waits(0)
         book.take(0, 3, 3)
     book.nack([(2, 3)], book.number, now=0, delay_s=at_once, is_free=False)
     assert book.redeliveries == {0: 3, 2: 4}
@@ -150,7 +150,7 @@ def test_a_cumulative_ack_leaves_out_what_was_sent_out_of_turn_after_its_message
     """That may still be on its way; who got a later message in turn has got it before."""
     book = delivered(6)
     book.nack([(2, 4)], 0, now=0, delay_s=at_once, is_free=True)
-    book.settle(0)
+    book.end_waits(0)
     assert book.take_again(8, 8).start == 2
     book.ack(6, [], 0)
     assert (book.cursor, book.acked.pairs(), book.in_flight) == (2, [(4, 6)], 2)
@@ -162,7 +162,7 @@ def test_a_cumulative_ack_leaves_out_what_was_sent_out_of_turn_after_its_message
 def test_after_a_step_back_a_later_message_is_one_that_is_sent_again():
     book = delivered(6)
     book.nack([(1, 2)], 0, now=0, delay_s=at_once, is_free=True)
-    book.settle(0)
+    book.end_waits(0)
     book.take_again(8, 8)
     book.release(4, 0)
     book.take(0, 8, 8)
@@ -176,7 +176,7 @@ def test_a_nack_of_what_has_timed_out_counts_once():
     """Its time is over, it was not sent again for want of credit, and the first copy is nacked."""
     book = delivered(2, begun=1)
     assert time_out(book, 0.0, now=0.0).counted == 1
-    book.settle(0)
+    book.end_waits(0)
     late = book.nack([(0, 1)], 0, now=0, delay_s=at_once, is_free=False)
     assert (late.counted, book.redeliveries) == (0, {0: 1})
     book.take(0, 2, 2)
@@ -188,7 +188,7 @@ def test_a_lost_flow_does_not_count_against_what_it_was_never_sent():
     """It was taken, and waited for its audit record."""
     book = delivered(3)
     book.nack([(0, 1)], 0, now=0, delay_s=at_once, is_free=True)
-    book.settle(0)
+    book.end_waits(0)
     book.take_again(3, 1)
     book.rewind(Cause.FLOW_LOST, Ranges([(0, 1), (2, 3)]))
     assert book.redeliveries == {0: 1, 1: 1}

@@ -41,7 +41,7 @@ def test_what_comes_again_leaves_it_out_too():
     taken = book.nack([(10, 16)], 0, now=5, delay_s=lambda _: 0, is_free=False, counts=False)
     assert (taken.messages, book.redeliveries) == (6, {})
     set_aside(book, FOUND)
-    book.settle(5)
+    book.end_waits(5)
     assert windows(book, 10, 16) == [(10, 11, []), (12, 13, []), (15, 16, [])]
     assert book.in_flight == 3
 

@@ -240,7 +240,7 @@ class GroupState:
             start = book.acked.end_of_run(book.cursor)
             number = book.number
             book.nack([(start, start + 1)], number, now=0, delay_s=lambda _: 0, is_free=False)
-            book.settle(1)
+            book.end_waits(1)
             self.write("nack", first=start, stop=start + 1, delivery=number, cause="nack")
 
     def flow_lost(self) -> None:

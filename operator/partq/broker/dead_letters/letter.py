@@ -101,7 +101,7 @@ class LetterWriter:
         broken = subscription.outbox.broken
         if broken is None or broken.unreadable.first != entry.first:
             slots = batch.read_slots(entry.data, batch.read_header(entry.data))
-            broken = BrokenBatch(await self._check.look(entry), slots, entry.broker_epoch)
+            broken = BrokenBatch(await self._check.check(entry), slots, entry.broker_epoch)
             subscription.outbox.broken = broken
         return broken
 

@@ -225,7 +225,7 @@ class AckHandler:
         flow.unacked -= taken.messages
         if taken.rewound_from is not None:
             subscription.kept = (0, 0)
-            _tell_of_the_rest(flow, subscription, taken, reason or cause.name.lower())
+            _record_the_rest(flow, subscription, taken, reason or cause.name.lower())
             flow.send_rewound(subscription, taken.rewound_from, cause)
         if taken.counted:
             if subscription.audit_writer is not None:
@@ -313,7 +313,7 @@ def _accepted(subscription: ConsumedPartition, frame: frames.Ack) -> list[tuple[
     return [part for each in wanted.pairs() for part in book.acked.outside(*each)]
 
 
-def _tell_of_the_rest(
+def _record_the_rest(
     flow: FlowPort, subscription: ConsumedPartition, taken: TakenBack, cause: str
 ) -> None:
     """Record what a step back has taken beside the messages that were given back.

@@ -30,9 +30,9 @@ class DecodeCheck:
         """
         async with self._reads:
             entry = await self._log.find(partition, Offset(offset))
-            return None if entry is None else await self.look(entry)
+            return None if entry is None else await self.check(entry)
 
-    async def look(self, entry: Entry) -> Unreadable:
+    async def check(self, entry: Entry) -> Unreadable:
         """Return what does not decode of a batch."""
         async with self._turn:
             # A large one takes long, and the lease has to be renewed meanwhile.

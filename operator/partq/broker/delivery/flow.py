@@ -261,7 +261,7 @@ class Flow:
 
         None: nothing can be sent until something happens; a number: look again at that time.
         """
-        look_at = self._settle(now)
+        look_at = self._end_waits(now)
         passed = 0
         for subscription in list(self._ready):
             # Out and in again: the partitions take turns.
@@ -356,7 +356,7 @@ class Flow:
             append_broker_epoch=header.append_broker_epoch,
         )
 
-    def _settle(self, now: float) -> float | None:
+    def _end_waits(self, now: float) -> float | None:
         """Let go what has waited enough; return when the next will have, None: nothing waits."""
         look_at: float | None = None
         for subscription in list(self._delayed):
@@ -365,7 +365,7 @@ class Flow:
                 del self._delayed[subscription]
             elif subscription.counts_stored == subscription.counts:  # else the flush wakes it
                 if book.waiting.next_due <= now:
-                    book.settle(now)
+                    book.end_waits(now)
                     self._ready[subscription] = None
                 due = book.waiting.next_due
                 if due < inf:

@@ -76,12 +76,12 @@ class HandoffExecutor:
             raise _refused(subscription, f"attempt {attempt} began under epoch {pause.epoch}")
         if pause is None or attempt > pause.attempt:
             if pause is not None:
-                _tell(subscription, "cancel", pause.attempt)
+                _record(subscription, "cancel", pause.attempt)
             subscription.end_pause()
             pause = ActivePause(attempt, epoch, now + lease_s, now + drain_s)
             subscription.pause = pause
             subscription.to_hurry.set()
-            _tell(subscription, "pause", attempt)
+            _record(subscription, "pause", attempt)
             if subscription.flow is not None:
                 subscription.flow.send_paused(subscription)
             _log.info(
@@ -111,7 +111,7 @@ class HandoffExecutor:
         pause = self._pause_in_force(subscription, attempt)
         return subscription.is_drained or self._clock() >= pause.drain_until
 
-    def tell_drained(self, subscription: ConsumedPartition, attempt: int) -> None:
+    def record_drained(self, subscription: ConsumedPartition, attempt: int) -> None:
         """Record the end of a drain, once per pause; `settle_audit` waits for that.
 
         After `watch` has said so, and before it is answered.
@@ -123,7 +123,7 @@ class HandoffExecutor:
         book = subscription.book
         cause = "drain_timeout" if book.in_flight else ""
         first, stop = book.cursor, book.position
-        _tell(subscription, "drained", attempt, first=first, stop=stop, cause=cause)
+        _record(subscription, "drained", attempt, first=first, stop=stop, cause=cause)
 
     def cancel(
         self,
@@ -144,7 +144,7 @@ class HandoffExecutor:
             raise _refused(subscription, "the epoch is unknown, or a commit is under way")
         pause = subscription.pause
         if pause is not None and pause.attempt == attempt:
-            _tell(subscription, "cancel", attempt)
+            _record(subscription, "cancel", attempt)
             self._resume(subscription)
         subscription.closed_attempt = max(subscription.closed_attempt, attempt)
 
@@ -244,7 +244,7 @@ class HandoffExecutor:
                 subscription.held_acks.popleft()()
             pause = subscription.pause
             if pause is not None and self._clock() >= pause.until:
-                _tell(subscription, "lapse", pause.attempt)
+                _record(subscription, "lapse", pause.attempt)
                 self._resume(subscription)
         flow = self._find_flow(subscription.group, target) if target is not None else None
         if flow is not None and not subscription.is_dropped:
@@ -315,7 +315,7 @@ class HandoffExecutor:
     def _lapse(self, subscription: ConsumedPartition, pause: ActivePause) -> None:
         if subscription.pause is pause and not subscription.is_committing:
             _log.info("pause of %s lapsed, attempt %d", subscription.partition, pause.attempt)
-            _tell(subscription, "lapse", pause.attempt)
+            _record(subscription, "lapse", pause.attempt)
             self._resume(subscription)
 
     def _resume(self, subscription: ConsumedPartition) -> None:
@@ -325,7 +325,7 @@ class HandoffExecutor:
             subscription.flow.notice(subscription)
 
 
-def _tell(subscription: ConsumedPartition, kind: str, attempt: int, **fields: str | int) -> None:
+def _record(subscription: ConsumedPartition, kind: str, attempt: int, **fields: str | int) -> None:
     if (audit_writer := subscription.audit_writer) is not None:
         audit_writer.note(handoff_step(kind, subscription, attempt, **fields))
 

@@ -193,7 +193,7 @@ class LogAppender:
             self._on_lost(error)
             return
         finally:
-            self._room.settle(grant, stored_bytes)
+            self._room.account(grant, stored_bytes)
         self._number += 1
         self._end = appended.next
         entries = [

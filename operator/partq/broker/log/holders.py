@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from partq.core.quota import Unacknowledged, tell_holders
+from partq.core.quota import Unacknowledged, describe_holders
 
 KEPT_S = 1.0
 """How long a text is given out before it is made again, however many batches are refused."""
@@ -19,9 +19,9 @@ class Holders:
         self._text = ""
         self._until = float("-inf")
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         """Return one sentence that names them, and says what to do; at most a second old."""
         now = self._clock()
         if now >= self._until:
-            self._text, self._until = tell_holders(self._look()), now + KEPT_S
+            self._text, self._until = describe_holders(self._look()), now + KEPT_S
         return self._text

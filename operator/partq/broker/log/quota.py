@@ -91,22 +91,22 @@ class StorageQuota:
             return ANYTHING
         return self._allowance.take(size_bytes=sum(sizes), first_bytes=sizes[0])
 
-    def settle(self, grant: StorageGrant, stored_bytes: int) -> None:
+    def account(self, grant: StorageGrant, stored_bytes: int) -> None:
         """Take what an append has stored, all of it where nobody knows."""
-        self._allowance.settle(grant, stored_bytes)
+        self._allowance.account(grant, stored_bytes)
 
     def refusal(self, partition: PartitionId) -> QuotaExceededError:
         """Return why a batch was refused that found no room."""
         if self.is_store_full:
             return StoreFullError(
                 f"partition {partition}: Redis holds 80 % of its maxmemory, and takes no messages "
-                f"until it holds less; {self._holders.tell()}; or give it more memory, and publish "
-                "again later",
+                f"until it holds less; {self._holders.describe()}; or give it more memory, and "
+                "publish again later",
                 retry_after_s=RETRY_AFTER_S,
             )
         return QuotaExceededError(
             f"partition {partition}: the quota of the queue (limits.maxSpoolBytes) is used up; "
-            f"{self._holders.tell()}; or raise it, and publish again later",
+            f"{self._holders.describe()}; or raise it, and publish again later",
             retry_after_s=RETRY_AFTER_S,
         )
 

@@ -120,8 +120,8 @@ async def pause(broker: Broker, group: str, body: Pauses) -> DrainResults:
         )
         view = _drain_result(item, subscription)
         if view.is_drained:
-            broker.handoffs.tell_drained(subscription, item.attempt)
-        await _tell(subscription)
+            broker.handoffs.record_drained(subscription, item.attempt)
+        await _await_record(subscription)
         return view
 
     return DrainResults(await _each(body.pauses, pause_one, DrainResult))
@@ -162,8 +162,8 @@ async def drain(broker: Broker, group: str, body: Drains) -> DrainResults:
         )
         view = _drain_result(item, subscription)
         if has_ended:
-            broker.handoffs.tell_drained(subscription, item.attempt)
-        await _tell(subscription)
+            broker.handoffs.record_drained(subscription, item.attempt)
+        await _await_record(subscription)
         return view
 
     return DrainResults(await _each(body.drains, look, DrainResult))
@@ -198,7 +198,7 @@ async def cancel(broker: Broker, group: str, body: Cancels) -> PartitionResults:
             epoch=Epoch(item.epoch),
             attempt=item.attempt,
         )
-        await _tell(subscription)
+        await _await_record(subscription)
         return PartitionResult(item.partition)
 
     return PartitionResults(await _each(body.cancels, cancel_one, PartitionResult))
@@ -288,7 +288,7 @@ def _find(broker: Broker, name: str, group: str) -> ConsumedPartition:
     return broker.find(_parse(name)).find(group)
 
 
-async def _tell(subscription: ConsumedPartition) -> None:
+async def _await_record(subscription: ConsumedPartition) -> None:
     """Record what was done, before it is answered.
 
     Raises:

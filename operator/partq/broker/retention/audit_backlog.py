@@ -37,7 +37,7 @@ class AuditBacklog:
         self.is_much = False
         """Whether an archive had better hurry."""
 
-    async def look(self) -> None:
+    async def measure(self) -> None:
         """Measure the records; to be called each second.
 
         Raises:

@@ -7,7 +7,7 @@ from functools import partial
 
 from aiohttp import web
 
-from partq.broker.server.access import enter, read_body, settle
+from partq.broker.server.access import enter, read_body, resolve
 from partq.broker.server.endpoints import PEERS, Calls
 from partq.broker.server.errors import json_response
 from partq.core.dead_letters import PRODUCER_PREFIX
@@ -71,7 +71,7 @@ async def accept(request: web.Request) -> web.Response:
         data,
         producer=body.producer,
         first=body.number,
-        reply=partial(settle, answered),
+        reply=partial(resolve, answered),
     )
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):

@@ -9,7 +9,7 @@ from aiohttp import web
 from partq.broker.broker import Broker
 from partq.broker.delivery.flow import Flow
 from partq.broker.operations.pull import ack_outcome
-from partq.broker.server.access import enter, group_of, peer, read_body, settle
+from partq.broker.server.access import enter, group_of, peer, read_body, resolve
 from partq.broker.server.app_keys import PULLS
 from partq.broker.server.endpoints import CONSUMERS, Calls
 from partq.broker.server.errors import json_response
@@ -152,7 +152,7 @@ async def ack_one(broker: Broker, flow: Flow, item: AckItem) -> PartqError | Non
             -1 if item.upto is None else item.upto,
             _ranges(item.offsets),
         ),
-        partial(settle, answered),
+        partial(resolve, answered),
     )
     return await _answer_to("ack", partition, answered)
 
@@ -175,7 +175,7 @@ async def _nack_one(broker: Broker, flow: Flow, item: NackItem) -> NackResult:
     )
     # What was found says from where on all is redelivered, so it is looked for before.
     found = await broker.ack_handler.find_unreadable(flow, frame) if item.reason else None
-    rewound_from = broker.ack_handler.nack(flow, frame, partial(settle, answered), found)
+    rewound_from = broker.ack_handler.nack(flow, frame, partial(resolve, answered), found)
     refusal = await _answer_to("nack", partition, answered)
     result = NackResult() if refusal is None else NackResult(error_detail(refusal))
     if rewound_from is not None:

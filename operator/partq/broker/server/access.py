@@ -103,7 +103,7 @@ def peer(request: web.Request) -> str:
     return request.remote or ""
 
 
-def settle(future: asyncio.Future[T], value: T) -> None:
+def resolve(future: asyncio.Future[T], value: T) -> None:
     """Give a future its result, unless its waiter has gone."""
     if not future.done():
         future.set_result(value)

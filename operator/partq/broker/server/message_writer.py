@@ -18,7 +18,7 @@ from aiohttp import ClientConnectorError, ClientError, web
 from partq.broker.broker import Broker
 from partq.broker.operations.partitioner import RequestPartitioner
 from partq.broker.peers import call_peer, max_bytes
-from partq.broker.server.access import settle
+from partq.broker.server.access import resolve
 from partq.broker.server.app_keys import PEERS, TLS
 from partq.core.model import PartitionId
 from partq.core.producer_series import runs, series_name
@@ -252,7 +252,7 @@ class MessageWriter:
                 data,
                 producer=series,
                 first=rows[0].number if series else 0,
-                reply=partial(settle, answered),
+                reply=partial(resolve, answered),
                 ttl_ms=self._ttl_ms,
                 age_ms=self._age_ms,
             )

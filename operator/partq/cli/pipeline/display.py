@@ -61,7 +61,7 @@ class LiveLine:
             self._task,
             completed=progress.done,
             total=progress.total,
-            rows=rows(progress, self._rate.take(progress.done)),
+            rows=rows(progress, self._rate.add(progress.done)),
             detail=progress.detail,
         )
 
@@ -98,7 +98,7 @@ class PlainLines:
 
     def _write(self, progress: "JobProgress") -> None:
         self._last = None
-        text = rows(progress, self._rate.take(progress.done))
+        text = rows(progress, self._rate.add(progress.done))
         click.echo(f"{self._title}: {text}  {progress.detail}".rstrip(), err=True)
 
 
@@ -109,7 +109,7 @@ class RowRate:
         self._begun_at: float | None = None
         self._begun_with = 0
 
-    def take(self, done: int) -> float:
+    def add(self, done: int) -> float:
         """Return the rate up to now; 0 as long as nobody can tell."""
         now = time.monotonic()
         if self._begun_at is None:

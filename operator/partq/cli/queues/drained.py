@@ -17,7 +17,7 @@ from partq.cli.queues.connection import (
     group_option,
     known_group,
 )
-from partq.client.consume.draining import POLL_S, DrainStatus, MemberHoldings, look
+from partq.client.consume.draining import POLL_S, DrainStatus, MemberHoldings, read_status
 from partq.client.transport.session import Session
 from partq.errors import NotFoundError, SettingsError, UnavailableError
 
@@ -114,7 +114,7 @@ async def _drain(
     """Ask until nothing is held or the time is over; without a time, once and for the answer only.
 
     Raises:
-        PartqError: as `look`; that no broker answers is waited out.
+        PartqError: as `read_status`; that no broker answers is waited out.
     """
     nobody = MemberHoldings(partitions={}, is_bound=False)
     picture = DrainStatus(members=dict.fromkeys(members, nobody), unknown=["all"])
@@ -131,7 +131,7 @@ async def _drain(
         ):
             while True:
                 try:
-                    picture = await look(session, group, members, leaves=wait_s is not None)
+                    picture = await read_status(session, group, members, leaves=wait_s is not None)
                 except UnavailableError as error:
                     if wait_s is None:
                         raise

@@ -133,7 +133,7 @@ class Idleness:
             await asyncio.wait([coming], timeout=left_s)
             pause_s = 0.0
             if not coming.done() and self._is_over():
-                left = await self._look(consumer)
+                left = await self._remaining(consumer)
                 if left is None and not coming.done() and self._is_over():
                     raise IdleError
                 pause_s = min(self._idle_s, LOOK_EVERY_S)
@@ -141,7 +141,7 @@ class Idleness:
     def _is_over(self) -> bool:
         return self._clock() >= self._since + self._idle_s
 
-    async def _look(self, consumer: Consumer) -> RemainingWork | None:
+    async def _remaining(self, consumer: Consumer) -> RemainingWork | None:
         """Return what is left; raises UnavailableError as `bound`."""
         since, waited_s = self._since, self._clock() - self._since
         try:

@@ -174,13 +174,13 @@ async def _publish(
                 async for message in messages:
                     waiting.append(await _send(producer, message))
                     while waiting and (waiting[0].done() or len(waiting) > MAX_WAITING):
-                        await _settle(waiting.popleft(), outcome, as_json)
+                        await _await_answer(waiting.popleft(), outcome, as_json)
                     if progress and task is not None:
                         progress.update(task, completed=message.read_bytes)
             finally:
                 # A bad line ends the input; what stands before it is published and counted.
                 while waiting:
-                    await _settle(waiting.popleft(), outcome, as_json)
+                    await _await_answer(waiting.popleft(), outcome, as_json)
 
 
 async def _send(producer: Producer, message: Outgoing) -> asyncio.Future[Position]:
@@ -195,7 +195,9 @@ async def _send(producer: Producer, message: Outgoing) -> asyncio.Future[Positio
         raise type(error)(f"{message.where}: {error.message}") from error
 
 
-async def _settle(answer: asyncio.Future[Position], outcome: PublishTally, as_json: bool) -> None:
+async def _await_answer(
+    answer: asyncio.Future[Position], outcome: PublishTally, as_json: bool
+) -> None:
     """Wait for the answer to one message, count it and print it."""
     try:
         partition, offset = await answer

@@ -83,7 +83,7 @@ async def _watch(connection: QueueAddress, *, as_json: bool) -> None:
                 elif "error" in answer:
                     show_next(Text(answer["error"]["message"], style="red"))
                 else:
-                    rates.take(time.monotonic(), answer)
+                    rates.add(time.monotonic(), answer)
                     show_next(render(answer, rates))
                 await asyncio.sleep(WATCH_EVERY_S)
 
@@ -110,12 +110,12 @@ class Rates:
         self._published = Rate()
         self._acked: defaultdict[str, Rate] = defaultdict(Rate)
 
-    def take(self, now: float, answer: Mapping[str, Any]) -> None:
+    def add(self, now: float, answer: Mapping[str, Any]) -> None:
         """Note what was seen at an instant in seconds."""
         end = sum(record["end"] for record in answer["partitions"].values())
-        self.published = self._published.take(now, end)
+        self.published = self._published.add(now, end)
         self.acked = {
-            name: self._acked[name].take(now, end - group["lag"])
+            name: self._acked[name].add(now, end - group["lag"])
             for name, group in answer["groups"].items()
         }
 

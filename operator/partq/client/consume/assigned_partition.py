@@ -115,7 +115,7 @@ class AssignedPartition:
                 self._again.add(start, stop)
             return window
         # What the broker passes over has expired, or was acknowledged under an older token.
-        self._settle(-1, [(self._delivered_end, frame.start), *frame.skip])
+        self._mark_done(-1, [(self._delivered_end, frame.start), *frame.skip])
         self._delivered_end = frame.stop
         while self._windows and self._windows[0].is_done:
             self._windows.popleft()
@@ -202,7 +202,7 @@ class AssignedPartition:
 
     def ack(self, request: int, delivery: int, upto: int, ranges: list[Range]) -> Ack:
         """Return the frame of an ack under this token."""
-        self._settle(upto, ranges)
+        self._mark_done(upto, ranges)
         generation, index = self.partition
         return Ack(request, generation, index, *self.token, delivery, upto, ranges)
 
@@ -210,7 +210,7 @@ class AssignedPartition:
         self, request: int, delivery: int, ranges: list[Range], delay_ms: int, reason: str
     ) -> Nack:
         """Return the frame of a nack under this token."""
-        self._settle(-1, ranges)
+        self._mark_done(-1, ranges)
         place = (*self.partition, *self.token)
         begun = self._begun_upto()
         return Nack(request, *place, delivery, ranges, delay_ms, reason, begun, keeps=True)
@@ -226,7 +226,7 @@ class AssignedPartition:
                 in_hand.remove(window.next_offset, window.stop)
         return in_hand.pairs()
 
-    def _settle(self, upto: int, ranges: Sequence[Range]) -> None:
+    def _mark_done(self, upto: int, ranges: Sequence[Range]) -> None:
         if self._again:
             for start, stop in ranges:
                 self._again.remove(start, stop)

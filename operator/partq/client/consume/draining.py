@@ -66,7 +66,7 @@ class _Answer:
         )
 
 
-async def look(
+async def read_status(
     session: Session, group: str, members: Collection[str], *, leaves: bool
 ) -> DrainStatus:
     """Ask every broker of the queue once.

@@ -208,7 +208,7 @@ class ConsumerFlow:
                 self._acks.refused(request, from_code(code, message))
             case frames.Pong():
                 self._membership.wake()  # what came before the first answer may be handed out now
-                self._tell_begun()
+                self._send_begun()
             case frames.Rewound(generation, index, broker_epoch, epoch):
                 holding = self._holding(PartitionId(generation, index), (broker_epoch, epoch))
                 if holding is not None:
@@ -308,7 +308,7 @@ class ConsumerFlow:
             holding.parked.clear()
             self._membership.wake()
 
-    def _tell_begun(self) -> None:
+    def _send_begun(self) -> None:
         """Tell the broker, about once a second, what the application has begun since."""
         if not self._takes_begun:
             return

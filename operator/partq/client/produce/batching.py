@@ -97,14 +97,14 @@ class SealedBatch:
         self.request, self.may_be_stored = None, False
         self.first_sent_at, self.age_ms = None, 0
 
-    def settle_stored(self, partition: PartitionId, offset: int) -> None:
+    def resolve_stored(self, partition: PartitionId, offset: int) -> None:
         """Tell the receipts where their messages are; `offset` -1: nobody knows any more."""
         for receipt, count in self.receipts:
             receipt.stored(partition, offset, count)
             if offset != UNKNOWN_OFFSET:
                 offset += count
 
-    def settle_failed(self, partition: PartitionId, error: PartqError) -> None:
+    def resolve_failed(self, partition: PartitionId, error: PartqError) -> None:
         """Tell the receipts that their messages have failed."""
         for receipt, count in self.receipts:
             receipt.failed(partition, error, count)

@@ -44,7 +44,7 @@ class PublishFuture(asyncio.Future[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         if self.done():
-            self._look()
+            self._mark_seen()
         self._is_awaited = True
         return super().__await__()
 
@@ -52,15 +52,15 @@ class PublishFuture(asyncio.Future[T]):
 
     def exception(self) -> BaseException | None:
         """Return the error, if any, as of `asyncio.Future`."""
-        self._look()
+        self._mark_seen()
         return super().exception()
 
     def result(self) -> T:
         """Return the result, as of `asyncio.Future`."""
-        self._look()
+        self._mark_seen()
         return super().result()
 
-    def _look(self) -> None:
+    def _mark_seen(self) -> None:
         if self._failed_count and not self.cancelled():
             self._failures.seen(self, self._failed_count, self._round)
             self._failed_count = 0

@@ -170,7 +170,7 @@ class PartitionSender:
         """
         if not self._is_head(request):
             return
-        self._settle_head(offset)
+        self._resolve_head(offset)
         self._backoff.reset()
         self._refusal = ""
         self._has_moved = False
@@ -191,7 +191,7 @@ class PartitionSender:
                 self._fail([batch for batch in self._window if batch.may_be_stored], error)
                 self._start_anew(error)
             case _ if isinstance(error, FINAL):
-                self._drop_head(error)
+                self._fail_head(error)
             case _:
                 head.may_be_stored = head.may_be_stored or code not in NOTHING_STORED
                 reason = error.message.removeprefix(f"partition {self.partition}: ")
@@ -230,7 +230,7 @@ class PartitionSender:
                 self._fail([batch for batch in self._window if _is_uncertain(batch)], error)
                 self._start_anew(error)
             else:
-                self._drop_head(
+                self._fail_head(
                     NotStoredError(
                         f"partition {self.partition}: not stored within the delivery timeout"
                         + (self._refusal or "; publish it again when its broker is back")
@@ -271,17 +271,17 @@ class PartitionSender:
             )
         return True
 
-    def _settle_head(self, offset: int) -> None:
+    def _resolve_head(self, offset: int) -> None:
         head = self._window.popleft()
         self._sent_count = max(0, self._sent_count - 1)
         self._give_back(head.count, head.size_bytes)
-        head.settle_stored(self.partition, offset)
+        head.resolve_stored(self.partition, offset)
 
     def _fail(self, batches: Sequence[SealedBatch], error: PartqError) -> None:
         for batch in batches:
             self._window.remove(batch)
             self._give_back(batch.count, batch.size_bytes)
-            batch.settle_failed(self.partition, error)
+            batch.resolve_failed(self.partition, error)
 
     def _rewind(self) -> None:
         """Send again from the first unanswered batch, once the answers under way have come."""
@@ -308,14 +308,14 @@ class PartitionSender:
         if due == self._window[0].first:
             self._hold(now, None)
         while self._window and self._window[0].end <= due:
-            self._settle_head(UNKNOWN_OFFSET)
+            self._resolve_head(UNKNOWN_OFFSET)
         if self._window and self._window[0].first < due:
             known, rest = self._window[0].cut(due - self._window[0].first)
             self._window[0] = known
-            self._settle_head(UNKNOWN_OFFSET)
+            self._resolve_head(UNKNOWN_OFFSET)
             self._window.appendleft(rest)
 
-    def _drop_head(self, error: PartqError) -> None:
+    def _fail_head(self, error: PartqError) -> None:
         """Fail the first batch, which is not stored, and close the gap that its numbers leave.
 
         Where a number stands for one message and no other, everything behind it fails, too.

@@ -105,21 +105,21 @@ class ListReceipt:
         self._error: PartqError | None = None
         self._runs: dict[PartitionId, list[tuple[int, int]]] = {}
         if not slots:
-            self._settle(0)
+            self._resolve(0)
 
     def stored(self, partition: PartitionId, offset: int, count: int) -> None:
         """Count the messages and remember where they are."""
         self._runs.setdefault(partition, []).append((offset, count))
-        self._settle(count)
+        self._resolve(count)
 
     def failed(self, partition: PartitionId, error: PartqError, count: int) -> None:
         """Count the messages and remember why; an unknown outcome weighs more than a refusal."""
         if self._error is None or isinstance(error, OutcomeUnknownError):
             self._error = error
         self._failed_count += count
-        self._settle(count)
+        self._resolve(count)
 
-    def _settle(self, count: int) -> None:
+    def _resolve(self, count: int) -> None:
         self._open_count -= count
         if self._open_count:
             return

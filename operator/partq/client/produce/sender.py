@@ -138,7 +138,7 @@ class Sender:
         self._gathering: dict[PartitionSender, None] = {}
         self._holds: dict[PartitionId, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._watch = LayoutWatch(session, view, self._take_view, self.fail)
+        self._watch = LayoutWatch(session, view, self._apply_view, self.fail)
         self._sweeper = tasks.start(self._sweep(), "watching deadlines", self.fail)
 
     def start(self, producer: str, due: Mapping[PartitionId, int]) -> None:
@@ -153,7 +153,7 @@ class Sender:
                 give_back=self._budget.give_back,
                 are_numbers_fixed=self._are_numbers_fixed,
             )
-        self._take_view(self._watch.view)
+        self._apply_view(self._watch.view)
 
     def add(
         self,
@@ -313,7 +313,7 @@ class Sender:
             link.pipelines[pipeline] = None
             self._link_of[pipeline.partition] = link
 
-    def _take_view(self, view: QueueLayout) -> None:
+    def _apply_view(self, view: QueueLayout) -> None:
         """Follow a new layout where the current route does not work; close what is left over."""
         for pipeline in self._pipelines.values():
             attached = self._link_of.get(pipeline.partition)

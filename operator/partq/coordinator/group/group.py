@@ -26,9 +26,9 @@ from partq.coordinator.group.observation import (
     blocked,
     bound,
     leaving,
-    look,
     lost_since,
     missing,
+    observe_group,
     parked,
 )
 from partq.coordinator.ports import (
@@ -157,7 +157,7 @@ class GroupWorker:
         if hurries > self._hurries_done:
             rules = at_once(rules)
         # From here to the plan nothing is awaited: it is made from one picture.
-        observation = look(
+        observation = observe_group(
             world,
             group,
             members=members,
@@ -401,7 +401,7 @@ class GroupWorker:
 
     async def _write_history(self) -> None:
         running = {each.trigger for each in self._runner.running.values()}
-        closed = self._history.settle({*running, *self._move_log.waiting_triggers})
+        closed = self._history.close_ended({*running, *self._move_log.waiting_triggers})
         if not closed:
             return
         for rebalance in closed:

@@ -52,7 +52,7 @@ class RebalanceHistory:
         active.longest_pause_ms = max(active.longest_pause_ms, pause_ms)
         active.ended_at_ms = max(active.started_at_ms, now_ms)
 
-    def settle(self, running: Collection[Trigger]) -> list[RebalanceRecord]:
+    def close_ended(self, running: Collection[Trigger]) -> list[RebalanceRecord]:
         """Close the rebalances of which nothing runs, and return them.
 
         Called after each plan. One plan without anything new is waited for: a handoff that was

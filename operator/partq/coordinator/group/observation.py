@@ -101,7 +101,7 @@ def lost_since(members: MemberSnapshot) -> dict[MemberId, int]:
     }
 
 
-def look(
+def observe_group(
     world: QueueObservation,
     group: str,
     *,

@@ -138,9 +138,9 @@ class GroupCursor:
         )
         return book
 
-    def settle(self, now: float) -> None:
+    def end_waits(self, now: float) -> None:
         """Let what has waited long enough be sent; its counts are stored."""
-        self._mark_all(self.waiting.settle(now, self.position))
+        self._mark_all(self.waiting.end_waits(now, self.position))
 
     def take(self, start: int, stop: int, credit: int) -> Window | None:
         """Take the next window inside the stored batch of the offsets [start, stop).

@@ -93,7 +93,7 @@ class RedeliveryQueue:
         at = bisect_left(self._offsets, start)
         self._offsets[at:at] = range(start, stop)
 
-    def settle(self, now: float, position: int) -> list[tuple[int, Cause]]:
+    def end_waits(self, now: float, position: int) -> list[tuple[int, Cause]]:
         """End the waiting of those whose time has come.
 
         Those below `position` are sent out of turn; the others, which are returned, in their turn.

@@ -70,7 +70,7 @@ class QueueWorker:
             clock=context.clock,
         )
         self._serving = CoordinatorHost(
-            context, key, self._runtime, on_view=self._take_view, on_rebalance=self._count
+            context, key, self._runtime, on_view=self._apply_view, on_rebalance=self._count
         )
         self._reporter = Reporter(context, key, self._runtime)
         self.statuses: Final = StatusLoop(
@@ -353,7 +353,7 @@ class QueueWorker:
 
     # ---- report ---------------------------------------------------------------------------------
 
-    def _take_view(self, view: QueueView) -> None:
+    def _apply_view(self, view: QueueView) -> None:
         if view != self._view:
             self._view = view
             self._patience.note(view)

@@ -228,7 +228,7 @@ class ObjectCache:
             self._ending_at.setdefault(pod.uid, self._clock())
         self._by_name[pod.namespace, pod.name] = pod.uid
         self._gone.pop(pod.uid, None)
-        self._tell(pod)
+        self._notify(pod)
 
     def drop_pod(self, pod: Pod) -> None:
         """Take note that a pod is gone; `pod`: as it was at its end."""
@@ -245,9 +245,9 @@ class ObjectCache:
         self._gone[pod.uid] = pod
         if len(self._gone) > MAX_GONE:
             self._gone.popitem(last=False)
-        self._tell(pod)
+        self._notify(pod)
 
-    def _tell(self, pod: Pod) -> None:
+    def _notify(self, pod: Pod) -> None:
         for group in [key for key in self._matching if key.namespace == pod.namespace]:
             del self._matching[group]
         for key in set(self._queues_of(pod)):

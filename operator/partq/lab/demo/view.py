@@ -52,7 +52,7 @@ class LiveView:
         """Show where the run stands; `status`: what a broker last said of the queue, if any did."""
         now = time.monotonic()
         handoffs = status.get("groups", {}).get(group, {}).get("handoffs", [])
-        summary = _summary(progress, self._total, self._rate.take(now, progress.processed_count))
+        summary = _summary(progress, self._total, self._rate.add(now, progress.processed_count))
         summary += f", {len(handoffs)} under way"
         if self._live is not None:
             self._live.update(Group(_table(progress, status, group), Text(summary)), refresh=True)

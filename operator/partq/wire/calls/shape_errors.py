@@ -148,7 +148,7 @@ def _first(places: list[tuple[str, object]], is_wrong: Callable[[Any], bool]) ->
     ))  # fmt: skip
 
 
-def _tell_type(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+def _describe_type(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
     wanted, got = match.groups()
     name, _value = _first(places, lambda value: _kind(value) == got)
     is_fraction = got == "float" and "int" in wanted
@@ -159,7 +159,7 @@ def _tell_type(match: re.Match[str], places: list[tuple[str, object]], _: Any) -
     )
 
 
-def _tell_range(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+def _describe_range(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
     sign, bound = match.groups()
     limit = float(bound) if "." in bound else int(bound)
 
@@ -174,7 +174,7 @@ def _tell_range(match: re.Match[str], places: list[tuple[str, object]], _: Any) 
     return _at(name, f"got {got}, expected {_BOUNDS[sign].format(bound)}")
 
 
-def _tell_length(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+def _describe_length(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
     kind, sign, bound = match.groups()
     name, value = _first(
         places, lambda value: _kind(value) == kind and _IS_WRONG[sign](len(value), int(bound))
@@ -183,17 +183,17 @@ def _tell_length(match: re.Match[str], places: list[tuple[str, object]], _: Any)
     return _at(name, f"got {size} {_UNITS[kind]}, expected {_BOUNDS[sign].format(bound)}")
 
 
-def _tell_count(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+def _describe_count(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
     least, wanted, got = match.groups()
     return _at(places[0][0], f"got {got} elements, expected {wanted}{' or more' if least else ''}")
 
 
-def _tell_missing(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
+def _describe_missing(match: re.Match[str], places: list[tuple[str, object]], _: Any) -> str:
     name = f"{places[0][0]}.{match[1]}" if places[0][0] else match[1]
     return f"{name}: got nothing, expected the field; send it"
 
 
-def _tell_unknown(match: re.Match[str], places: list[tuple[str, object]], node: Any) -> str:
+def _describe_unknown(match: re.Match[str], places: list[tuple[str, object]], node: Any) -> str:
     known = ", ".join(each.encode_name for each in getattr(node, "fields", ()))
     expected = f", expected {known}" if known else ""
     return _at(
@@ -201,25 +201,25 @@ def _tell_unknown(match: re.Match[str], places: list[tuple[str, object]], node: 
     )
 
 
-def _tell_choice(match: re.Match[str], places: list[tuple[str, object]], node: Any) -> str:
+def _describe_choice(match: re.Match[str], places: list[tuple[str, object]], node: Any) -> str:
     values = [repr(value) for value in getattr(node, "values", ())]
     expected = " or ".join(values) or "one that the protocol knows"
     return _at(places[0][0], f"got {match[1][:MAX_SHOWN]}, expected {expected}")
 
 
-def _tell_too_large(_: re.Match[str], places: list[tuple[str, object]], __: Any) -> str:
+def _describe_too_large(_: re.Match[str], places: list[tuple[str, object]], __: Any) -> str:
     return _at(places[0][0], "got a number that is too large to read, expected one of 64 bits")
 
 
 _FORMS: tuple[
     tuple[str, Callable[[re.Match[str], list[tuple[str, object]], Any], str]], ...
 ] = (
-    (r"Expected `array` of (at least )?length (\d+), got (\d+)", _tell_count),
-    (r"Expected `([^`]*)`, got `([^`]*)`", _tell_type),
-    (r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)", _tell_range),
-    (r"Expected `(\w+)` of length (>=|<=) (\d+)", _tell_length),
-    (r"Object missing required field `(.*)`", _tell_missing),
-    (r"Object contains unknown field `(.*)`", _tell_unknown),
-    (r"Invalid (?:enum )?value (.*)", _tell_choice),
-    (r"(?:Integer value|Number) out of range", _tell_too_large),
+    (r"Expected `array` of (at least )?length (\d+), got (\d+)", _describe_count),
+    (r"Expected `([^`]*)`, got `([^`]*)`", _describe_type),
+    (r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)", _describe_range),
+    (r"Expected `(\w+)` of length (>=|<=) (\d+)", _describe_length),
+    (r"Object missing required field `(.*)`", _describe_missing),
+    (r"Object contains unknown field `(.*)`", _describe_unknown),
+    (r"Invalid (?:enum )?value (.*)", _describe_choice),
+    (r"(?:Integer value|Number) out of range", _describe_too_large),
 )  # fmt: skip
