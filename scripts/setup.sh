@@ -86,7 +86,8 @@ if [[ -x $venv/bin/partq && -f $stamp && $(<"$stamp") == "$key" ]]; then
 fi
 # What is needed comes from the lock, with the hashes of its files; what is here has none, so it is apart.
 # The build backend is in the lock too: without isolation pip fetches nothing past the hashes.
-pip() { "$venv/bin/python" -m pip install --disable-pip-version-check --no-input "$@"; }
+# Python compiles what it imports: to compile all of it takes as long as to install it.
+pip() { "$venv/bin/python" -m pip install --no-compile --disable-pip-version-check --no-input "$@"; }
 locked=$venv/locked.txt
 "$venv/bin/python" scripts/lock.py print "build,$extras" >"$locked" || exit 1
 step "installing what partq[$extras] needs into $venv (a minute or two when nothing is cached)" \
