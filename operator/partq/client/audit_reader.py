@@ -83,7 +83,7 @@ class AuditReader(QueueReader):
         if end > extent.next or start > extent.next:
             raise RolledBackError(
                 f"partition {partition}: the audit record ends at {extent.next}, below "
-                f"{max(start, end)}: the store has lost groups; archive it to a place of its own"
+                f"{max(start, end)}: the store has lost groups; archive it to a separate place"
             )
         at, chain = start, previous
         while at < end:
@@ -91,14 +91,14 @@ class AuditReader(QueueReader):
             if not found:
                 raise RolledBackError(
                     f"partition {partition}: the audit record ends at {at}, below {end}: the "
-                    "store has lost groups; archive it to a place of its own"
+                    "store has lost groups; archive it to a separate place"
                 )
             for group in found[: end - at]:
                 if group.sequence != at or chain not in (None, group.previous):
                     raise RolledBackError(
                         f"partition {partition}: group {at} of the audit record follows another "
                         f"chain ({group.previous}) than the one before has ({chain}): the store "
-                        "has lost groups, and has written others; archive it to a place of its own"
+                        "has lost groups, and has written others; archive it to a separate place"
                     )
                 at, chain = at + 1, group.chain
                 yield group

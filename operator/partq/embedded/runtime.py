@@ -119,7 +119,7 @@ class EmbeddedRuntime:
             SettingsError: there is none: not started, or Redis runs elsewhere.
         """
         if self._redis is None:
-            raise SettingsError("the embedded runtime is not started, or has no Redis of its own")
+            raise SettingsError("the embedded runtime is not started, or uses another Redis")
         return self._redis
 
     @property

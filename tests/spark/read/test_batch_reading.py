@@ -134,7 +134,7 @@ BAD = [
     ({"token": "", "tokenFile": "/nowhere"}, "option tokenFile: /nowhere"),
     ({"queue": "nothing"}, "queue default/nothing: this broker serves default/orders only"),
     ({"group": "nobody"}, "queue 'orders' has no consumer group 'nobody'"),
-    ({"topic": "orders"}, "option 'topic' is none of a read; there are url, queue"),
+    ({"topic": "orders"}, "option 'topic' is not an option of reads; there are url, queue"),
     ({"startingOffsets": '{"1.9": 4}'}, "queue 'orders' has no partition 1.9; it has 1.0, 1.1"),
     ({"columns": "key,colour"}, "columns: there is no 'colour'; there are queue, partition"),
 ]  # fmt: skip

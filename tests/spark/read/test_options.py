@@ -53,7 +53,7 @@ def test_times_are_milliseconds():
 @pytest.mark.parametrize(
     ("is_stream", "more", "sentence"),
     [
-        (False, {"path": "orders"}, "option 'path' is none of a read; there are url, queue,"),
+        (False, {"path": "orders"}, "'path' is not an option of reads; there are url, queue,"),
         (False, {"url": "http://user:pw@a:1"}, "option url: got a user or a password"),
         (False, {"token": ""}, "option token is empty"),
         (False, {"tokenFile": " "}, "option tokenFile is empty"),

@@ -106,7 +106,7 @@ def test_a_group_with_a_member_is_refused(spark, tmp_path):
             queue.run(consumer.__aexit__(None, None, None))
         ours = as_ours(caught.value)
         assert isinstance(ours, ConflictError)
-        assert "give Spark a group of its own" in ours.message
+        assert "give Spark a separate group" in ours.message
 
 
 def test_another_queue_of_the_same_name_is_noticed(spark, tmp_path):

@@ -404,7 +404,7 @@ def test_columns_that_make_no_message_are_refused(spark, columns, says, options)
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"topic": "x"}, "option 'topic' is none of a write"),
+        ({"topic": "x"}, "option 'topic' is not an option of writes"),
         ({"url": "orders:1"}, "option url"),
         ({"token": "wrong"}, "token"),
         ({"queue": "others", "timeoutSeconds": "0.1"}, "others"),

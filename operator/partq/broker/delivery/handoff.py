@@ -172,7 +172,7 @@ class HandoffExecutor:
                 return done
             self._check(subscription, broker_epoch, attempt, epoch)
             if subscription.member != source:
-                raise _refused(subscription, f"the member on record is {subscription.member}")
+                raise _refused(subscription, f"the recorded member is {subscription.member}")
             is_forced = self._judge(subscription, attempt, cause)
             return await self._carry_out(
                 subscription, attempt=attempt, target=target, why=cause, is_forced=is_forced

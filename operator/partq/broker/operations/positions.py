@@ -125,5 +125,5 @@ def _check_unbound(subscription: ConsumedPartition) -> None:
         raise ConflictError(
             f"partition {subscription.partition}: member {subscription.member} of "
             f"{subscription.group} is connected and moves the cursor itself; stop the group's "
-            "members, or commit to a group of your own"
+            "members, or commit to a separate group"
         )

@@ -234,7 +234,7 @@ class Pulls:
             self._broker.flow_registry.lose(flow)
             if isinstance(error, TimeoutError):
                 raise StoreUnavailableError(
-                    "pull: the deliveries are not on record, so Redis does not answer; pull again",
+                    "pull: the deliveries are not recorded: Redis does not answer; pull again",
                     retry_after_s=1.0,
                 ) from None
             raise

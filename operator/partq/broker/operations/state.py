@@ -297,7 +297,7 @@ async def _await_record(subscription: ConsumedPartition) -> None:
     await subscription.settle_audit()
     if subscription.is_dropped:
         raise FencedError(
-            f"partition {subscription.partition}: lost before it was on record; look again"
+            f"partition {subscription.partition}: lost before the step was recorded; look again"
         )
 
 

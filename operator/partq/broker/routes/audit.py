@@ -72,7 +72,7 @@ async def _read(broker: Broker, partition: PartitionId, query: AuditQuery) -> by
         raise RolledBackError(
             f"partition {partition}: the audit record ends at {state.next}, below {start}: the "
             "store has lost groups, or the sequence is not one of this queue; archive it to a "
-            "place of its own"
+            "separate place"
         )
     if groups and groups[0].sequence != start:
         raise UnavailableError(

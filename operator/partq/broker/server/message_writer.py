@@ -386,7 +386,7 @@ def _refusal(
         case "number_reused":
             return NumberReusedError(
                 f"{where} came before with another message, which is stored; this one is not: "
-                f"send it under {result.due}, and each message under a number of its own"
+                f"send it under {result.due}, and each message under a different number"
             )
         case "unknown_producer":
             return UnknownProducerError(

@@ -45,7 +45,7 @@ MAX_DURATION_S: Final = 3600.0
     "--redis",
     "redis_url",
     metavar="URL",
-    help="Use this Redis, or Redis Cluster, instead of one of its own; nothing is left there.",
+    help="Use this Redis, or Redis Cluster, instead of a separate one; nothing is left there.",
 )
 @click.option(
     "--with-spark",

@@ -191,7 +191,7 @@ def lines(partition: PartitionId, picture: GroupSnapshot, waiting: PartitionWait
     for member, refused in sorted(picture.refused.items()):
         yield f"  {member} from {refused.address}: {refused.reason}"
     moves = picture.past.get(partition, [])
-    yield "moves, the last first:" if moves else "moves: none on record"
+    yield "moves, the last first:" if moves else "moves: none recorded"
     yield from (f"  {_move(move)}" for move in reversed(moves))
 
 
@@ -219,7 +219,7 @@ def _left(left_ms: int | None) -> str:
 def _move(move: PastMove) -> str:
     at = datetime.fromtimestamp(move.at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
     names = {"source": _name(move.source), "target": _name(move.target)}
-    why = _EVIDENCE.get(move.evidence, "for a reason that is not on record").format(**names)
+    why = _EVIDENCE.get(move.evidence, "for a reason that is not recorded").format(**names)
     forced = _FORCED.get(move.forced or "", "").format(**names)
     paused = (
         "nobody measured how long it had no consumer"

@@ -84,7 +84,7 @@ def show(result: dict[str, Any]) -> None:
     for member, counts in result["members"].items():
         click.echo(f"  {member}: {counts['before']} -> {counts['after']} partitions")
     if result["estimate_ms"] is None:
-        click.echo("how long it takes is not known: no earlier move is on record")
+        click.echo("how long it takes is not known: no earlier move is recorded")
     else:
         click.echo(
             f"takes about {spell_ms(result['estimate_ms'])}, by the pauses of "

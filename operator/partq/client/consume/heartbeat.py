@@ -38,7 +38,7 @@ _NO_CPU = "as has the whole process: it got hardly any CPU"
 _ADVICE = {
     StallCause.BLOCKED: ("Let run(callback, in_thread=True) or asyncio.to_thread do what blocks"),
     StallCause.INTERPRETER_HELD: (
-        "It computes and lets no thread run: let a process of its own do it"
+        "It computes and lets no thread run: let a separate process do it"
     ),
     StallCause.STARVED: (
         "No handler is to blame: the machine is busy, the CPU limit is low, or the process was "

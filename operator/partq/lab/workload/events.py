@@ -80,7 +80,7 @@ def parse(lines: Iterable[bytes], name: str) -> Iterable[WorkloadEvent]:
         if message in seen:
             raise BadRequestError(
                 f"{name} line {count}: got seq {message[1]} of key {key!r} again, "
-                "expected a number of its own for each event of a key"
+                "expected a different number for each event of a key"
             )
         seen.add(message)
         yield WorkloadEvent(*message, value)

@@ -92,7 +92,7 @@ class ArchiveLog:
         if archive.identity != identity:
             raise SettingsError(
                 f"ROOT {files.root}: is the archive of {archive.identity}, and the queue is "
-                f"{identity}; give each life of a queue a ROOT of its own"
+                f"{identity}; give each life of a queue a separate ROOT"
             )
         return archive
 

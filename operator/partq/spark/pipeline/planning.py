@@ -61,7 +61,7 @@ def plan(
             raise RolledBackError(
                 f"partition {partition}: ends at {extent.end}, and the archive has it up to "
                 f"{start.offset}: the store has lost what the archive holds; give what follows a "
-                "ROOT of its own"
+                "separate ROOT"
             )
         if start.offset < extent.first:
             if not skips_lost:

@@ -116,7 +116,7 @@ class _Given:
         for name in self._given:
             if name not in names:
                 raise BadRequestError(
-                    f"option {name!r} is none of a read; there are {', '.join(known)}"
+                    f"option {name!r} is not an option of reads; there are {', '.join(known)}"
                 )
 
     def refuse(self, names: tuple[str, ...], why: str) -> None:

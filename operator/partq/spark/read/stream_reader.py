@@ -106,7 +106,7 @@ class StreamReader(DataSourceStreamReader):
         except ConflictError as error:
             raise ConflictError(
                 f"group {self._options.group!r}: its cursors are not moved to where the query is: "
-                f"{error.message}; give Spark a group of its own"
+                f"{error.message}; give Spark a separate group"
             ) from error
         self._done = done
 

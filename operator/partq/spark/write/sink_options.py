@@ -47,7 +47,7 @@ def write_options(given: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
     for name in options:
         if name not in known:
             raise BadRequestError(
-                f"option {name!r} is none of a write; there are {', '.join(WRITE_OPTIONS)}"
+                f"option {name!r} is not an option of writes; there are {', '.join(WRITE_OPTIONS)}"
             )
     connection = connection_of(given)
     is_timed = bool(options.get("timeoutseconds"))

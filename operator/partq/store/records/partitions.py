@@ -255,7 +255,7 @@ class Partitions:
         )
         if answer == -1:
             raise NotOwnerError(
-                f"partition {partition}, group {group}: member {member} is not on record for it; "
+                f"partition {partition}, group {group}: another member is recorded, not {member}; "
                 "wait until it is assigned"
             )
         check_book_write(answer, partition, group, broker_epoch)
@@ -337,7 +337,7 @@ class Partitions:
         )
         if answer == -1:
             raise ConflictError(
-                f"partition {partition}, group {group}: epoch {epoch} is not the one on record; "
+                f"partition {partition}, group {group}: epoch {epoch} is not the recorded one; "
                 "look again, and repeat the reset"
             )
         check_book_write(answer, partition, group, broker_epoch)

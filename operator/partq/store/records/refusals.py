@@ -12,7 +12,7 @@ from partq.errors import (
 def fenced(partition: PartitionId, broker_epoch: BrokerEpoch) -> FencedError:
     """Return the error of a write by a broker that owns the partition no more."""
     return FencedError(
-        f"partition {partition}: broker epoch {broker_epoch} is not the one on record; "
+        f"partition {partition}: broker epoch {broker_epoch} is not the recorded one; "
         "stop its work and look who owns it"
     )
 

@@ -158,7 +158,7 @@ def _of_fork() -> Column:
     return f.when(
         f.col("first").isNotNull(),
         sentence(
-            "another group under number %s is on record; what this one tells was lost by "
+            "another group under number %s is recorded; what this one tells was lost by "
             "the store, the messages from %s to %s among it",
             "sequence",
             "first",
@@ -166,7 +166,7 @@ def _of_fork() -> Column:
         ),
     ).otherwise(
         sentence(
-            "another group under number %s is on record; the store has lost this one", "sequence"
+            "another group under number %s is recorded; the store has lost this one", "sequence"
         )
     )
 

@@ -79,7 +79,7 @@ def check_log(
         ),
         "no_publish": (
             f.expr("published = 0 and archived = 0"),
-            _offsets("no record tells of the publishing of offsets %s to %s"),
+            _offsets("no record shows the publishing of offsets %s to %s"),
         ),
     }
     if runs is not None:
@@ -132,7 +132,7 @@ def _of_archive() -> dict[str, tuple[Column, Column]]:
     return {
         "archived_not_published": (
             f.expr("published = 0 and archived > 0"),
-            _offsets("offsets %s to %s are archived; no record tells of their publishing"),
+            _offsets("offsets %s to %s are archived; no record shows their publishing"),
         ),
         "archived_twice": (
             f.expr("archived > 1"),

@@ -103,10 +103,10 @@ def check_causes(history: DataFrame) -> DataFrame:
     )
     wrong = again.withColumn("wrong", what).where("wrong is not null")
     texts = {
-        "delivered_after_ack": "offsets %s to %s came again after they were acknowledged",
-        "duplicate_without_cause": "offsets %s to %s came again, and no cause is on record",
-        "unfounded_cause": "offsets %s to %s came again for %s; nothing of that kind had happened "
-        "since they were last delivered",
+        "delivered_after_ack": "offsets %s to %s were redelivered after they were acknowledged",
+        "duplicate_without_cause": "offsets %s to %s were redelivered, and no cause is recorded",
+        "unfounded_cause": "offsets %s to %s were redelivered for %s; nothing of that kind had "
+        "happened since they were last delivered",
     }
     offsets = ("first", f.col("stop") - 1)
     return findings(
@@ -157,7 +157,7 @@ def check_redelivery_order(history: DataFrame, lines: DataFrame) -> DataFrame:
                 ORDER,
                 "redelivered_out_of_order",
                 sentence(
-                    "offsets %s to %s came again after offset %s, under the same token",
+                    "offsets %s to %s were redelivered after offset %s, under the same token",
                     *offsets,
                     f.col("token_high") - 1,
                 ),

@@ -24,7 +24,7 @@ _PROVES_NOT = (
     "Anything against a broker that was itself tampered with while it wrote the record.",
 )
 _LEAD = {
-    CLEAN: "Everything on record was judged. Nothing is lost, out of order, or without a cause.",
+    CLEAN: "All records were judged. Nothing is lost, out of order, or without a cause.",
     INCOMPLETE: "Nothing wrong was seen, but parts of the record are missing and were not judged.",
 }
 
@@ -39,7 +39,7 @@ def render(name: str, verdict: AuditVerdict, figures: Figures) -> str:
             [
                 ("messages published", f"{totals.published:,}"),
                 ("acknowledged", f"{totals.acknowledged:,}"),
-                ("came again", f"{again:,}"),
+                ("redelivered", f"{again:,}"),
                 ("handoffs", f"{sum(each.count for each in verdict.handoffs):,}"),
                 ("faults", f"{verdict.count(FAULT):,}"),
                 ("records", f"{totals.records:,}"),
@@ -120,15 +120,15 @@ def _findings(verdict: AuditVerdict, figures: Figures) -> str:
 def _duplicates(verdict: AuditVerdict) -> str:
     by_cause = verdict.by_cause()
     if not by_cause:
-        return _section("What came again", "<p>Nothing was delivered to a group twice.</p>")
+        return _section("Redelivered messages", "<p>Nothing was delivered to a group twice.</p>")
     rows = [
         [escape(each.group), escape(each.cause), escape(each.event), f"{each.events:,}",
          f"{each.messages:,}"]
         for each in verdict.duplicates
     ]  # fmt: skip
     return _section(
-        "What came again",
-        _figure(plots.duplicates(by_cause), "Messages delivered again, by the cause on record.")
+        "Redelivered messages",
+        _figure(plots.duplicates(by_cause), "Messages delivered again, by the recorded cause.")
         + _details(_table(("group", "cause", "goes back to", "events", "messages"), rows, 2)),
     )
 
