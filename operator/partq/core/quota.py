@@ -51,7 +51,7 @@ class Allowance:
         self._left_bytes = (max_bytes - used_bytes) // brokers - unseen_bytes
         self._is_fresh = True
         self._stored_bytes = 0
-        # By the sum alone: what is taken off may be in it, and people would be told of nothing.
+        # By the sum alone: what is taken off may be in it, and the warning would be a false one.
         left_bytes = max_bytes - used_bytes
         if self._refused_bytes is not None and self._refused_bytes <= left_bytes:
             self._refused_bytes = None

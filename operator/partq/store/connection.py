@@ -221,7 +221,7 @@ class Store:
         return worst([info for info in infos if info is not None])
 
     async def refresh_slots(self) -> None:
-        """Make sure that slots which have gone over to other nodes are told of; errors as `run`."""
+        """Make sure that slots which have moved to other nodes are reported; errors as `run`."""
         if self._cluster is not None:
             await self._cluster.refresh()
 

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterMap:
-    """Which node serves a slot. Slots that go over to another node are told of, before it is asked.
+    """Which node serves a slot. Slots that move to another node are reported before it is asked.
 
     Another node may have less than the one before: after a failover what had not reached the
     replica is gone. So whoever remembers anything of such a slot has to begin again.

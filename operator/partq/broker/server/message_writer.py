@@ -353,7 +353,7 @@ def _body(row: StorableMessage) -> dict[str, Any]:
 
 
 def _outcomes(answer: PublishResults, count: int) -> list[Outcome]:
-    """Read what another broker tells of `count` messages; ValueError: it is something else."""
+    """Read another broker's answer for `count` messages; ValueError: it is something else."""
     if len(answer.results) != count:
         raise ValueError(f"got {len(answer.results)} results, expected {count}")
     return [_outcome(result) for result in answer.results]

@@ -98,7 +98,7 @@ class Reporter:
             self._context.events.emit(subject, note.reason, note.text, is_warning=note.is_warning)
 
     def keep_only(self, bodies: Sequence[Body]) -> None:
-        """Forget what was told of resources that are gone."""
+        """Forget the reports of deleted resources."""
         uids = {body["metadata"]["uid"] for body in bodies}
         for uid in self._groups.keys() - uids:
             self._context.metrics.forget(*self._key, self._groups[uid])

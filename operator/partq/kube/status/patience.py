@@ -1,4 +1,4 @@
-"""How long brokers may take to start, or to be replaced, before people are told of it."""
+"""How long brokers may take to start, or to be replaced, before that is reported."""
 
 from dataclasses import replace
 

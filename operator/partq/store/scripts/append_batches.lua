@@ -11,7 +11,7 @@
 -- KEYS[4]  audit
 -- KEYS[5]  series: as producers, of those that number by key; they do not push each other out
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  number of the call under this epoch
--- ARGV[3]  offset that the first message shall have
+-- ARGV[3]  offset that the first message is to have
 -- ARGV[4]  the most bytes that the call may add, -1: no limit
 -- ARGV[5]  how many ms have passed, at least, since the caller's last call, or its claim
 -- ARGV[6...]  of each batch: producer (empty: not numbered), first number, count, bytes, time to

@@ -5,7 +5,7 @@
 --
 -- KEYS[1]  brokers: hash {lease:BROKER → JSON, counter:BROKER, life:BROKER, owner:PARTITION → BROKER}
 -- ARGV[1]  broker    ARGV[2]  life that an earlier renewal returned, 0: the first one
--- ARGV[3]  what others shall know of the broker (JSON), the same in all renewals of a life
+-- ARGV[3]  what others are to know of the broker (JSON), the same in all renewals of a life
 -- ARGV[4]  with life 0: the recorded one as it was read before, 0: none
 -- returns  {life, counter}: the counter never falls and differs from all before it
 --          0: a later life of the broker has renewed

@@ -6,7 +6,7 @@
 --
 -- KEYS[1]  meta      KEYS[2]  cursor of the group      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  group
--- ARGV[3]  epoch that the caller knows           ARGV[4]  offset that the group shall begin at
+-- ARGV[3]  epoch that the caller knows           ARGV[4]  offset at which the group is to begin
 -- ARGV[5]  number of this write under this epoch    ARGV[6]  when the group began
 -- returns  {new epoch, cursor, outbox}: the offset, or the nearest one that the log has, and the
 --          dead letters that wait, which stay

@@ -1,1 +1,1 @@
-"""Calls by plain HTTP: their bodies, parameters and answers, and what is told of bad ones."""
+"""Calls by plain HTTP: their bodies, parameters and answers, and errors about bad ones."""

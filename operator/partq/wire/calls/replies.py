@@ -28,7 +28,7 @@ plain = msgspec.to_builtins
 
 
 def error_detail(error: PartqError) -> ErrorDetail:
-    """Return what a client is told of an error."""
+    """Return an error as a client gets it."""
     detail = ErrorDetail(error.code, error.message)
     if error.retry_after_s is not None:
         detail.retry_after_ms = math.ceil(error.retry_after_s * 1000)
@@ -38,7 +38,7 @@ def error_detail(error: PartqError) -> ErrorDetail:
 
 
 def to_error(detail: ErrorDetail, where: str = "") -> PartqError:
-    """Return the error that a broker tells of; `where` is put before its message."""
+    """Return the error that a broker reports; `where` is put before its message."""
     wait_ms = detail.retry_after_ms
     retry_after_s = None if wait_ms is UNSET else max(0, min(wait_ms, MAX_RETRY_AFTER_MS)) / 1000
     error = from_code(detail.code, where + detail.message, retry_after_s=retry_after_s)

@@ -10,7 +10,7 @@ import msgspec
 REFERENCE = "#/components/schemas/{name}"
 _MARK: Final = "x-undescribed"
 UNDESCRIBED: Final = msgspec.Meta(extra_json_schema={_MARK: True})
-"""Marks a field whose inside may change with the version, so that no caller is told of it."""
+"""Marks a field whose inside may change with the version, so that no caller relies on it."""
 
 _SENT: Final = "x-sent"
 SENT: Final = msgspec.Meta(extra_json_schema={_SENT: True})

@@ -33,7 +33,7 @@ class Letters:
         Args:
             memory: the keys of Redis.
             target: those of the queue that dead letters go to.
-            fail: told of what must not be.
+            fail: called with each violation.
             limits: how often a message of each group is delivered again at most; None: it is not
                 known how often that was.
             is_expired: whether the message at an offset has outlived its time to live.

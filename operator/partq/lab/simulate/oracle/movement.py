@@ -38,7 +38,7 @@ class Movement:
         Args:
             records: who holds what.
             group_type: how the members share.
-            fail: told of what must not be.
+            fail: called with each violation.
             is_settled: `health.is_settled` of a source, a target and what passes between them.
         """
         self._records = records

@@ -1,4 +1,4 @@
-"""The oracle: told of everything that leaves a process, it says at once what must not be.
+"""The oracle: sees everything that leaves a process, and reports violations at once.
 
 It judges what can be seen from outside: scripts of the store, frames of brokers, answers to the
 coordinator, and what applications are handed.

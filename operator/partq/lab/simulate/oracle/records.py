@@ -41,7 +41,7 @@ class Records:
             letter_keys: of those of the queue that dead letters go to.
             partitions: all that the queue has.
             limits: of each group, how often a message of it is delivered again at most.
-            fail: told of what must not be.
+            fail: called with each violation.
             now: the simulated time.
             clock: Redis's time.
         """

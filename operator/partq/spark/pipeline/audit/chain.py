@@ -16,7 +16,7 @@ _SPECIAL = r"[\x00-\x1F%\x7F]"
 
 
 def groups_of(record: DataFrame) -> DataFrame:
-    """Return the groups of the record, one row each, and what can be told of each by itself.
+    """Return the groups of the record, one row each, and what each shows by itself.
 
     A group's hash is computed again from its records, whose bytes follow from their columns.
     """
