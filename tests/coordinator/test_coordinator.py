@@ -420,3 +420,35 @@ async def test_one_that_is_refused_begins_another_term_and_nothing_twice(system)
     assert system.journal[0][0] == "term"
     attempts = {rest for _, rest in system.said("record")}
     assert len(attempts) == 2, "no attempt was begun twice"
+
+
+async def test_one_that_may_not_list_a_member_begins_another_term(system):
+    """Without members a look has nothing to write, and would be refused nothing."""
+    store, real = system.store, system.store.ports
+    terms = []
+
+    def patched():
+        ports = real()
+        begin, list_member = ports.terms.begin, ports.members.list_member
+
+        async def begun(group):
+            await begin(group)
+            terms.append(group)
+
+        async def listed(*args):
+            if len(terms) < 2:
+                raise FencedError("another coordinator has begun")
+            await list_member(*args)
+
+        ports.terms.begin, ports.members.list_member = begun, listed
+        return ports
+
+    store.ports = patched
+    fields = {"namespace": "ns", "queue": "orders", "group": "workers"}
+    fields |= {"member": "near", "address": "127.0.0.1"}
+    async with system.running():
+        await eventually(lambda: store.assignment)
+        await store.events.put(SimpleNamespace(kind="ask", fields=fields))
+        await eventually(lambda: len(terms) == 2)
+        await store.events.put(SimpleNamespace(kind="ask", fields=fields))
+        await eventually(lambda: "near" in store.members)

@@ -316,7 +316,7 @@ class Coordinator:
         if group is None or not member:
             return
         try:
-            await group.worker.member_list.admit(MemberId(member), event.fields.get("address", ""))
+            await group.worker.admit(MemberId(member), event.fields.get("address", ""))
         except PartqError as error:
             self._note(error)  # it asks again
 

@@ -134,6 +134,21 @@ class GroupWorker:
             self._is_loaded = False
             raise
 
+    async def admit(self, member: MemberId, address: str) -> None:
+        """List a member that asks to bind, if the runtime knows it.
+
+        Raises:
+            StoreUnavailableError: no answer; it asks again.
+            FencedError: another coordinator has begun; as for `step`. A step that has nothing to
+                write would not notice it, and nobody could ever bind.
+        """
+        try:
+            await self.member_list.admit(member, address)
+        except FencedError:
+            self._is_loaded = False
+            self._on_change()
+            raise
+
     async def _step(self, world: QueueObservation, rules: GroupRules) -> None:
         group, store = self._group, self._store
         if not self._is_loaded:
