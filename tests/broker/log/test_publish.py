@@ -2,13 +2,16 @@
 
 import asyncio
 import base64
+import gc
 from dataclasses import replace
 
 import pytest
 
+from partq.broker.routes.publish import ProducerConnection
 from partq.broker.server import message_writer
 from partq.core.layout import Layout
 from partq.errors import QuotaExceededError, StoreUnavailableError
+from partq.testing.frame_peers import make_batch
 from partq.wire import frames
 from partq.wire.batch import read_outline
 
@@ -81,6 +84,30 @@ async def test_a_producer_may_have_five_batches_on_their_way(running, peers):
         published, _ = await producer.expect(frames.Published)
         assert (published.request, published.offset) == (number, number)
     assert await outcome(producer, 5, "5") == ("stored", 5)
+
+
+async def test_batches_that_are_refused_at_once_change_no_count(running, peers):
+    """Neither lets one more on its way, nor is a partition that does not exist remembered."""
+    appends = peers.Gate(running.broker.log, "append")
+    producer = await peers.open_producer(running)
+    await producer.offer(0, "0")
+    for number in range(10):
+        bad_age = frames.Publish(100 + number, 1, 0, 1, 0, -1)
+        elsewhere = frames.Publish(200 + number, 1, 1000 + number, 0, 0, 0)
+        for frame in (bad_age, elsewhere):
+            await producer.send(frame, make_batch(["x"], "key"))
+            refused, _ = await producer.expect(frames.PublishRefused)
+            assert refused.request == frame.request
+    for number in range(1, 6):
+        await producer.offer(number, str(number))
+    refused, _ = await producer.expect(frames.PublishRefused)
+    assert "5 batches of partition 1.0 are without an answer" in refused.message
+    appends.opened.set()
+    for _ in range(5):
+        await producer.expect(frames.Published)
+    connections = [each for each in gc.get_objects() if type(each) is ProducerConnection]
+    assert connections
+    assert not any(each._in_flight for each in connections)
 
 
 async def test_a_partition_that_is_elsewhere_is_answered_with_its_broker(

@@ -125,20 +125,13 @@ class ProducerConnection:
 
     def _publish(self, frame: frames.Publish, payload: bytes) -> None:
         partition = PartitionId(frame.generation, frame.partition)
-        count = self._in_flight.get(partition, 0)
         try:
-            if frame.first < 0:
-                raise BadRequestError(f"publish: first number {frame.first}; expected 0 or more")
-            if not 0 <= frame.age_ms <= MAX_NUMBER:
-                raise BadRequestError(
-                    f"publish: first sent {frame.age_ms} ms ago; expected 0 to {MAX_NUMBER}"
-                )
-            if count >= MAX_IN_FLIGHT:
-                raise BadRequestError(
-                    f"publish: {count} batches of partition {partition} are without an answer; "
-                    f"at most {MAX_IN_FLIGHT} may be"
-                )
-            self._in_flight[partition] = count + 1
+            self._check(frame, partition)
+        except PartqError as error:
+            self._refuse(frame, error)
+            return
+        self._in_flight[partition] = self._in_flight.get(partition, 0) + 1
+        try:
             self._broker.publish(
                 partition,
                 payload,
@@ -149,15 +142,28 @@ class ProducerConnection:
                 age_ms=frame.age_ms,
             )
         except PartqError as error:
-            if partition in self._in_flight and count < MAX_IN_FLIGHT and frame.first >= 0:
-                self._reply(frame, partition, error)
-            else:
-                self._refuse(frame, error)
+            self._reply(frame, partition, error)
+
+    def _check(self, frame: frames.Publish, partition: PartitionId) -> None:
+        if frame.first < 0:
+            raise BadRequestError(f"publish: first number {frame.first}; expected 0 or more")
+        if not 0 <= frame.age_ms <= MAX_NUMBER:
+            raise BadRequestError(
+                f"publish: first sent {frame.age_ms} ms ago; expected 0 to {MAX_NUMBER}"
+            )
+        count = self._in_flight.get(partition, 0)
+        if count >= MAX_IN_FLIGHT:
+            raise BadRequestError(
+                f"publish: {count} batches of partition {partition} are without an answer; "
+                f"at most {MAX_IN_FLIGHT} may be"
+            )
 
     def _reply(
         self, frame: frames.Publish, partition: PartitionId, outcome: AppendResult | PartqError
     ) -> None:
         self._in_flight[partition] -= 1
+        if not self._in_flight[partition]:
+            del self._in_flight[partition]
         if isinstance(outcome, NotOwnerError):
             owner = self._broker.claims.owner_url(partition)
             broker, url = owner if owner is not None else ("", "")

@@ -114,8 +114,8 @@ class AckBook:
     def lost(self, url: str) -> None:
         """Fail what has no answer; the connection is lost, and with it every token."""
         error = FencedError(
-            f"{url}: the connection was lost before the ack was confirmed; its messages may come "
-            "again, here or at another member: stop working on them"
+            f"{url}: the connection was lost before the ack was confirmed; its messages "
+            "are redelivered, here or to another member: stop working on them"
         )
         unconfirmed = [gathering.future for gathering in self._gathering.values()]
         unconfirmed.extend(self._unconfirmed.values())
