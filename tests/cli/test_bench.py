@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from partq.cli.commands import cli
+from partq.embedded.runtime import EmbeddedRuntime
 from partq.lab.bench.measure import percentile
 from partq.lab.bench.rate import pace
 from partq.lab.bench.workload import MIN_VALUE_BYTES, OrderCheck, ReaderTally, Workload, due_ns_of
@@ -75,7 +76,16 @@ def test_codecs_are_measured_on_events(tmp_path):
     assert all(found[name]["share"] < 0.3 for name in found if name != "none")
 
 
-def test_the_loops_that_people_write_are_measured_one_by_one(tmp_path):
+def test_the_loops_that_people_write_are_measured_one_by_one(tmp_path, monkeypatch):
+    """Against one broker: of two, one that is late gets its share in the middle of a loop."""
+    counts = []
+
+    class Watched(EmbeddedRuntime):
+        async def start(self):
+            await super().start()
+            counts.extend(len(queue.brokers) for queue in self.queues)
+
+    monkeypatch.setattr("partq.cli.lab.bench_loops.EmbeddedRuntime", Watched)
     file = tmp_path / "loops.json"
     args = ["--messages", "300", "--slow-messages", "10", "--rounds", "1", "--json", str(file)]
     result = CliRunner().invoke(cli, ["bench", "loops", *args], catch_exceptions=False)
@@ -87,6 +97,7 @@ def test_the_loops_that_people_write_are_measured_one_by_one(tmp_path):
     ]  # fmt: skip
     assert all(row["msgs_per_s"] > 0 for row in rows)
     assert all(row["code"] in result.output for row in rows)
+    assert counts == [1, 1], "brokers of the queue that is read, and of the one that is written"
 
 
 @pytest.mark.parametrize(("values", "percent", "expected"), [
