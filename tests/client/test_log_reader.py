@@ -10,6 +10,7 @@ from partq.client.log_reader import LogReader
 from partq.client.producer_state import producer_due
 from partq.testing.local_broker import LocalBroker
 from partq.wire import batch
+from tests.even_shares import even_shares
 
 P0, P1 = PartitionId(1, 0), PartitionId(1, 1)
 
@@ -52,9 +53,8 @@ class Queue:
 
 @pytest.fixture
 async def queue():
-    async with LocalBroker(
-        partitions=2, broker_count=2, groups=["workers", "lake"], lease_ttl_s=1.0
-    ) as local:
+    async with LocalBroker(partitions=2, broker_count=2, groups=["workers", "lake"]) as local:
+        await even_shares(local)
         yield Queue(local)
 
 

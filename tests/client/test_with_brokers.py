@@ -7,6 +7,7 @@ import pytest
 
 from partq import Cause, Consumer, FencedError, Message, Producer
 from partq.testing.local_broker import LocalBroker
+from tests.even_shares import even_shares
 
 KEYS = 40
 PER_KEY = 100
@@ -15,7 +16,8 @@ WAIT_S = 60.0
 
 @pytest.fixture
 async def brokers():
-    async with LocalBroker(queue="orders", partitions=8, broker_count=2, lease_ttl_s=1.0) as local:
+    async with LocalBroker(queue="orders", partitions=8, broker_count=2) as local:
+        await even_shares(local)
         yield local
 
 

@@ -44,7 +44,7 @@ def make_server(tmp_path):
 
 
 def runtime_in(data_dir):
-    return EmbeddedRuntime(parse_resources(YAML), data_dir, lease_ttl_s=1.0)
+    return EmbeddedRuntime(parse_resources(YAML), data_dir, lease_ttl_s=20.0)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from partq import Producer
 from partq.client.log_reader import LogReader
 from partq.testing.local_broker import LocalBroker
+from tests.even_shares import even_shares
 
 
 class LiveQueue:
@@ -91,7 +92,10 @@ class LiveQueue:
 
 @contextmanager
 def live_queue(**settings):
-    """Run a queue until the end of the `with`; settings as of `LocalBroker`."""
+    """Run a queue until the end of the `with`; settings as of `LocalBroker`.
+
+    Of several brokers each has its share at the beginning.
+    """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -99,6 +103,7 @@ def live_queue(**settings):
         broker = LocalBroker(**settings)
         asyncio.run_coroutine_threadsafe(broker.__aenter__(), loop).result(60)
         try:
+            asyncio.run_coroutine_threadsafe(even_shares(broker), loop).result()
             yield LiveQueue(loop, broker, settings.get("queue", "orders"))
         finally:
             asyncio.run_coroutine_threadsafe(broker.__aexit__(None, None, None), loop).result(60)

@@ -11,6 +11,7 @@ from redis.exceptions import OutOfMemoryError
 
 from partq import Cause, Consumer, FencedError, Message, Producer
 from partq.testing.local_broker import LocalBroker
+from tests.even_shares import even_shares
 
 WAIT_S = 400.0
 KEYS, PER_KEY = 20, 150
@@ -24,7 +25,8 @@ MAXMEMORY_BYTES = 8 * 1024 * 1024
 @pytest.fixture
 async def local():
     """Two brokers on a small Redis."""
-    async with LocalBroker(partitions=4, broker_count=2, lease_ttl_s=2.0) as running:
+    async with LocalBroker(partitions=4, broker_count=2) as running:
+        await even_shares(running)
         async with redis.asyncio.Redis.from_url(running.runtime.redis_url) as client:
             await client.config_set("maxmemory", MAXMEMORY_BYTES)
         yield running

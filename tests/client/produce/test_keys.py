@@ -8,6 +8,7 @@ from aiohttp import ClientSession
 
 from partq import Consumer, Message, Producer
 from partq.testing.local_broker import LocalBroker
+from tests.even_shares import even_shares
 
 KEYS = [f"customer-{number}" for number in range(60)]
 WAIT_S = 60.0
@@ -15,7 +16,8 @@ WAIT_S = 60.0
 
 @pytest.fixture
 async def brokers():
-    async with LocalBroker(queue="orders", partitions=8, broker_count=2, lease_ttl_s=1.0) as local:
+    async with LocalBroker(queue="orders", partitions=8, broker_count=2) as local:
+        await even_shares(local)
         yield local
 
 

@@ -14,6 +14,7 @@ from partq.errors import FencedError
 from partq.testing import eventually
 from partq.testing.local_broker import LocalBroker
 from partq.wire.audit import decode_group
+from tests.even_shares import even_shares
 from tests.spark.audit.model import Message
 
 GROUP, HOLDING = "workers", "holding"
@@ -44,8 +45,8 @@ async def recorded_run():
         groups=[GROUP, HOLDING],
         broker_count=2,
         spec={"audit": True},
-        lease_ttl_s=1.0,
     ) as broker:
+        await even_shares(broker)
         done = set()
         await publish(broker, 0)
         first = asyncio.create_task(consume(broker, "first", done))
