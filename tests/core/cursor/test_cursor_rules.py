@@ -43,6 +43,49 @@ def test_a_cumulative_ack_does_not_reach_what_was_released():
     assert book.ack(-1, [(3, 4)], 0) == 1, "a single one is no mistake: it was delivered"
 
 
+def test_a_cumulative_ack_reaches_no_further_than_the_earliest_step_back_since_it():
+    """A later one may begin before it, and then is all that counts."""
+    book = sent(stop=20)
+    book.release(12, 0)
+    book.release(4, 1)
+    book.take(0, 20, 20)
+    with pytest.raises(RewoundError, match="under delivery 0; the current one is 2"):
+        book.ack(10, [], 0)
+    assert book.ack(4, [], 0) == 4
+
+
+def test_a_new_token_knows_nothing_of_earlier_steps_back():
+    """Its delivery numbers begin at 0 again: what was released under the old one is delivered."""
+    book = sent(stop=20)
+    book.release(4, 0)
+    book.rewind(Cause.BROKER_CHANGE)
+    while book.take(0, 20, 20):
+        pass
+    book.release(12, 0)
+    assert book.ack(10, [], 0) == 10
+
+
+def test_steps_back_below_the_cursor_are_forgotten():
+    """Else the book grows with each, for as long as its group consumes."""
+    book = GroupCursor(0)
+    for offset in range(100):
+        book.take(0, 200, 2)
+        book.release(offset + 1, book.number)
+        book.ack(offset + 1, [], book.number)
+    assert (book.cursor, book.number) == (100, 100)
+    assert len(book._releases) == 1
+
+
+def test_what_was_released_is_delivered_only_once_it_is_sent_again():
+    """Nobody has begun it: until then no ack of it counts, and after that it is as good as new."""
+    book = sent(stop=10)
+    book.release(4, 0)
+    with pytest.raises(NotDeliveredError, match="ack up to 7; delivered up to 4"):
+        book.ack(-1, [(6, 7)], 1)
+    assert book.take(0, 10, 10).new_from == 4
+    assert book.ack(-1, [(6, 7)], 1) == 1
+
+
 def test_released_messages_come_again_without_a_cause():
     book = sent(stop=8)
     book.release(3, 0)
@@ -119,6 +162,14 @@ def test_two_resets_forget_nothing_of_what_was_sent():
     assert (window.start, window.stop, window.cause) == (5, 20, Cause.RESET)
 
 
+def test_a_reset_says_so_of_what_a_broker_before_it_may_have_sent():
+    book = GroupCursor(0)
+    book.mark(10, Cause.BROKER_CHANGE)  # as after a claim: nothing is sent yet
+    book = book.moved_to(0)
+    window = book.take(0, 20, 100)
+    assert (window.start, window.stop, window.cause) == (0, 10, Cause.RESET)
+
+
 def test_nothing_is_sent_beyond_the_span_above_the_cursor():
     huge = 10 * ACK_SPAN
     book = GroupCursor(0)
@@ -187,6 +238,12 @@ def test_nothing_behind_a_nacked_message_is_sent_before_it():
     assert (window.start, window.stop, window.skip, window.cause) == (3, 8, [(4, 5)], Cause.NACK)
     assert window.redeliveries == [(3, 1), (5, 1)]
     assert book.take(0, 12, 12).cause is Cause.NONE
+
+
+def test_what_is_nacked_was_begun_whatever_its_client_says():
+    book = sent(stop=10)
+    back = book.nack([(2, 5)], 0, now=0, delay_s=lambda count: 0.0, is_free=False, begun=1)
+    assert (back.rewound_from, back.begun_upto, back.sent_upto) == (2, 5, 10)
 
 
 def test_the_wait_outlives_the_member():
