@@ -113,6 +113,18 @@ async def test_a_reset_keeps_the_outbox_and_its_hold(
     assert (await partitions.read_cursor(partition, GROUP)).outbox == waiting
 
 
+async def test_a_reset_whose_answer_was_lost_answers_again_which_letters_wait(
+    add, partitions, partition, broker_epoch
+):
+    """Else its broker forgets them, and what it holds of the log for them."""
+    waiting = await add(3)
+    epoch = (await partitions.read_cursor(partition, GROUP)).epoch
+    this = {**write(), "broker_epoch": broker_epoch, "epoch": epoch, "offset": 1}
+    moved = await partitions.reset(partition, GROUP, **this)
+    assert moved.outbox == waiting
+    assert await partitions.reset(partition, GROUP, **this) == moved
+
+
 async def test_a_number_is_not_used_again_when_redis_forgot_it(
     add, outboxes, store, keys, partition, broker_epoch, clock_passes
 ):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from partq.store.records.groups import Terms
 from partq.store.records.layouts import FULL_READ_EVERY, Layouts
 
 GROUPS = [f"g{number}" for number in range(30)]
@@ -85,3 +86,13 @@ async def test_versions_alone_are_no_config(store, keys):
     layouts = Layouts(store, keys)
     await layouts.write_group_config("g0", {}, resource_generation=1)
     assert await layouts.read_config() is None
+
+
+async def test_each_term_of_a_coordinator_is_above_those_before_it(layouts, store, keys):
+    """Also if Redis's clock was set back: else who began last would be taken for the older one."""
+    ahead = 2**53 - 10
+    fields = [1, "coordinator_term", ahead]
+    await store.run("write_fields", [keys.group_config("g1")], fields)
+    terms = Terms(store, keys)
+    await terms.begin("g1")
+    assert terms.find("g1") == ahead + 1

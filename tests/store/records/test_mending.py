@@ -45,6 +45,7 @@ def claim(partitions, partition, expected):
     ("cursor", "acked", "mended", "left"),
     [
         pytest.param(2, "4-6,8-9", 5, [(4, 6), (8, 9)], id="below what is there"),
+        pytest.param(2, "8-9,12-15", 5, [(8, 9), (12, 15)], id="with ranges up to the end"),
         pytest.param(99, "", 15, [], id="beyond the end"),
         pytest.param(7, "8-9,20-30", 7, [], id="ranges beyond the end"),
     ],

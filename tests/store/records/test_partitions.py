@@ -125,6 +125,16 @@ async def test_an_owner_that_affirms_refuses_claims_by_what_was_seen_before(
     assert await partitions.read_many([unknown]) == {}
 
 
+async def test_each_affirmation_is_above_those_before_it(
+    partitions, partition, broker_epoch, store, keys
+):
+    """Also if Redis's clock was set back: else a claim decided before it would count again."""
+    ahead = 2**53 - 10
+    await store.run("write_fields", [keys.meta(partition)], [1, "affirmed", ahead])
+    await partitions.affirm({partition: broker_epoch})
+    assert (await partitions.read(partition)).affirmed == ahead + 1
+
+
 async def test_claim_fences_every_older_epoch(
     partitions, log, partition, broker_epoch, ten_messages, member
 ):
