@@ -1,5 +1,6 @@
 """Ids and value objects that every part of partq shares."""
 
+import re
 from enum import IntEnum
 from typing import NamedTuple, NewType, Self
 
@@ -14,6 +15,11 @@ Offset = NewType("Offset", int)
 
 SLOT_COUNT = 65_536
 
+_SHOWN_CHARS = 40
+"""How much of a name that is no partition's is shown in the error."""
+_NUMBER = "(0|[1-9][0-9]{0,8})"
+_PARTITION = re.compile(rf"{_NUMBER}\.{_NUMBER}")
+
 
 class PartitionId(NamedTuple):
     """One ordered log of a queue: generation of the layout (from 1) and index (from 0)."""
@@ -26,15 +32,17 @@ class PartitionId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `1.3`.
+        """Read `1.3`, as `str` writes it: names are also keys, so a partition has only one.
 
         Raises:
-            ValueError: not two decimal numbers, joined by a dot.
+            ValueError: not two numbers of at most nine ASCII digits, without leading zeros or
+                signs, joined by a dot.
         """
-        generation, dot, index = text.partition(".")
-        if not (dot and generation.isdecimal() and index.isdecimal()):
-            raise ValueError(f"partition {text!r}: expected GENERATION.INDEX, such as 1.3")
-        return cls(int(generation), int(index))
+        found = _PARTITION.fullmatch(text)
+        if found is None:
+            got = text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."
+            raise ValueError(f"partition {got!r}: expected GENERATION.INDEX, such as 1.3")
+        return cls(int(found[1]), int(found[2]))
 
 
 class Token(NamedTuple):

@@ -189,3 +189,24 @@ async def test_any_broker_can_be_asked(start_broker, reset, running, scene, peer
     assert moved["1.3"]["error"]["code"] == "unavailable"
     assert [moved[name].get("to") for name in ("1.0", "1.1", "1.2")] == [3, 0, 0]
     assert (await running.state())["cursor"] == 3
+
+
+@pytest.mark.parametrize("name", ["1.00", "01.0", "1.\u0660", "1." + "0" * 5000])
+async def test_another_spelling_of_a_partition_is_refused_by_every_call(
+    running, scene, peers, name
+):
+    """It passed as the same partition, but what the call says of it was not found by its name."""
+    before = await running.state()
+    queue = "/v1/queues/orders"
+    late = {"to": "latest", "partitions": ["1.0"], "epochs": {name: 0}, "is_forced": True}
+    calls = [
+        ("POST", RESET, late, peers.ADMIN),
+        ("PUT", f"{queue}/pins/r", {"offsets": {name: 2}}, peers.CONSUME),
+        ("POST", f"{queue}/browse", {"offsets": {name: 2}}, peers.CONSUME),
+        ("POST", f"{queue}/positions", {"offsets": {name: 2}}, peers.CONSUME),
+    ]
+    for method, path, body, token in calls:
+        status, answer = await running.call(method, path, json=body, token=token)
+        assert (status, answer["error"]["code"]) == (400, "bad_request"), (path, answer)
+        assert "expected GENERATION.INDEX" in answer["error"]["message"]
+    assert await running.state() == before

@@ -134,7 +134,7 @@ def to_json(
 
 def _parse(text: str) -> PartitionId | int:
     try:
-        return int(text) if text.isdecimal() else PartitionId.parse(text)
+        return PartitionId.parse(text) if "." in text else PartitionId.parse(f"1.{text}").index
     except ValueError:
         raise SettingsError(
             f"partition {text[:40]!r}: expected a number such as 3, or 1.3 with its generation"
