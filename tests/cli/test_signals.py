@@ -17,6 +17,10 @@ from tests.cli.processes import started
 
 TIMEOUT_S = 120.0
 NUDGE_S = 1.0
+EXCUSED = (
+    "has stood still for", "goes on after", "it is tried until one succeeds", "serves again",
+)  # fmt: skip
+"""What a command notes of a process that stands still: itself, or a broker or a coordinator."""
 STARTING = """
 import os, signal, sys
 class Finder:
@@ -60,7 +64,7 @@ async def test_the_first_ctrl_c_waits_until_what_is_printed_was_read(consumer):
     consumer.send_signal(signal.SIGINT)
     printed, warned = await asyncio.to_thread(consumer.communicate)
     assert set(printed.removesuffix("\n").split("\n")) == {"x" * 100_000}
-    assert (consumer.returncode, warned) == (0, "")
+    assert (consumer.returncode, unexplained(warned)) == (0, [])
 
 
 async def test_a_second_ctrl_c_ends_a_consumer_whose_output_nobody_reads(consumer):
@@ -71,7 +75,12 @@ async def test_a_second_ctrl_c_ends_a_consumer_whose_output_nobody_reads(consume
             break
     # One that comes while Python itself ends is the kernel's, which shells show as 130, too.
     assert consumer.returncode in {130, -signal.SIGINT}
-    assert consumer.stderr.read() == ""
+    assert unexplained(consumer.stderr.read()) == []
+
+
+def unexplained(said):
+    """Return the lines that a busy machine is no reason for."""
+    return [line for line in said.splitlines() if not any(each in line for each in EXCUSED)]
 
 
 def unread(pipe):
