@@ -32,8 +32,8 @@ from tests.faults.traffic import MOVES, STAYS, WAIT_S, Traffic
 GROUP = "workers"
 LEASE_S = 3.0
 """The default: long enough for a machine that is busy, short enough to wait for its end."""
-DELAY_S = 1
-"""The rebalance delay."""
+DELAY_S = 5
+"""The rebalance delay: within it a flow is back that was lost as its process stood still."""
 RENEWAL_S = 0.5
 """How often a test renews a pause, which holds for 3 s."""
 CALL_TIMEOUT = ClientTimeout(WAIT_S)
