@@ -75,7 +75,7 @@ async def broker():
     async with LocalBroker(
         partitions=PARTITIONS, broker_count=2, spec=PATIENT, lease_ttl_s=10.0
     ) as broker:
-        await even_shares(broker)
+        await even_shares(broker.queue)
         yield broker
 
 

@@ -109,7 +109,7 @@ async def started():
 
         async def start(**settings):
             local = await stack.enter_async_context(LocalBroker(lease_ttl_s=10.0, **settings))
-            await even_shares(local)
+            await even_shares(local.queue)
             return Runtime(local, session, tasks)
 
         yield start

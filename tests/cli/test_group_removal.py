@@ -52,7 +52,7 @@ async def groups_of(partq):
 
 async def test_a_group_is_removed_and_the_queue_is_free_of_it(tmp_path, partq):
     async with queue_in(tmp_path, "workers", "audit", brokers=2) as broker:
-        await even_shares(broker)
+        await even_shares(broker.queue)
         await publish(broker)
         await it_is_refused(broker, partq)
         await it_is_shown(partq)

@@ -45,7 +45,7 @@ class Queue:
 @pytest.fixture
 async def queue() -> AsyncIterator[Queue]:
     async with LocalBroker(groups=["workers", "audit"], broker_count=2, lease_ttl_s=10.0) as broker:
-        await even_shares(broker)
+        await even_shares(broker.queue)
         token = broker.tokens.produce
         async with Producer(broker.url, queue="orders", token=token) as producer:
             await (await producer.send_many([Message(key, key.encode()) for key in KEYS]))

@@ -54,7 +54,7 @@ class Queue:
 @pytest.fixture
 async def queue():
     async with LocalBroker(partitions=2, broker_count=2, groups=["workers", "lake"]) as local:
-        await even_shares(local)
+        await even_shares(local.queue)
         yield Queue(local)
 
 

@@ -44,7 +44,7 @@ async def test_members_come_and_go_and_the_coordinator_with_them():
         broker = await stack.enter_async_context(
             LocalBroker(partitions=8, broker_count=2, spec={"rebalance": {"delaySeconds": 60}})
         )
-        await even_shares(broker)
+        await even_shares(broker.queue)
         store = await Store.open(broker.runtime.redis_url, prefix="partq", timeout_s=60.0)
         stack.push_async_callback(store.close)
         history = Rebalances(store, Keys("partq", "default", "orders", broker.queue.uid))

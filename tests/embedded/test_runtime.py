@@ -11,6 +11,7 @@ import pytest
 from partq.embedded.runtime import EmbeddedRuntime
 from partq.errors import SettingsError
 from partq.resources import parse_resources
+from tests.even_shares import even_shares
 
 TIMEOUT_S = 60.0
 MIB = 2**20
@@ -123,6 +124,7 @@ async def http():
 
 async def test_http_alone_publishes_pulls_and_acks(tmp_path, http):
     async with runtime_in(tmp_path, brokers=2) as runtime:
+        await even_shares(runtime.queue("orders"))
         client = Http(runtime, http)
         values = {f"message {number}" for number in range(5)}
         for value in values:

@@ -27,7 +27,7 @@ def needs(program):
 async def broker():
     """Two brokers that own two partitions each."""
     async with LocalBroker(broker_count=2, lease_ttl_s=5.0) as local:
-        await even_shares(local)
+        await even_shares(local.queue)
         yield local
 
 

@@ -103,7 +103,7 @@ def live_queue(**settings):
         broker = LocalBroker(**settings)
         asyncio.run_coroutine_threadsafe(broker.__aenter__(), loop).result(60)
         try:
-            asyncio.run_coroutine_threadsafe(even_shares(broker), loop).result()
+            asyncio.run_coroutine_threadsafe(even_shares(broker.queue), loop).result()
             yield LiveQueue(loop, broker, settings.get("queue", "orders"))
         finally:
             asyncio.run_coroutine_threadsafe(broker.__aexit__(None, None, None), loop).result(60)

@@ -26,7 +26,7 @@ MAXMEMORY_BYTES = 8 * 1024 * 1024
 async def local():
     """Two brokers on a small Redis."""
     async with LocalBroker(partitions=4, broker_count=2) as running:
-        await even_shares(running)
+        await even_shares(running.queue)
         async with redis.asyncio.Redis.from_url(running.runtime.redis_url) as client:
             await client.config_set("maxmemory", MAXMEMORY_BYTES)
         yield running

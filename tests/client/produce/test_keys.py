@@ -17,7 +17,7 @@ WAIT_S = 60.0
 @pytest.fixture
 async def brokers():
     async with LocalBroker(queue="orders", partitions=8, broker_count=2) as local:
-        await even_shares(local)
+        await even_shares(local.queue)
         yield local
 
 

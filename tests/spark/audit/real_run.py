@@ -46,7 +46,7 @@ async def recorded_run():
         broker_count=2,
         spec={"audit": True},
     ) as broker:
-        await even_shares(broker)
+        await even_shares(broker.queue)
         done = set()
         await publish(broker, 0)
         first = asyncio.create_task(consume(broker, "first", done))
