@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from partq.core.dead_letters import default_target
 from partq.errors import SettingsError
 from partq.resources import (
     MAX_FILE_CHARS,
@@ -218,6 +219,14 @@ WRONG = [
     ),
     (group("{queue: orders, start: Now}"), "got 'Now', expected one of Earliest, Latest"),
     (GROUP + "spec: {queue: orders}", "document 1 (ConsumerGroup workers): spec.queue: got"),
+    (
+        queue("{deadLetter: {queue: orders}}"),
+        FIRST + "spec.deadLetter.queue: got 'orders', the queue itself, expected another queue",
+    ),
+    (
+        group("{queue: orders, deadLetter: {queue: orders}}"),
+        SECOND + "spec.deadLetter.queue: got 'orders', the group's own queue, expected another",
+    ),
     ("", "no PartitionedQueue: got none in the file, expected at least one"),
     ("just words", "document 1: got 'just words', expected an object"),
     ("{1: 2}", "the name of a field is not a text"),
@@ -328,14 +337,19 @@ def queues_with(of_queue="{}", of_group="type: Partitioned"):
         [],
         id="the group's word stands in the place of the queue's",
     ),
-    pytest.param(
-        "{create: true, queue: orders}", "ack: {maxRedeliveries: 5}", [], id="it is there"
-    ),
 ])  # fmt: skip
 def test_which_dead_letter_queues_are_made(of_queue, of_group, made):
     first, *others = queues_with(of_queue, of_group)
     assert (first.metadata.name, first.spec.partitions) == ("orders", 3)
     assert [queue.metadata.name for queue in others] == made
+
+
+def test_a_dead_letter_queue_that_is_there_is_not_made():
+    letters = QUEUE.replace("orders", "letters")
+    declared = QUEUE + "spec: {deadLetter: {create: true, queue: letters}}\n---" + letters
+    workers = GROUP + "spec: {queue: orders, ack: {maxRedeliveries: 5}}"
+    queues = parse_resources(declared + "---" + workers).with_dead_letter_queues().queues
+    assert [queue.metadata.name for queue in queues] == ["orders", "letters"]
 
 
 @pytest.mark.req("PUL-54")
@@ -362,3 +376,73 @@ def test_a_queue_that_is_refused_is_no_error_of_its_groups(wrong):
         SettingsError, match=r"spec\.queue: got 'elsewhere', expected a Partitioned"
     ):
         parse_resources(text + "---" + GROUP + "spec: {queue: elsewhere}")
+
+
+TWO = QUEUE + "---" + QUEUE.replace("orders", "letters")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(
+            [
+                "{queue: orders, deadLetter: {queue: letters}}",
+                "{queue: letters, deadLetter: {queue: orders}}",
+            ],
+            id="of two groups",
+        ),
+        pytest.param(
+            [
+                "{queue: orders, deadLetter: {queue: third}}",
+                "{queue: third, deadLetter: {queue: letters}}",
+                "{queue: letters, deadLetter: {queue: orders}}",
+            ],
+            id="of three queues",
+        ),
+    ],
+)
+def test_dead_letters_that_would_come_back_are_refused(more):
+    names = ["workers", "others", "last"][: len(more)]
+    groups = [
+        GROUP.replace("workers", name) + f"spec: {spec}"
+        for name, spec in zip(names, more, strict=True)
+    ]
+    declared = [TWO, QUEUE.replace("orders", "third"), *groups]
+    with pytest.raises(SettingsError) as refusal:
+        parse_resources("\n---".join(declared))
+    (line,) = refusal.value.message.splitlines()
+    assert f"(ConsumerGroup {names[-1]}): spec.deadLetter.queue: got 'orders', whose" in line
+    parse_resources("\n---".join(declared[:-1]))
+
+
+def test_dead_letters_that_would_come_back_by_default_are_refused():
+    queues = (
+        QUEUE + "spec: {deadLetter: {queue: letters}}\n---" + QUEUE.replace("orders", "letters")
+    )
+    text = queues + "spec: {deadLetter: {queue: orders}}"
+    with pytest.raises(
+        SettingsError, match=r"\(PartitionedQueue letters\): spec\.deadLetter\.queue: got 'orders'"
+    ):
+        parse_resources(text)
+    elsewhere = QUEUE.replace("orders", "letters").replace("name:", "namespace: other, name:")
+    parse_resources(
+        QUEUE
+        + "spec: {deadLetter: {queue: letters}}\n---"
+        + elsewhere
+        + "spec: {deadLetter: {queue: orders}}"
+    )
+
+
+def test_a_default_dead_letter_queue_is_never_the_queue_itself():
+    """A name that is cut in the middle may be the one that the queue has already."""
+    group_name = "g" * 60
+    queue_name = default_target("orders-of-all-the-shops-of-this-country", group_name)
+    target = default_target(queue_name, group_name)
+    assert target != queue_name
+    assert len(target) <= 45
+    parse_resources(
+        QUEUE.replace("orders", queue_name)
+        + "---"
+        + GROUP.replace("workers", group_name)
+        + f"spec: {{queue: {queue_name}}}"
+    )

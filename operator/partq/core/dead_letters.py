@@ -71,13 +71,16 @@ class Origin(NamedTuple):
 def default_target(queue: str, group: str) -> str:
     """Return the name of a group's dead-letter queue where none is given.
 
-    A name that would be too long for a queue loses what is too much in the middle.
+    A name that would be too long for a queue loses what is too much in the middle. It is never
+    the queue's own, which a dead-letter queue has that a group of the same name consumes.
     """
     name = f"{queue}-{group}-dlq"
     if len(name) <= _MAX_NAME_CHARS:
         return name
     half = (_MAX_NAME_CHARS - len("--dlq")) // 2
-    return f"{queue[:half].strip('-')}-{group[-half:].strip('-')}-dlq"
+    head, tail = queue[:half].strip("-"), group[-half:].strip("-")
+    name = f"{head}-{tail}-dlq"
+    return name if name != queue else f"{head[:-1].strip('-')}-{tail}-dlq"
 
 
 def producer_of(uid: str, partition: PartitionId, group: str) -> str:

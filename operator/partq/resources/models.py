@@ -331,6 +331,15 @@ class ConsumerGroupSpec(Model):
             )
         return self
 
+    @model_validator(mode="after")
+    def _dead_letters_leave_the_queue(self) -> "ConsumerGroupSpec":
+        if self.dead_letter is not None and self.dead_letter.queue == self.queue:
+            raise ValueError(
+                f"deadLetter.queue: got {self.queue!r}, the group's own queue, expected another "
+                "one: a message that dies would be delivered to the group again, without end"
+            )
+        return self
+
     @property
     def effective_strategy(self) -> Strategy:
         """The strategy in force."""
@@ -345,6 +354,15 @@ class PartitionedQueue(Model):
     metadata: QueueMetadata
     spec: PartitionedQueueSpec = PartitionedQueueSpec()
     """The desired state of the queue."""
+
+    @model_validator(mode="after")
+    def _dead_letters_leave_the_queue(self) -> "PartitionedQueue":
+        if self.spec.dead_letter.queue == self.metadata.name:
+            raise ValueError(
+                f"spec.deadLetter.queue: got {self.metadata.name!r}, the queue itself, expected "
+                "another queue: a message that dies would be delivered again, without end"
+            )
+        return self
 
     @property
     def key(self) -> tuple[str, str]:

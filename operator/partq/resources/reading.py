@@ -136,6 +136,8 @@ def parse_resources(text: str) -> Resources:
             problems.append(f"{where}: {error}")
             refused |= _queue_of(document)
     problems += _conflicts(found, refused)
+    if not problems:
+        problems += _circles(found)
     if problems:
         raise _settings_error(problems)
     resources = Resources(
@@ -237,7 +239,7 @@ def _explain(error: ValidationError, document: Mapping[str, Any]) -> Iterator[st
         path = ".".join(str(step) for step in problem["loc"])
         match problem["type"]:
             case "value_error":
-                yield f"{path}.{problem['ctx']['error']}"
+                yield ".".join(filter(None, (path, str(problem["ctx"]["error"]))))
             case "missing":
                 yield f"{path}: got nothing, expected it to be set"
             case "extra_forbidden":
@@ -321,3 +323,41 @@ def _conflicts(
                 f"of the namespace {resource.metadata.namespace!r} in this file"
             )
     return problems
+
+
+def _circles(found: list[tuple[str, PartitionedQueue | ConsumerGroup]]) -> list[str]:
+    """Name each resource by which dead letters come back to a queue that they have left."""
+    queues = {each.key: each for _, each in found if isinstance(each, PartitionedQueue)}
+    targets: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    problems = []
+    for where, resource in found:
+        if isinstance(resource, ConsumerGroup):
+            origin = resource.queue_key
+            target = dead_letter_queue(resource, queues[origin])
+        elif resource.spec.dead_letter.queue is not None:
+            origin, target = resource.key, resource.spec.dead_letter.queue
+        else:
+            continue
+        key = origin[0], target
+        if origin in _reached(key, targets):
+            problems.append(
+                f"{where}: spec.deadLetter.queue: got {target!r}, whose dead letters come back to "
+                f"{origin[1]!r}, expected a queue whose dead letters do not: a message that dies "
+                "would go round without end"
+            )
+        else:
+            targets.setdefault(origin, set()).add(key)
+    return problems
+
+
+def _reached(
+    start: tuple[str, str], targets: Mapping[tuple[str, str], Collection[tuple[str, str]]]
+) -> set[tuple[str, str]]:
+    """Return the queues that a message in `start` can come to by dying."""
+    reached, left = {start}, [start]
+    while left:
+        for target in targets.get(left.pop(), ()):
+            if target not in reached:
+                reached.add(target)
+                left.append(target)
+    return reached

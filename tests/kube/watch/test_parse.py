@@ -34,6 +34,22 @@ def test_resources_are_read_from_what_the_api_server_sends():
     assert parse.group(group_body()).spec.selector.matches({"app": "workers", "more": "x"})
 
 
+def test_a_queue_or_group_whose_dead_letters_stay_in_the_queue_is_refused():
+    letters = {"deadLetter": {"queue": "orders"}}
+    with pytest.raises(SettingsError, match=r"^spec\.deadLetter\.queue: got 'orders', the queue i"):
+        parse.queue(queue_body(**letters))
+    with pytest.raises(SettingsError, match=r"^spec\.deadLetter\.queue: got 'orders', the group's"):
+        parse.group(group_body(**letters))
+
+
+def test_a_queue_that_was_recorded_so_is_still_served():
+    """With a dead-letter queue of the default name, until its spec is mended."""
+    body = queue_body(deadLetter={"queue": "orders"})
+    recorded = {"partitions": 8, "deadLetter": {"queue": "orders", "expired": True}}
+    letters = parse.recorded_queue(body, recorded).spec.dead_letter
+    assert (letters.queue, letters.expired) == (None, True)
+
+
 def test_fields_of_a_newer_schema_stop_no_older_operator():
     limits = {"maxMessageBytes": 2048, "maxAgeSeconds": 60}
     queue = parse.queue(queue_body(partitions=4, audit=False, limits=limits))

@@ -142,7 +142,11 @@ def recorded_queue(body: Mapping[str, Any], recorded: Mapping[str, Any]) -> Part
     Raises:
         SettingsError: the record or the whereabouts are broken.
     """
-    return queue({**body, "spec": {**recorded, **_whereabouts(body)}})
+    spec = {**recorded, **_whereabouts(body)}
+    letters = spec.get("deadLetter") or {}
+    if letters.get("queue") == body["metadata"]["name"]:  # as earlier versions recorded it
+        spec["deadLetter"] = {**letters, "queue": None}
+    return queue({**body, "spec": spec})
 
 
 def _whereabouts(body: Mapping[str, Any]) -> dict[str, Any]:
