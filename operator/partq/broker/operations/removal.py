@@ -33,7 +33,7 @@ async def remove(
         broker: that is asked.
         group: its name.
         body: what was asked for.
-        states: what `picture.ask_all` has got from the brokers.
+        states: what `group_snapshot.ask_all` has got from the brokers.
 
     Raises:
         UnknownGroupError: nothing is left of it, if it was ever there.

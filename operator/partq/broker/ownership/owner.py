@@ -232,7 +232,8 @@ class OwnedPartitions:
     def store_restarted(self, is_lost: Callable[[PartitionId], bool]) -> None:
         """Redis is another one, or the same with less: memory of it cannot be trusted.
 
-        `is_lost`: whether a partition is stored there; of a cluster other nodes go on.
+        `is_lost`: says whether a partition is stored at the node that was restarted; the other
+        nodes of a cluster go on.
         """
         lost = [owned for owned in self.owned.values() if is_lost(owned.id)]
         for owned in lost:

@@ -1,8 +1,9 @@
-"""One consumer group: look, judge, plan, write down, then let the handoffs run."""
+"""One consumer group: read, observe, assess, plan, write down, then let the handoffs run."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from partq.coordinator.group.attempts import (
@@ -33,6 +34,7 @@ from partq.coordinator.group.observation import (
 )
 from partq.coordinator.ports import (
     BrokerAdmin,
+    MemberSnapshot,
     RebalanceListener,
     Runtime,
     StorePorts,
@@ -54,6 +56,17 @@ PAUSE_ANSWER_MS = 2_000
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What Redis holds for a group."""
+
+    members: MemberSnapshot
+    assignment: Mapping[PartitionId, AssignmentEntry]
+    handoffs: Mapping[PartitionId, HandoffRecord]
+    read_at_ms: int
+    """On this process's clock."""
 
 
 class GroupWorker:
@@ -150,84 +163,106 @@ class GroupWorker:
             raise
 
     async def _step(self, world: QueueObservation, rules: GroupRules) -> None:
+        stored = await self._read()
+        hurries = self._hurries_asked
+        if hurries > self._hurries_done:
+            rules = at_once(rules)
+        # From here to the plan nothing is awaited: it is made from one picture.
+        observation = self._observe(world, stored)
+        table = self._assess(observation, rules)
+        under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
+        planned = self._plan(observation, table, rules, under_way, self._move_log.promised)
+        moves = self._admit(planned, observation, table, rules)
+        over = _over(stored, under_way, moves, table)
+        self._schedule(under_way, moves, table)
+
+        # Before the records of handoffs that are over: a next coordinator finds one of the two.
+        await self._write_ledger()
+        await self.member_list.pair(moves, stored.members.heirs)
+        await self._start(moves, observation, table, rules)
+        await self.member_list.write(observation, table, stored.members, world)
+        assigned = await self._write_assignment(observation, stored.assignment)
+        await _gather(self._store.handoffs.remove(self._group, partition) for partition in over)
+        await self._write_history()
+        if world.is_complete:
+            self._hurries_done = hurries
+        self.view = self._make_view(world, observation, table, assigned)
+
+    async def _read(self) -> _Stored:
+        """Read what Redis holds for the group; with the first step also what came before it."""
         group, store = self._group, self._store
         if not self._is_loaded:
             # Before anything is read: what is read then, no coordinator before this one changes.
             await store.terms.begin(group)
-        members, assignment, records = await asyncio.gather(
+        members, assignment, handoffs = await asyncio.gather(
             store.members.read(group), store.assignments.read(group), store.handoffs.read(group)
         )
-        now_ms = self._now_ms()
-        self._store_ahead_ms = members.now_ms - now_ms
+        stored = _Stored(members, assignment, handoffs, self._now_ms())
+        self._store_ahead_ms = members.now_ms - stored.read_at_ms
         if not self._is_loaded:
             self._history = RebalanceHistory(await store.rebalances.read(group))
             self._move_log = MoveLog(
                 await store.rebalances.read_journal(group), self._store_ms(), self._now_ms()
             )
             running = self._runner.running
-            self._inherited = {p: each for p, each in records.items() if p not in running}
+            self._inherited = {p: each for p, each in handoffs.items() if p not in running}
             self._is_loaded = True
+        return stored
 
-        hurries = self._hurries_asked
-        if hurries > self._hurries_done:
-            rules = at_once(rules)
-        # From here to the plan nothing is awaited: it is made from one picture.
-        observation = observe_group(
+    def _observe(self, world: QueueObservation, stored: _Stored) -> GroupObservation:
+        """Join what brokers, Redis and the runtime say of the group."""
+        group, members = self._group, stored.members
+        return observe_group(
             world,
             group,
             members=members,
-            lost_ms=self._lost.observe(lost_since(members), store_ms=members.now_ms, now_ms=now_ms),
-            assignment=assignment,
+            lost_ms=self._lost.observe(
+                lost_since(members), store_ms=members.now_ms, now_ms=stored.read_at_ms
+            ),
+            assignment=stored.assignment,
             outcomes=self._outcomes,
             # A member may be bound that a store which lost its last writes does not list.
             facts=self._runtime.facts(
                 group, members.members.keys() | bound(world, group), leaving(world, group)
             ),
         )
+
+    def _assess(self, observation: GroupObservation, rules: GroupRules) -> GroupAssessment:
+        """Judge what was observed, and let the handoffs under way know of it."""
         self._follow_records(observation)
         table = assess(observation, rules.membership)
         self._resume(observation, table, rules)
         self._follow_members(observation, table)
-        under_way = {p: each.attempt.target for p, each in self._runner.running.items()}
-        planned = self._plan(observation, table, rules, under_way, self._move_log.promised)
-        moves = self._admit(planned, observation, table, rules)
+        return table
+
+    def _schedule(
+        self, under_way: Collection[PartitionId], moves: Collection[Move], table: GroupAssessment
+    ) -> None:
+        """Note the rebalances that begin, when to look again, and whether all is quiet."""
         for move in moves:
             self._history.begin(move.trigger, self._store_ms())
-        # What is planned again now gets a new record in the place of the last one.
-        again = {move.partition for move in moves}
-        over = [
-            partition
-            for partition in records.keys() - under_way.keys() - again
-            if table.seats.get(partition) is not OwnershipState.UNSEEN
-        ]
         waits_ms = [table.next_ms, self._move_log.next_ms(self._now_ms())]
         self.next_ms = min((wait for wait in waits_ms if wait is not None), default=None)
         self.is_quiet = not under_way and not moves and _is_quiet(table)
 
-        # Before the records of handoffs that are over: a next coordinator finds one of the two.
-        await self._write_ledger()
-        await self.member_list.pair(moves, members.heirs)
-        await self._start(moves, observation, table, rules)
-        await self.member_list.write(observation, table, members, world)
-        running = self._runner.running
-        draining = {p for p, each in running.items() if isinstance(each.state, handoff.Draining)}
-        assigned = as_assigned(observation, assignment, draining)
-        await self._write_assignment(assigned, assignment)
-        await _gather(store.handoffs.remove(group, partition) for partition in over)
-        await self._write_history()
-        if world.is_complete:
-            self._hurries_done = hurries
-        self.view = GroupView(
+    def _make_view(
+        self,
+        world: QueueObservation,
+        observation: GroupObservation,
+        table: GroupAssessment,
+        assigned: Mapping[PartitionId, AssignmentEntry],
+    ) -> GroupView:
+        return GroupView(
             partitions=assigned,
             members=table.standings,
             unseen_count=sum(seat.broker is None for seat in observation.seats.values()),
-            moving_count=len(running),
+            moving_count=len(self._runner.running),
             is_waiting=OwnershipState.WAITING in table.seats.values(),
             rebalances=self._history.last,
             waiting_count=len(self._move_log.waiting),
-            blocked=blocked(world, group),
-            missing=missing(world, group),
-            parked=parked(world, group),
+            blocked=blocked(world, self._group),
+            missing=missing(world, self._group),
+            parked=parked(world, self._group),
             is_complete=world.is_complete,
             refused=self.member_list.refused,
         )
@@ -294,7 +329,7 @@ class GroupWorker:
                 or seat.pause_attempt != record.attempt
                 or seat.member != record.source
             ):
-                continue  # the record below says what became of it
+                continue  # the broker's record says what became of it
             attempt = attempt_at(seat, seat.broker, record.target, record.attempt)
             state = handoff.resumed(
                 attempt,
@@ -399,14 +434,16 @@ class GroupWorker:
     # ---- writing down ---------------------------------------------------------------------------
 
     async def _write_assignment(
-        self,
-        assigned: Mapping[PartitionId, AssignmentEntry],
-        assignment: Mapping[PartitionId, AssignmentEntry],
-    ) -> None:
-        """Copy what is stored at the brokers, where it differs."""
+        self, observation: GroupObservation, assignment: Mapping[PartitionId, AssignmentEntry]
+    ) -> Mapping[PartitionId, AssignmentEntry]:
+        """Copy what is stored at the brokers, where it differs; return all of it."""
+        running = self._runner.running
+        draining = {p for p, each in running.items() if isinstance(each.state, handoff.Draining)}
+        assigned = as_assigned(observation, assignment, draining)
         changed = {p: each for p, each in assigned.items() if assignment.get(p) != each}
         if changed:
             await self._store.assignments.write(self._group, changed)
+        return assigned
 
     async def _write_ledger(self) -> None:
         past, waiting = self._move_log.unwritten_past, self._move_log.unwritten_waiting
@@ -425,6 +462,24 @@ class GroupWorker:
         if self._on_rebalance is not None:
             for rebalance in closed:
                 await self._on_rebalance(self._group, rebalance)
+
+
+def _over(
+    stored: _Stored,
+    under_way: Collection[PartitionId],
+    moves: Collection[Move],
+    table: GroupAssessment,
+) -> list[PartitionId]:
+    """Return the partitions whose recorded handoff is over.
+
+    What is planned again now gets a new record in the place of the last one.
+    """
+    again = {move.partition for move in moves}
+    return [
+        partition
+        for partition in stored.handoffs.keys() - under_way - again
+        if table.seats.get(partition) is not OwnershipState.UNSEEN
+    ]
 
 
 async def _gather(calls: Iterable[Awaitable[T]]) -> list[T]:

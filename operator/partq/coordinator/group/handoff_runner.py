@@ -57,7 +57,7 @@ class Running:
     idle_since: float
     """Since when the partition has had no consumer, on the runner's clock."""
     evidence: str = ""
-    """What the move was decided by; one of `core.evidence`."""
+    """What the move was decided by; a `MoveReason`."""
     forced: Forced | None = None
     """Why the commit that was asked for does without the source's drain, or its end."""
     busy: set[type[Effect]] = field(default_factory=set)

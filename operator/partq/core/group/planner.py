@@ -82,7 +82,7 @@ def plan(
 
     Args:
         observation: what is known of the group.
-        table: `membership.judge` of it.
+        table: `membership.assess` of it.
         rules: the group's.
         under_way: the targets of the handoffs that run; these partitions are left alone.
         promised: the targets of moves for balance that an earlier plan made and that wait; they

@@ -37,7 +37,7 @@ def inherit(
 
     Args:
         observation: what is known of the group.
-        table: `membership.judge` of it.
+        table: `membership.assess` of it.
         homeless: partitions that need another member.
         idle: `idle_replacements` of the same look.
     """

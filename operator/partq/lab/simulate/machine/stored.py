@@ -293,7 +293,7 @@ class SimConnection:
 
 
 def _commands(pieces: Sequence[bytes]) -> list[list[bytes]]:
-    """Take a pipeline apart that `pump.pack` has put together."""
+    """Take a pipeline apart that `pipelined_connection.pack` has put together."""
     commands = []
     at = 0
     while at < len(pieces):
