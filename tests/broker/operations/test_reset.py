@@ -150,6 +150,46 @@ async def test_who_names_no_epoch_moves_it_as_before(running, scene, reset):
         assert moved["1.0"]["to"] == 0
 
 
+@pytest.fixture
+def subscription(running, peers):
+    """Return what the broker knows of the group in partition 1.0."""
+    return lambda: running.broker.owned[peers.partition_id(0)].groups["workers"]
+
+
+async def test_it_ends_a_pause_and_its_handoff(scene, reset, subscription):
+    handoff = await scene.paused()
+    await reset(to="earliest", partitions=["1.0"], is_forced=True)
+    assert subscription().pause is None
+    assert subscription().closed_attempt == handoff.token["attempt"]
+    assert (await scene.source.deliver())[1] == ["a", "b", "c"]
+    again = await handoff.pause(epoch=subscription().epoch)
+    assert again["code"] == "attempt_refused", "a late call of the handoff pauses nothing"
+
+
+async def test_it_forgets_what_could_not_be_delivered(scene, reset, subscription):
+    """What the log misses, and what does not decode, is found again if it still lies ahead."""
+    subscription().missing = "message 3 is not in the log"
+    subscription().outbox.aside[1] = None
+    await reset(to="earliest", partitions=["1.0"], is_forced=True)
+    assert (subscription().missing, subscription().outbox.aside) == ("", {})
+    assert (await scene.source.deliver())[1] == ["a", "b", "c"]
+
+
+async def test_the_stored_book_says_that_dead_letters_are_done_with(
+    running, scene, reset, subscription, store, peers
+):
+    """Each waits in the outbox, and is not delivered a second time."""
+    partition = peers.partition_id(0)
+    fields = ["outbox", "11:1:1:3", "outbox_lowest", 1]
+    keys = [running.broker.keys.cursor(partition, "workers")]
+    await store.run("write_fields", keys, [2, *fields])
+    await reset(to="earliest", partitions=["1.0"], is_forced=True)
+    await running.broker.cursor_writer.settle(subscription())
+    record = await running.broker.partitions.read_cursor(partition, "workers")
+    assert (record.cursor, record.acked) == (0, [(1, 2)])
+    assert [letter.offset for letter in record.outbox] == [1]
+
+
 WRONG = {
     "an epoch of no partition": {"to": "latest", "epochs": {"x": 1}},
     "nowhere": {},

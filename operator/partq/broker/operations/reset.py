@@ -185,7 +185,6 @@ async def _move(broker: Broker, subscription: ConsumedPartition, wanted: int) ->
         raise
     # Dropped meanwhile, it is nobody's book any more, and whoever claims reads what was stored.
     subscription.book = subscription.book.moved_to(moved.cursor)
-    subscription.counts_stored = subscription.counts  # there are none any more
     subscription.outbox.doomed.clear()
     subscription.missing = ""
     subscription.outbox.aside.clear()
