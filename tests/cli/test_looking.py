@@ -213,8 +213,8 @@ def shown(answer, rates=None):
 
 def test_a_status_tells_who_holds_what_and_how_fast_it_goes():
     rates = Rates()
-    rates.take(10.0, seen(end=100, lag=40))
-    rates.take(12.0, seen(end=300, lag=140))
+    rates.add(10.0, seen(end=100, lag=40))
+    rates.add(12.0, seen(end=300, lag=140))
     text = shown(seen(end=300, lag=140), rates)
     assert "orders: Limited (no broker serves 1.1); 2 partitions, 300 messages" in text
     assert "100 messages/s published" in text
