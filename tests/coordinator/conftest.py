@@ -45,7 +45,7 @@ class FakeStore:
         self.queue = SimpleNamespace(
             spec={"brokers": {"replicas": 2}}, groups=(GROUP,), resource_generation=1
         )
-        self.groups = {GROUP: SimpleNamespace(spec={}, groups=())}
+        self.groups = {GROUP: SimpleNamespace(spec={}, groups=(), born=1)}
         self.cursors = {}
         self.leases, self.owners = {}, {}
         self.members, self.assignment, self.handoffs = {}, {}, {}

@@ -337,12 +337,15 @@ async def test_cursors_follow_the_groups(system):
         await eventually(
             lambda: set(map(frozenset, store.cursors.values())) == {frozenset(["workers"])}
         )
-        store.groups["audit"] = SimpleNamespace(spec={"start": "Latest"}, groups=())
+        store.groups["audit"] = SimpleNamespace(spec={"start": "Latest"}, groups=(), born=1)
         store.queue = SimpleNamespace(spec={}, groups=("audit", "workers"), resource_generation=2)
         await eventually(lambda: all("audit" in groups for groups in store.cursors.values()))
         # A spec that cannot be read, or is not there, removes nothing.
         names = ("audit", "workers")
-        for number, spec in ((3, SimpleNamespace(spec={"type": "Shared"}, groups=())), (4, None)):
+        for number, spec in (
+            (3, SimpleNamespace(spec={"type": "Shared"}, groups=(), born=1)),
+            (4, None),
+        ):
             store.groups["workers"] = spec
             store.queue = SimpleNamespace(spec={}, groups=names, resource_generation=number)
             looks = store.looks
@@ -452,3 +455,19 @@ async def test_one_that_may_not_list_a_member_begins_another_term(system):
         await eventually(lambda: len(terms) == 2)
         await store.events.put(SimpleNamespace(kind="ask", fields=fields))
         await eventually(lambda: "near" in store.members)
+
+
+async def test_a_group_that_is_gone_and_back_between_two_looks_begins_like_a_new_one(system):
+    """Without a resource it has no uid; when it was made tells the two apart."""
+    system.own("a", "a", "a", "a")
+    system.brokers.bind("a")
+    system.brokers.bind("b")
+    store = system.store
+    async with system.running() as coordinator:
+        await eventually(lambda: store.rebalances and not store.handoffs)
+        store.rebalances, store.assignment = [], {}
+        store.groups[GROUP] = SimpleNamespace(spec={}, groups=(), born=2)
+        coordinator.wake()
+        await eventually(lambda: len(system.said("term")) == 2)
+        await eventually(lambda: len(store.assignment) == 4)
+    assert store.rebalances == [], "the history of the earlier group is not written to this one"

@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Group:
-    uid: str
+    born: int
     worker: GroupWorker
     task: asyncio.Task[None]
 
@@ -60,6 +60,8 @@ class _Loaded:
     """Of all groups."""
     groups: Mapping[str, Mapping[str, Any]]
     """The specs that there are."""
+    births: Mapping[str, int]
+    """When each of them was made: a group that was made again has another one."""
 
 
 class Coordinator:
@@ -162,9 +164,7 @@ class Coordinator:
         seen_at = self._clock()
         is_complete = bool(living) and states.keys() == living.keys()
         world = QueueObservation(partitions=partitions, states=states, is_complete=is_complete)
-        await self._keep_groups(
-            {name: str(loaded.groups.get(name, {}).get("uid", "")) for name in rules}
-        )
+        await self._keep_groups({name: loaded.births.get(name, 0) for name in rules})
         # No plan before every living broker was seen once: a failed list is not an empty list.
         self._has_seen_all = self._has_seen_all or is_complete
         if self._has_seen_all:
@@ -230,13 +230,18 @@ class Coordinator:
         if stored.tombstone or config is None:
             return None
         specs = await asyncio.gather(*map(layouts.read_group_config, config.groups))
-        groups = {
-            group: spec.spec
+        found = {
+            group: spec
             for group, spec in zip(config.groups, specs, strict=True)
             if spec is not None
         }
         return _Loaded(
-            stored.layout, config.resource_generation, config.spec, config.groups, groups
+            stored.layout,
+            config.resource_generation,
+            config.spec,
+            config.groups,
+            groups={group: spec.spec for group, spec in found.items()},
+            births={group: spec.born for group, spec in found.items()},
         )
 
     def _read_rules(self, loaded: _Loaded) -> tuple[dict[str, GroupRules], dict[str, Start]]:
@@ -251,14 +256,14 @@ class Coordinator:
         self._rules = {name: self._rules[name] for name in loaded.names if name in self._rules}
         return self._rules, starts
 
-    async def _keep_groups(self, wanted: Mapping[str, str]) -> None:
-        """Have a worker for each group that there is, by name and uid, and none for others."""
+    async def _keep_groups(self, wanted: Mapping[str, int]) -> None:
+        """Have a worker for each group that there is, by name and birth, and none for others."""
         for name in [*self._groups]:
-            if wanted.get(name) != self._groups[name].uid:
+            if wanted.get(name) != self._groups[name].born:
                 group = self._groups.pop(name)
                 group.task.cancel()
                 await asyncio.gather(group.task, return_exceptions=True)
-        for name, uid in wanted.items():
+        for name, born in wanted.items():
             if name not in self._groups:
                 worker = GroupWorker(
                     name,
@@ -272,7 +277,7 @@ class Coordinator:
                     planner=self._planner,
                 )
                 task = asyncio.create_task(worker.run(), name=f"handoffs {name}")
-                self._groups[name] = _Group(uid, worker, task)
+                self._groups[name] = _Group(born, worker, task)
 
     async def _step_groups(self, world: QueueObservation, rules: Mapping[str, GroupRules]) -> None:
         """Step all groups; the trouble of one is not the others'."""

@@ -15,18 +15,6 @@ MAX_ADD_TRIES = 5
 """How often cursors are added, when coordinators fence the partitions meanwhile."""
 
 
-class VersionedConfig(ConfigRecord, Protocol):
-    """An effective spec with its generation."""
-
-    @property
-    def resource_generation(self) -> int:
-        """Grows with each change."""
-
-    @property
-    def born(self) -> int:
-        """Tells it from one of the same name that was erased."""
-
-
 class LayoutProvisioner(Protocol):
     """The records of the whole queue, with the operations that write them."""
 
@@ -36,13 +24,13 @@ class LayoutProvisioner(Protocol):
     async def create_queue(self, generations: Mapping[int, int]) -> LayoutRecord:
         """Make the layout, and return the stored one."""
 
-    async def read_config(self) -> VersionedConfig | None:
+    async def read_config(self) -> ConfigRecord | None:
         """Return the queue's effective spec."""
 
     async def write_config(self, spec: Mapping[str, Any], *, resource_generation: int) -> bool:
         """Write the queue's effective spec; False: somebody else has written it meanwhile."""
 
-    async def read_group_config(self, group: str) -> VersionedConfig | None:
+    async def read_group_config(self, group: str) -> ConfigRecord | None:
         """Return a group's effective spec."""
 
     async def write_group_config(
@@ -189,7 +177,7 @@ async def remove_group(layouts: LayoutProvisioner, group: str, *, is_dry_run: bo
 
 async def _read_specs(
     layouts: LayoutProvisioner, groups: Iterable[str]
-) -> dict[str, VersionedConfig | None]:
+) -> dict[str, ConfigRecord | None]:
     """Return the stored spec of each group; None: it has none."""
     names = tuple(groups)
     specs = await asyncio.gather(*map(layouts.read_group_config, names))
@@ -198,8 +186,8 @@ async def _read_specs(
 
 def _find_replaced(
     groups: Mapping[str, Mapping[str, Any]],
-    stored: Mapping[str, VersionedConfig | None],
-    known: VersionedConfig | None,
+    stored: Mapping[str, ConfigRecord | None],
+    known: ConfigRecord | None,
 ) -> set[str]:
     """Return the groups whose name another group has in the store.
 
@@ -217,7 +205,7 @@ def _find_replaced(
 async def _write_specs(
     layouts: LayoutProvisioner,
     groups: Mapping[str, Mapping[str, Any]],
-    stored: Mapping[str, VersionedConfig | None],
+    stored: Mapping[str, ConfigRecord | None],
 ) -> None:
     """Write the specs that differ from those that are stored.
 
@@ -235,8 +223,8 @@ async def _write_specs(
 
 async def _erase_groups(
     layouts: LayoutProvisioner,
-    specs: Mapping[str, VersionedConfig | None],
-    known: VersionedConfig | None,
+    specs: Mapping[str, ConfigRecord | None],
+    known: ConfigRecord | None,
 ) -> None:
     """Erase groups whose specs were read after the queue's config, which still names them.
 
@@ -258,7 +246,7 @@ async def _add_groups(
     partitions: PartitionStore,
     ids: Sequence[PartitionId],
     starts: Mapping[str, Start],
-    known: VersionedConfig | None,
+    known: ConfigRecord | None,
 ) -> None:
     """Give groups their cursors, unless the queue's config is another one than is `known`.
 
@@ -284,7 +272,7 @@ async def _add_groups(
 
 
 async def _write_queue(
-    layouts: LayoutProvisioner, spec: Mapping[str, Any], known: VersionedConfig | None
+    layouts: LayoutProvisioner, spec: Mapping[str, Any], known: ConfigRecord | None
 ) -> None:
     """Write the queue's config over the one that is known.
 
@@ -303,23 +291,23 @@ def _conflict(*groups: str) -> ConflictError:
     )
 
 
-def _born(stored: VersionedConfig | None) -> int:
+def _born(stored: ConfigRecord | None) -> int:
     return 0 if stored is None else stored.born
 
 
-def _generation(stored: VersionedConfig | None) -> int:
+def _generation(stored: ConfigRecord | None) -> int:
     return 0 if stored is None else stored.resource_generation
 
 
-def _is_another(stored: VersionedConfig | None, spec: Mapping[str, Any]) -> bool:
+def _is_another(stored: ConfigRecord | None, spec: Mapping[str, Any]) -> bool:
     """Say whether a stored group belongs to another resource; one without a uid to any."""
     uids = (stored.spec.get("uid") if stored is not None else None), spec.get("uid")
     return None not in uids and uids[0] != uids[1]
 
 
 async def _without(
-    layouts: LayoutProvisioner, known: VersionedConfig, groups: Collection[str]
-) -> VersionedConfig:
+    layouts: LayoutProvisioner, known: ConfigRecord, groups: Collection[str]
+) -> ConfigRecord:
     """Take groups out of the queue's config, and return it as it is then.
 
     Raises:
@@ -335,5 +323,5 @@ async def _without(
     return known
 
 
-def _next_generation(stored: VersionedConfig | None) -> int:
+def _next_generation(stored: ConfigRecord | None) -> int:
     return _generation(stored) + 1

@@ -13,7 +13,7 @@ P0 = PartitionId(1, 0)
 
 
 def limit(system, **fields):
-    system.store.groups["workers"] = SimpleNamespace(spec={"rebalance": fields}, groups=())
+    system.store.groups["workers"] = SimpleNamespace(spec={"rebalance": fields}, groups=(), born=1)
 
 
 def waiting(coordinator_or_system):

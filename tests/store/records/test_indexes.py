@@ -349,6 +349,32 @@ async def test_a_coordinator_that_was_replaced_writes_over_nothing(store, keys, 
         await writes(second, "new")[0]()
 
 
+@pytest.mark.parametrize("ahead_ms", [0, 3_600_000])
+async def test_a_term_ends_with_the_group_that_it_was_begun_for(store, keys, group, ahead_ms):
+    """A late write names it when the group has been made again, before and after its first term."""
+    config, layouts, old = keys.group_config(group), Layouts(store, keys), Terms(store, keys)
+    await old.begin(group)
+    if ahead_ms:  # Redis's clock was ahead then: the terms of the next group are lower
+        term = [1, "coordinator_term", old.find(group) + ahead_ms]
+        await store.run("write_fields", [config], term)
+        await old.begin(group)
+    await layouts.erase_group(group, born=(await layouts.read_group_config(group)).born)
+    await layouts.write_group_config(group, {}, resource_generation=1)
+    new = Terms(store, keys)
+    for _ in range(2):
+        late = [
+            Members(store, keys, old).list_member(group, "m", "10.0.0.1"),
+            Members(store, keys, old).mark_lost(group, "m"),
+            Handoffs(store, keys, old).draw_attempt(group),
+        ]
+        for write in late:
+            with pytest.raises(FencedError, match="another coordinator has begun"):
+                await write
+        assert await store.read("EXISTS", keys.members(group), keys.handoffs(group)) == 0
+        await new.begin(group)
+    await Members(store, keys, new).list_member(group, "m", "10.0.0.2")
+
+
 @pytest.mark.req("FAIL-10")
 async def test_terms_grow_whatever_the_store_forgets(store, keys, group, clock_passes):
     one, other = Terms(store, keys), Terms(store, keys)
