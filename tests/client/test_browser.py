@@ -122,3 +122,12 @@ async def test_what_makes_no_sense_is_refused(browser):
             await shown(reader, 0)
         with pytest.raises(InternalError, match="unusable"):
             await shown(reader)
+
+
+async def test_what_a_log_misses_is_noted_and_not_waited_for(browser):
+    first = {**page(2), "missing": {"1.0": [[0, 2]]}}
+    last = {**page(4, why="end"), "missing": {"1.0": [[3, 4]], "1.1": [[0, 7]]}}
+    reader = browser(first, last, timeout_s=0.0)
+    async with reader:
+        assert await shown(reader) == [2, 4]
+    assert reader.missing == {P0: [(0, 2), (3, 4)], P1: [(0, 7)]}

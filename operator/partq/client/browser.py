@@ -76,6 +76,9 @@ class Browser:
         self.trimmed: dict[PartitionId, int] = {}
         """Partitions that were to be shown from an offset that is no longer stored → the first
         that is."""
+        self.missing: dict[PartitionId, list[tuple[int, int]]] = {}
+        """Partitions whose logs miss messages among those that were passed → their offsets,
+        [start, stop) each. They do not come back."""
 
     async def __aenter__(self) -> Self:
         """Open the connections; nothing is asked yet."""
@@ -139,6 +142,9 @@ class Browser:
     def _note(self, page: BrowseAnswer) -> None:
         self.next = {_parse(name): offset for name, offset in page.next.items()}
         self.trimmed |= {_parse(name): first for name, first in page.trimmed.items()}
+        for name, holes in page.missing.items():
+            known = self.missing.setdefault(_parse(name), [])
+            known += [hole for hole in holes if hole not in known]
 
     async def _page(self, body: Mapping[str, object]) -> BrowseAnswer:
         """Return a page of all partitions, once all are served."""

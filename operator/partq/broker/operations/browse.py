@@ -1,6 +1,7 @@
 """Looking at messages without consuming them: nothing is delivered, counted or acknowledged."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -24,6 +25,8 @@ from partq.wire.calls.browse import (
     narrowed,
 )
 from partq.wire.calls.replies import error_detail
+
+_log = logging.getLogger(__name__)
 
 MAX_MERGED = 4096
 """The most partitions of a merged page: each costs a look at its oldest message."""
@@ -49,7 +52,8 @@ class Start:
 
     offset: int
     at_ms: int | None
-    """When the message there was stored; None: there is none."""
+    """When the first message from there on was stored; None: it is the end of the log. 0: all up to
+    the end is missing, which the partition's page says."""
     first: int
     """The first offset that the log holds."""
 
@@ -76,6 +80,7 @@ async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -
     record = await broker.partitions.read(partition)
     at = (await _start(broker, partition, body, record)).offset
     rows: list[BrowsedRow] = []
+    holes: list[tuple[int, int]] = []
     used = 0
     is_full = False
     while at < record.next and not is_full:
@@ -86,12 +91,13 @@ async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -
             max_entries=READ_ENTRIES,
         )
         if not entries:
-            raise UnavailableError(
-                f"partition {partition}: {at} is no longer in the log; ask again",
-                retry_after_s=1.0,
-            )
+            # The end was read before: what lies below it and is not found does not come back.
+            holes.append((at, record.next))
+            at = record.next
         for entry in entries:
-            at = max(at, entry.first)  # what was trimmed meanwhile is passed over
+            if at < entry.first:
+                holes.append((at, entry.first))
+                at = entry.first
             room = body.max_messages - len(rows)
             sizes = _sizes(entry, at)
             taken = 0
@@ -109,7 +115,33 @@ async def _read_page(broker: Broker, partition: PartitionId, body: BrowseBody) -
         why = PageEnd.END
     else:
         why = PageEnd.ENOUGH if len(rows) == body.max_messages else PageEnd.SIZE
-    return BrowsedPage(rows, at, why, record.trimmed, record.next)
+    page = BrowsedPage(rows, at, why, record.trimmed, record.next)
+    if holes and (missing := await _missing(broker, partition, record, holes)):
+        page.missing = missing
+    return page
+
+
+async def _missing(
+    broker: Broker, partition: PartitionId, record: StoredPartition, holes: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return what of some holes was not trimmed while the log was read.
+
+    Raises:
+        UnavailableError: the store has lost the end of the log meanwhile.
+    """
+    now = await broker.partitions.read(partition)
+    if now.next < record.next:
+        raise UnavailableError(
+            f"partition {partition}: its log ended at {record.next}, and ends at {now.next} now; "
+            "ask again",
+            retry_after_s=1.0,
+        )
+    missing = [(max(start, now.trimmed), stop) for start, stop in holes if stop > now.trimmed]
+    if missing:
+        _log.warning(
+            "partition %s: shown without what is missing in the log: %s", partition, missing
+        )
+    return missing
 
 
 def _sizes(entry: Entry, at: int) -> list[int]:
@@ -153,7 +185,7 @@ async def browse(
     """Return the oldest messages of several partitions, by the time at which they were stored.
 
     A partition that nobody serves is named, and is as if it were not there: what it holds may be
-    older than what is shown.
+    older than what is shown. What the logs miss is named beside what is shown.
 
     Raises:
         BadRequestError: too many partitions for one answer.
@@ -190,12 +222,14 @@ async def browse(
         "is_merged": False,
     }
     pages: dict[PartitionId, Page[BrowsedMessage]] = {}
+    holes: dict[PartitionId, list[tuple[int, int]]] = {}
     for partition, answer in (await ask(chosen, narrowed(body, share))).items():
         if answer.error is not UNSET:
             unavailable[str(partition)] = answer.error
             continue
         try:
             pages[partition] = _page(answer)
+            holes[partition] = answer.missing or []
         except ValueError as error:
             unusable = UnavailableError(
                 f"partition {partition}: its broker gave no usable page ({error!r}); ask again"
@@ -207,6 +241,12 @@ async def browse(
         max_bytes=body.max_bytes,
         before_ms=by_time[AT_ONCE][0] if len(by_time) > AT_ONCE else None,
     )
+    # A hole that is not passed yet is named by the page that passes it.
+    missing = {
+        str(partition): passed
+        for partition, each in sorted(holes.items())
+        if (passed := [hole for hole in each if hole[1] <= merged.next[partition]])
+    }
     following = {partition: start.offset for partition, start in starts.items()} | merged.next
     return BrowseAnswer(
         messages=merged.contents,
@@ -218,6 +258,7 @@ async def browse(
             if body.offsets.get(str(partition), start.first) < start.first
         },
         unavailable=unavailable,
+        missing=missing,
     )
 
 
@@ -231,6 +272,9 @@ async def _start(
     if offset == record.next:
         return Start(offset, None, record.trimmed)
     _, (at_ms,) = await broker.log.read_times(partition, [offset])
+    if at_ms is None:  # a hole, or trimmed meanwhile: what follows is shown
+        entries = await broker.log.read(partition, Offset(offset), max_bytes=1, max_entries=1)
+        at_ms = entries[0].at_ms if entries else 0
     return Start(offset, at_ms, record.trimmed)
 
 

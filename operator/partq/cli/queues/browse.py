@@ -17,6 +17,8 @@ from partq.errors import SettingsError
 
 MAX_VALUE_CHARS = 200
 """What is shown of a value; --json has all of it."""
+MAX_HOLES = 10
+"""How many holes of a partition are named."""
 
 _HELP = """Look at messages without consuming them: nothing is delivered or acknowledged.
 
@@ -80,6 +82,8 @@ async def _browse(
             shown += 1
         for partition, first in sorted(browser.trimmed.items()):
             click.echo(f"partq: {partition}: stored from offset {first} on only", err=True)
+        for name, holes in sorted(browser.missing.items()):
+            click.echo(f"partq: {missing_line(str(name), holes)}", err=True)
     if shown < count:
         click.echo(f"partq: there are no more, {shown} in all", err=True)
 
@@ -105,6 +109,16 @@ def record(browsed: Browsed) -> dict[str, Any]:
         "headers": message.headers or {},
         "event_time_ms": message.event_time_ms,
     }
+
+
+def missing_line(partition: str, holes: Sequence[Sequence[int]]) -> str:
+    """Return what a log misses, as a line for people."""
+    told = [f"{start} to {stop - 1}" if stop - start > 1 else f"{start}" for start, stop in holes]
+    more = f" and {len(told) - MAX_HOLES} more places" if len(told) > MAX_HOLES else ""
+    return (
+        f"{partition}: missing in the log: {', '.join(told[:MAX_HOLES])}{more}; they were removed "
+        "from Redis by other means than partq's, and cannot be shown"
+    )
 
 
 def line(browsed: Browsed) -> str:

@@ -10,6 +10,7 @@ import click
 from rich.table import Table
 
 from partq.cli.queues.broker_session import open_session
+from partq.cli.queues.browse import missing_line
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
 from partq.cli.tables import add_columns, show
 from partq.core.dead_letters import HEADER_PREFIX
@@ -50,6 +51,8 @@ def list_(*, connect: Connect, limit: int, names: tuple[str, ...], as_json: bool
         click.echo(json.dumps(answer))
     else:
         _show(answer)
+    for name, holes in answer.get("missing", {}).items():
+        click.echo(f"partq: {missing_line(name, holes)}", err=True)
     others = sum(HEADER_PREFIX + "queue" not in _headers(row) for row in answer["messages"])
     if others:
         click.echo(

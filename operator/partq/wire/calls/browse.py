@@ -62,6 +62,8 @@ class BrowseAnswer(msgspec.Struct):
     why: str
     trimmed: dict[str, int]
     unavailable: dict[str, ErrorDetail]
+    missing: dict[str, list[tuple[int, int]]] = {}
+    """By partition, the offsets [start, stop) before its `next` that its log does not hold."""
 
 
 class BrowsedRow(msgspec.Struct):
@@ -79,6 +81,8 @@ class BrowsedPage(msgspec.Struct):
     why: str | UnsetType = UNSET
     first: int | UnsetType = UNSET
     end: int | UnsetType = UNSET
+    missing: list[tuple[int, int]] | UnsetType = UNSET
+    """The offsets [start, stop) before `next` that the log does not hold."""
     error: ErrorDetail | UnsetType = UNSET
 
 
