@@ -161,6 +161,8 @@ async def test_a_pin_keeps_what_every_group_has_done_with(running, reader, peers
     assert [row["message"]["value"] for row in shown["rows"]] == ["e", "i"]
     said = await reader.browse(partitions=["1.0"], offsets={"1.0": 0})
     assert said["trimmed"] == {"1.0": 1}
+    unnamed = await reader.browse(partitions=["1.0"])
+    assert unnamed["trimmed"] == {}, "who names no offset misses nothing"
 
     got, answer = await running.call("DELETE", f"{PINS}/reader", token=peers.CONSUME)
     assert (got, answer["partitions"]["1.0"]) == (200, {})

@@ -162,6 +162,20 @@ async def test_a_cursor_goes_forward_and_a_repeat_changes_nothing(
     assert await advance(3) == (3, True), "who knows no epoch is believed"
 
 
+async def test_a_cursor_that_is_moved_passes_what_the_log_misses(running, producer, advance, peers):
+    """What is missing lay below, or is missed again."""
+    await producer.publish("a", "b", "c")
+    subscription = running.broker.owned[peers.partition_id(0)].groups["workers"]
+    subscription.missing = "message 1 is not in the log"
+    assert await advance(0) == (0, False)
+    assert subscription.missing, "nothing was passed"
+    assert await advance(2) == (2, True)
+    assert subscription.missing == ""
+    await running.assign("m", [0])
+    flow = await peers.open_flow(running, "m")
+    assert (await flow.deliver())[1] == ["c"]
+
+
 async def test_positions_that_the_store_does_not_have_move_nothing(
     running, producer, advance, record
 ):

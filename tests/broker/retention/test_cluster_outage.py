@@ -127,6 +127,16 @@ async def test_what_is_consumed_is_freed_and_its_room_is_used_again(running, out
     await producer.close()
 
 
+async def test_a_clock_that_is_out_of_reach_is_remembered(running, outage):
+    """Else nobody would know whether its partitions' next server goes by another one."""
+    clocks, lost = running.broker.expiry.clocks, None
+    for _ in range(2):
+        await clocks.observe()
+        known = {partition for partition in running.broker.owned if clocks.find(partition)}
+        assert known == running.broker.owned.keys(), f"out of reach: {lost}"
+        lost = lost or outage()
+
+
 async def test_messages_expire(running, outage, set_ttl):
     await set_ttl(1.0)
     lost = outage()
