@@ -24,6 +24,36 @@ def test_jumps(passed_s, store_passed_s, jump_s):
     assert watch.is_suspended(5.0 + passed_s) == bool(jump_s)
 
 
+@pytest.mark.parametrize(
+    ("looks", "every_s", "step_s", "jumps_s"),
+    [
+        pytest.param(72, 1.0, 50.0, 36 * [0.0, 100.0], id="each second almost as far as may be"),
+        pytest.param(72, 1.0, -50.0, 36 * [0.0, -100.0], id="back in the same way"),
+        pytest.param(72, 1.0, 1.0, 60 * [0.0] + [61.0] + 11 * [0.0], id="a second each second"),
+        pytest.param(1000, 60.0, 0.03, 1000 * [0.0], id="slewed as fast as a clock is slewed"),
+        pytest.param(2, 86_400.0, 50.0, 2 * [0.0], id="set right once a day"),
+    ],
+)
+def test_small_steps_add_up_to_a_jump(looks, every_s, step_s, jumps_s):
+    watch = ClockWatch()
+    watch.observe(0, 0.0, wall_s=0)
+    found = []
+    for number in range(1, looks + 1):
+        now = number * every_s
+        found.append(watch.observe(round((now + number * step_s) * 1000), now, wall_s=now))
+        assert watch.is_suspended(now) == any(found)
+    assert found == pytest.approx(jumps_s, abs=0.1)
+
+
+def test_what_was_confirmed_is_where_the_steps_begin():
+    watch = ClockWatch()
+    watch.observe(0, 0.0, wall_s=0)
+    assert watch.observe(51_000, 1.0, wall_s=1) == 0.0
+    watch.confirm()
+    assert watch.observe(102_000, 2.0, wall_s=2) == 0.0
+    assert watch.observe(153_000, 3.0, wall_s=3) == pytest.approx(100.0, abs=0.1)
+
+
 def test_the_time_of_the_store_is_estimated_by_what_has_passed_since():
     watch = ClockWatch()
     assert watch.estimate_ms(1.0) is None

@@ -4,8 +4,14 @@ Times of the store in milliseconds, of the observer's own steady clock in second
 has nothing to compare with but the observer's wall clock, which serves for nothing else.
 """
 
+import math
+
 MAX_JUMP_S = 60.0
-"""A clock may be set right by as much; a larger jump might expire messages that are young."""
+"""A clock may be set right by as much; a larger jump might expire messages that are young. Smaller
+steps count together."""
+MAX_SLEW = 0.0005
+"""How much of the time that passes is taken off the sum of the steps: NTP slews a clock no faster,
+so a clock that is right never adds up to a jump."""
 SUSPENDED_S = 3600.0
 """Nothing expires for so long after a jump, unless somebody confirms the clock."""
 
@@ -27,15 +33,18 @@ class ClockWatch:
     been started with a wrong clock, and then nobody has seen a jump.
     """
 
-    __slots__ = ("_last", "_suspended_until")
+    __slots__ = ("_drift_s", "_last", "_suspended_until")
 
     def __init__(self) -> None:
         self._last: tuple[int, float] | None = None
+        self._drift_s = 0.0
+        """The sum of the steps since the last jump or confirmation, less what may be slewed."""
         self._suspended_until = float("-inf")
 
     def observe(self, store_ms: int, now: float, *, wall_s: float) -> float:
         """Take note of the store's time; return by how many seconds it has jumped, or 0.
 
+        Steps that are too small for a jump count together, so that many of them are one.
         `wall_s`: the observer's wall clock, in unix seconds. A first look that finds the store's
         elsewhere takes that for a jump.
         """
@@ -43,9 +52,14 @@ class ClockWatch:
         if last is None:
             jump_s = store_ms / 1000 - wall_s
         else:
-            jump_s = (store_ms - last[0]) / 1000 - (now - last[1])
+            passed_s = now - last[1]
+            before_s = max(0.0, abs(self._drift_s) - MAX_SLEW * passed_s)
+            jump_s = math.copysign(before_s, self._drift_s)
+            jump_s += (store_ms - last[0]) / 1000 - passed_s
         if abs(jump_s) <= MAX_JUMP_S:
+            self._drift_s = 0.0 if last is None else jump_s
             return 0.0
+        self._drift_s = 0.0
         self._suspended_until = now + SUSPENDED_S
         return jump_s
 
@@ -75,4 +89,5 @@ class ClockWatch:
 
     def confirm(self) -> None:
         """Trust the clock as it is."""
+        self._drift_s = 0.0
         self._suspended_until = float("-inf")
