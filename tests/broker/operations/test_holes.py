@@ -117,3 +117,20 @@ async def _marks(running, partition):
     for name in await running.store.read("HKEYS", running.broker.keys.meta(partition)):
         if name.startswith(b"mark:"):
             yield name.decode()
+
+
+async def test_the_position_above_a_missing_message_has_no_epoch(producer, cut, running, peers):
+    """It was that of another message, the last one before the hole."""
+    for value in "abcd":
+        await producer.publish(value)
+    await cut(1)
+
+    async def epoch_at(offset):
+        body = {"offsets": {"1.0": offset}, "partitions": ["1.0"]}
+        path = "/v1/queues/orders/positions"
+        status, answer = await running.call("POST", path, json=body, token=peers.CONSUME)
+        assert status == 200, answer
+        return answer["partitions"]["1.0"]["append_broker_epoch"]
+
+    current = (await running.state())["broker_epoch"]
+    assert [await epoch_at(offset) for offset in range(5)] == [0, current, 0, current, current]

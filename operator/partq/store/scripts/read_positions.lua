@@ -16,7 +16,8 @@ for i = 2, #ARGV do
   if offset > tonumber(meta[2]) and offset <= tonumber(meta[3]) then
     local id = string.format("%.0f-1", offset - 1)
     local entry = redis.call("XREVRANGE", KEYS[2], id, "-", "COUNT", 1)[1]
-    if entry then
+    -- What ends below it is another message: this one is missing.
+    if entry and offset <= tonumber(string.match(entry[1], "^%d+")) + tonumber(entry[2][2]) then
       epoch = entry[2][4]
     end
   elseif ARGV[i] == meta[2] then
