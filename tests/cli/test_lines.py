@@ -147,3 +147,10 @@ def test_wrong_record(text, sentence):
         parse(text)
     assert sentence in caught.value.message
     assert len(caught.value.message) < 300
+
+
+async def test_what_was_opened_to_be_written_is_told(tmp_path, monkeypatch):
+    with (tmp_path / "written").open("wb") as written:
+        monkeypatch.setattr(lines, "_STDIN", written.fileno())
+        with pytest.raises(SettingsError, match=r"^standard input: .*; it cannot be read"):
+            await all_of(None)

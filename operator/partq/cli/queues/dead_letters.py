@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from rich.table import Table
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.browse import missing_line
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
+from partq.cli.standard_input import is_terminal
 from partq.cli.tables import add_columns, show
 from partq.core.dead_letters import HEADER_PREFIX
 from partq.errors import ConflictError, SettingsError, UnavailableError
@@ -152,7 +152,7 @@ def _partitions(names: tuple[str, ...]) -> list[str]:
 def _confirm(question: str, *, yes: bool, as_json: bool) -> None:
     if yes:
         return
-    if as_json or not sys.stdin.isatty():
+    if as_json or not is_terminal():
         raise SettingsError("dead-letters: nobody can be asked here; give --yes")
     click.confirm(question, abort=True)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +10,7 @@ import click
 from partq.cli.quantity import Quantity
 from partq.cli.queues.broker_session import open_session
 from partq.cli.queues.connection import Connect, QueueAddress, connection_options
+from partq.cli.standard_input import is_terminal
 from partq.client.transport.session import Session
 from partq.errors import SettingsError, UnavailableError, UnknownGroupError
 
@@ -82,7 +82,7 @@ def remove(
 
 
 def _may(question: str, *, as_json: bool) -> bool:
-    if as_json or not sys.stdin.isatty():
+    if as_json or not is_terminal():
         raise SettingsError("groups remove: nobody can be asked here; give --yes, or --dry-run")
     return click.confirm(question)
 

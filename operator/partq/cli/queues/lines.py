@@ -28,7 +28,7 @@ async def open_lines(path: Path | None) -> AsyncIterator[Line]:
     """Yield the lines of a file; None: of standard input, each as soon as it is there.
 
     Raises:
-        SettingsError: the file cannot be read.
+        SettingsError: the file, or standard input, cannot be read.
         MessageTooLargeError: a line is above 32 MiB.
     """
     try:
@@ -39,7 +39,7 @@ async def open_lines(path: Path | None) -> AsyncIterator[Line]:
     rest: list[bytes] = []
     rest_bytes = 0
     try:
-        while chunk := await _read(descriptor):
+        while chunk := await _read(descriptor, "standard input" if path is None else str(path)):
             read_bytes += len(chunk)
             *ends, last = chunk.split(b"\n")
             for end in ends:
@@ -60,8 +60,20 @@ async def open_lines(path: Path | None) -> AsyncIterator[Line]:
             os.close(descriptor)
 
 
-async def _read(descriptor: int) -> bytes:
+async def _read(descriptor: int, name: str) -> bytes:
     """Return what is there, waiting for something; empty: the end.
+
+    Raises:
+        SettingsError: it cannot be read, as what was opened to be written.
+    """
+    try:
+        return await _read_descriptor(descriptor)
+    except OSError as error:
+        raise SettingsError(f"{name}: {error.strerror}; it cannot be read") from error
+
+
+async def _read_descriptor(descriptor: int) -> bytes:
+    """Return what is there.
 
     Waits on the event loop, not in a thread: a thread that waits for the terminal would keep the
     process from ending.

@@ -11,6 +11,7 @@ import click
 
 from partq.cli.queues.connection import Connect, connection_options
 from partq.cli.queues.plan_live import Wish, plan_from_live, show
+from partq.cli.standard_input import check_open
 from partq.core.group.assignors import ASSIGNORS, moved
 from partq.core.model import MemberId, PartitionId
 
@@ -96,6 +97,7 @@ def plan(
     if bench:
         _print_bench(measure(), as_json=as_json)
         return
+    check_open("give JSON there, or --from-live to look at a group that runs")
     data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
     click.echo(json.dumps(render(parse(data)), ensure_ascii=False))
 

@@ -27,6 +27,7 @@ from partq.cli.queues.connection import (
     wait_option,
 )
 from partq.cli.queues.lines import Line, open_lines
+from partq.cli.standard_input import check_open
 from partq.client.produce.receipts import Position
 from partq.client.producer import CODECS, Producer
 from partq.errors import BadRequestError, PartqError
@@ -121,6 +122,8 @@ def publish(
     else:
         is_stdin = input_file is None or str(input_file) == "-"
         path = None if is_stdin else input_file
+        if path is None:
+            check_open("give the messages as VALUES, by a pipe, or in a file with --input")
         size_bytes = path.stat().st_size if path else None
         messages = _records(path) if input_file is not None else _lines(key)
     outcome = PublishTally()

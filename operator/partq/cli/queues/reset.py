@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from partq.cli.queues.connection import (
     group_option,
     known_group,
 )
+from partq.cli.standard_input import is_terminal
 from partq.cli.tables import add_columns
 from partq.errors import ConflictError, SettingsError, UnavailableError
 
@@ -100,7 +100,7 @@ def reset(
 
 
 def _may(question: str, *, as_json: bool) -> bool:
-    if as_json or not sys.stdin.isatty():
+    if as_json or not is_terminal():
         raise SettingsError("reset: nobody can be asked here; give --yes, or --dry-run to look")
     return click.confirm(question)
 
