@@ -258,3 +258,47 @@ async def test_what_arrives_while_it_is_asked_about_is_not_dropped(
     assert dropped.stdout == "3 dead letters are dropped\n", dropped.output
     assert asked == [f"drop 3 dead letters of {TARGET} for good?"]
     assert [message.value for message in await kept()] == [b"dead 3", b"dead 4"]
+
+
+@pytest.fixture
+def limited(target, monkeypatch):
+    """Let only so many calls of a method of the log through: an endless loop ends."""
+
+    def limit(name):
+        call, left = getattr(target.broker.log, name), iter(range(100))
+
+        async def count(*args, **kwargs):
+            if next(left, None) is None:
+                raise StoreUnavailableError(f"{name} is called again and again")
+            return await call(*args, **kwargs)
+
+        monkeypatch.setattr(target.broker.log, name, count)
+
+    return limit
+
+
+async def test_what_is_dropped_between_its_calls_ends_a_replay(running, target, sent, limited):
+    await bury(running, target, 2)
+    path = f"/v1/queues/{TARGET}/dead-letters"
+    body = {"partitions": ["1.0"], "max_messages": 1}
+    _, answer = await target.call("POST", f"{path}/replay", json=body)
+    assert answer["partitions"]["1.0"]["next"] == 1
+    await target.call("POST", f"{path}/drop", json={"partitions": ["1.0"]})
+    await bury(running, target, 1, first=2)
+    limited("read")
+    _, answer = await target.call("POST", f"{path}/replay", json=body | {"offsets": {"1.0": 1}})
+    row = answer["partitions"]["1.0"]
+    assert (row.get("stopped"), row["next"], row["end"]) == (None, 2, 2)
+    assert await sent() == [b"dead 0"]
+
+
+async def test_a_drop_ends_where_a_pin_holds_the_log(running, target, kept, limited):
+    await bury(running, target, 3)
+    pin = {"offsets": {"1.0": 1}}
+    status, answer = await target.call("PUT", f"/v1/queues/{TARGET}/pins/reader", json=pin)
+    assert status == 200, answer
+    limited("trim")
+    drop = f"/v1/queues/{TARGET}/dead-letters/drop"
+    _, answer = await target.call("POST", drop, json={"partitions": ["1.0"]})
+    assert "error" not in answer["partitions"]["1.0"], answer
+    assert [message.value for message in await kept()] == [b"dead 1", b"dead 2"]
