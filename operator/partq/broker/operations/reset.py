@@ -96,11 +96,7 @@ async def _carry_out(
                     f"{subscription.group} is connected; stop the group's members, or force the "
                     "reset"
                 )
-            # Without a flow there is no delivery and no ack; from the last flush to the answer
-            # nothing expires, no message is moved to the outbox, and nothing is flushed.
-            subscription.end_pause()
-            broker.flow_registry.unbind(subscription, Cause.RESET)
-            await _settle(broker, subscription)
+            await _unbind(broker, subscription)
             began_at = subscription.book.cursor
             subscription.is_resetting = True
             try:
@@ -138,18 +134,36 @@ def _check_epoch(subscription: ConsumedPartition, body: ResetBody) -> None:
         )
 
 
-async def _settle(broker: Broker, subscription: ConsumedPartition) -> None:
-    """Have the acks stored that were accepted: a flush under way would undo the reset."""
+async def _unbind(broker: Broker, subscription: ConsumedPartition) -> None:
+    """Take the partition from its member, and have the acks stored that were accepted before.
+
+    A flush under way would undo the reset. Without a flow there is no delivery and no ack; from the
+    last flush to the answer nothing expires, no message is moved to the outbox, and nothing is
+    flushed.
+    """
+    done = "nothing was moved"
     try:
         async with asyncio.timeout(SETTLE_TIMEOUT_S):
+            if subscription.flow is not None and not subscription.is_dropped:
+                # While the store takes no writes, the member keeps what it has.
+                subscription.is_awaited = True
+                refusal = await broker.cursor_writer.store(subscription, has_changed=True)
+                if refusal is not None:
+                    raise refusal
+                await subscription.settle_audit()
+                done += ", but what its member had in flight is delivered again"
+            subscription.end_pause()
+            broker.flow_registry.unbind(subscription, Cause.RESET)
             await broker.cursor_writer.settle(subscription)
             await subscription.settle_audit()
     except TimeoutError:
         raise UnavailableError(
-            f"partition {subscription.partition}: the store does not answer; nothing was moved: "
+            f"partition {subscription.partition}: the store does not answer; {done}: "
             "repeat the reset",
             retry_after_s=1.0,
         ) from None
+    finally:
+        subscription.is_awaited = False
     if subscription.is_dropped:
         raise FencedError(
             f"partition {subscription.partition}: not served here any more; repeat the reset"

@@ -126,6 +126,8 @@ class ConsumedPartition:
     pause: ActivePause | None = None
     last_commit: ClosedHandoff | None = None
     is_committing: bool = False
+    is_awaited: bool = False
+    """A reset waits for the stored book before it unbinds the member."""
     is_resetting: bool = False
     """The stored book is being moved: nothing else is written, and nothing changes in memory."""
     counts: int = 0
@@ -203,7 +205,8 @@ class ConsumedPartition:
         Those are handoffs, resets, cursors of readers, and yields of the partition.
         """
         is_quiet = self.pause is not None and self.book.in_flight == 0
-        return self.flow is None or is_quiet or self.is_committing or self.is_dropped
+        is_held_up = self.is_committing or self.is_awaited
+        return self.flow is None or is_quiet or is_held_up or self.is_dropped
 
     @property
     def is_drained(self) -> bool:
