@@ -171,6 +171,9 @@ def test_a_place_is_said_once(given, found):
         pytest.param(("latest", None, 3), "expected one of --to", id="two"),
         pytest.param((None, "noon", None), "expected 2026-11-20T08", id="no time"),
         pytest.param((None, "2026-11-20T08:00:00", None), "without a time zone", id="no zone"),
+        pytest.param(("latest", "x", None), "expected one of --to", id="two, one is no time"),
+        pytest.param((None, "", None), "expected 2026-11-20T08", id="an empty time"),
+        pytest.param((None, "2020-01-01", None), r"2020-01-01T00:00:00\+00:00$", id="a date"),
     ],
 )
 def test_a_place_that_is_none_is_refused(given, complaint):

@@ -32,7 +32,8 @@ def milliseconds(text: str, option: str) -> int:
         raise SettingsError(f"{option}: {error}; expected 2026-11-20T08:00:00+00:00") from error
     if at.tzinfo is None:
         raise SettingsError(
-            f"{option}: got {text} without a time zone; expected one, such as {text}+00:00"
+            f"{option}: got {text} without a time zone; expected one, such as "
+            f"{at.isoformat()}+00:00"
         )
     return max(0, int((at - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000))
 

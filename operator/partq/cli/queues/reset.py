@@ -111,14 +111,12 @@ def place(where: str | None, to_time: str | None, to_offset: int | None) -> dict
     Raises:
         SettingsError: not just one place is given, or not a time.
     """
-    given = {
-        "to": where,
-        "at_ms": to_time and milliseconds(to_time, "--to-time"),
-        "offset": to_offset,
-    }
-    found = {name: value for name, value in given.items() if value is not None}
+    given = {"to": where, "at_ms": to_time, "offset": to_offset}
+    found: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if len(found) != 1:
         raise SettingsError("reset: expected one of --to, --to-time and --to-offset")
+    if to_time is not None:
+        found["at_ms"] = milliseconds(to_time, "--to-time")
     return found
 
 
