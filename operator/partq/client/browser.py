@@ -20,6 +20,8 @@ from partq.wire.calls.browse import BrowseAnswer, BrowsedMessage, PinResults
 
 PAGE_MESSAGES = 1000
 """The most messages that are asked for at once."""
+RIGHTS_PATH = "/partitions/0.0/entries"
+"""What needs the same roles as to browse, and is asked for by GET; there is no such partition."""
 RENEW_S = 120.0
 """How often a pin is renewed; it lasts ten minutes."""
 REMOVE_TIMEOUT_S = 2.0
@@ -81,8 +83,19 @@ class Browser:
         [start, stop) each. They do not come back."""
 
     async def __aenter__(self) -> Self:
-        """Open the connections; nothing is asked yet."""
+        """Open the connections, and ask any broker whether the token may browse.
+
+        Without an answer it goes on: the calls wait for brokers.
+
+        Raises:
+            UnauthorizedError, ForbiddenError: it may not; names its role, and those that may.
+        """
         await self._session.__aenter__()
+        try:
+            await self._session.check_rights_anywhere(self._session.seeds, RIGHTS_PATH)
+        except BaseException:
+            await self._session.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -5,6 +5,7 @@ from contextlib import aclosing
 import pytest
 
 from partq.client.audit_reader import AuditReader
+from partq.client.browser import Browser
 from partq.client.log_reader import Bounds, LogPosition, LogReader
 from partq.client.producer_state import producer_due
 from partq.core.model import BrokerId
@@ -143,6 +144,7 @@ async def test_a_wrong_token_or_queue_is_refused_at_once(running, open_reader, p
         (LogReader, "PRODUCE", "role admin or consume"),
         (AuditReader, "PRODUCE", "role admin"),
         (AuditReader, "CONSUME", "role admin"),
+        (Browser, "PRODUCE", "role admin or consume"),
     ],
 )
 async def test_a_token_of_another_role_is_told_on_entering(running, peers, kind, role, needed):

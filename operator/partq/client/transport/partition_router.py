@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from partq.client.transport.answers import read, unusable
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import RetryBackoff
-from partq.client.transport.session import NOT_REACHED, VIEW_TIMEOUT_S, Session, UntrustedError, why
+from partq.client.transport.session import NOT_REACHED, Session, UntrustedError, why
 from partq.core.model import PartitionId
 from partq.errors import (
     FencedError,
@@ -79,16 +78,8 @@ class PartitionRouter:
         await self.session.__aexit__()
 
     async def check_rights(self, path: str) -> None:
-        """Ask the first broker that answers for something that only the right token may have.
-
-        Raises:
-            UnauthorizedError, ForbiddenError: in the broker's words.
-        """
-        for url in self._urls:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(VIEW_TIMEOUT_S):
-                    if await self.session.check_rights(url, path):
-                        return
+        """Ask the first broker that answers; errors as `Session.check_rights_anywhere`."""
+        await self.session.check_rights_anywhere(self._urls, path)
 
     async def view(self) -> QueueLayout:
         """Return the layout as it was asked for last; the first time it is asked for.

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
@@ -232,6 +233,18 @@ class Session:
         except PartqError as error:
             log.info("%s%s: %s", url, path, error)
         return True
+
+    async def check_rights_anywhere(self, urls: Sequence[str], path: str) -> None:
+        """Ask the first broker that answers for something that only the right token may have.
+
+        Raises:
+            UnauthorizedError, ForbiddenError: in the broker's words.
+        """
+        for url in urls:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(VIEW_TIMEOUT_S):
+                    if await self.check_rights(url, path):
+                        return
 
     async def view(self, urls: Sequence[str]) -> QueueLayout:
         """Return the layout from the first of `urls` that answers.
