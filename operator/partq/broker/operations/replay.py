@@ -15,7 +15,7 @@ from partq.broker.partition.partition import OwnedPartition, ReplayProgress
 from partq.core.dead_letters import HEADER_PREFIX, is_undecodable, replayer_of, without_death
 from partq.core.model import Offset, PartitionId
 from partq.errors import BadRequestError, ConflictError, PartqError, UndecodableError
-from partq.store.records.log import Entry
+from partq.store.records.log import Entry, Trim
 from partq.wire import batch
 from partq.wire.calls.dead_letters import DropBody, DropResult, ReplayBody, ReplayResult
 from partq.wire.calls.replies import error_detail
@@ -84,15 +84,39 @@ async def drop(broker: Broker, partition: PartitionId, body: DropBody) -> DropRe
     epoch = broker.find(partition).broker_epoch
     record = await broker.partitions.read(partition)
     stop = record.next if body.before is None else min(body.before, record.next)
-    first = record.trimmed
+    first = Offset(record.trimmed)
     if body.before is None:
-        await _check_kind(broker, partition, Offset(first), record.next)
-    while not body.is_dry_run and first < stop:
-        freed = await broker.log.trim(partition, broker_epoch=epoch, expired=stop)
-        if freed.first == first:
-            break  # a pin holds the rest, or the batch is not to be dropped as a whole
-        first = freed.first
-    return DropResult(record.trimmed, stop if body.is_dry_run else first)
+        await _check_kind(broker, partition, first, record.next)
+    result = DropResult(record.trimmed, first)
+    while first < stop:
+        freed = await broker.log.trim(
+            partition, broker_epoch=epoch, expired=stop, is_dry_run=body.is_dry_run
+        )
+        is_done = freed.first == first or body.is_dry_run
+        first = result.stop = freed.first
+        if is_done and first < stop:
+            result.stopped = error_detail(await _held(broker, partition, freed, stop))
+        if is_done:
+            break
+    return result
+
+
+async def _held(broker: Broker, partition: PartitionId, freed: Trim, stop: int) -> ConflictError:
+    """Return why messages below `stop` are not dropped."""
+    what = f"partition {partition} of queue {broker.settings.queue}: messages {freed.first} to"
+    if freed.held < stop:
+        return ConflictError(
+            f"{what} {stop - 1} are not dropped, as a pin keeps what is stored from {freed.held} "
+            "on; end the pin, or wait until it ends"
+        )
+    entry = await broker.log.find(partition, freed.first)
+    if entry is None:
+        return ConflictError(f"{what} {stop - 1} are not dropped, as the log changed; run it again")
+    end = entry.first + entry.count
+    return ConflictError(
+        f"{what} {end - 1} are stored as one batch, which is dropped as a whole or not at all: "
+        f"before {stop}, it is not; to drop it, give --before {end}"
+    )
 
 
 def _check_groups(broker: Broker, partition: PartitionId) -> None:

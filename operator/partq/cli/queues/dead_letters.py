@@ -14,7 +14,7 @@ from partq.cli.queues.connection import Connect, QueueAddress, connection_option
 from partq.cli.standard_input import is_terminal
 from partq.cli.tables import add_columns, show
 from partq.core.dead_letters import HEADER_PREFIX
-from partq.errors import ConflictError, SettingsError, UnavailableError
+from partq.errors import ConflictError, PartqError, SettingsError, UnavailableError
 
 PAGE = 1000
 MAX_VALUE_CHARS = 60
@@ -111,6 +111,11 @@ def drop(
         if not yes:
             # What is wrong comes before the question.
             _check(rows, "error")
+            if not _count(rows):
+                _check(rows, "stopped")
+            for row in rows.values():
+                if "stopped" in row:
+                    click.echo(f"partq: {row['stopped']['message']}", err=True)
             question = f"drop {_count(rows)} dead letters of {connection.queue} for good?"
             _confirm(question, yes=yes, as_json=as_json)
         rows = asyncio.run(_drop(connection, rows))
@@ -119,7 +124,7 @@ def drop(
         click.echo(json.dumps({"dropped": 0 if dry_run else count, "partitions": rows}))
     else:
         click.echo(f"{count} dead letters {'would be' if dry_run else 'are'} dropped")
-    _check(rows, "error")
+    _check(rows, "error", "stopped")
 
 
 async def _drop(connection: QueueAddress, planned: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +140,13 @@ async def _drop(connection: QueueAddress, planned: Mapping[str, Any]) -> dict[st
                 return name, row
             async with limit:
                 body = {"partitions": [name], "before": row["stop"], "is_dry_run": False}
-                return name, (await session.ask("POST", DROP_PATH, body))["partitions"][name]
+                try:
+                    answer = await session.ask("POST", DROP_PATH, body)
+                except PartqError as error:
+                    # What becomes of the others is told all the same.
+                    return name, {"error": {"code": error.code, "message": error.message}}
+                stopped = {"stopped": row["stopped"]} if "stopped" in row else {}
+                return name, {**stopped, **answer["partitions"][name]}
 
         return dict(await asyncio.gather(*(one(*item) for item in planned.items())))
 

@@ -280,13 +280,19 @@ class Log:
         return LogBounds(Offset(first), Offset(end), list(map(BrokerEpoch, epochs)))
 
     async def trim(
-        self, partition: PartitionId, *, broker_epoch: BrokerEpoch, expired: int = 0
+        self,
+        partition: PartitionId,
+        *,
+        broker_epoch: BrokerEpoch,
+        expired: int = 0,
+        is_dry_run: bool = False,
     ) -> Trim:
         """Free what every group has behind it, and no pin holds.
 
         Cuts at the start of the entry that contains the lowest mark. Without any group that is
         `expired`: all below has outlived its time to live. One call frees at most about
-        10,000 entries: call again later.
+        10,000 entries: call again later. A dry run frees nothing, and says to where all the
+        calls together would.
 
         Raises:
             FencedError: another broker has claimed the partition; nothing is freed.
@@ -294,7 +300,7 @@ class Log:
         answer = await self._store.run(
             "trim_log",
             [key(partition) for key in (self._keys.meta, self._keys.log, self._keys.audit)],
-            [broker_epoch, MAX_PIN_MS, expired],
+            [broker_epoch, MAX_PIN_MS, expired, "1" if is_dry_run else ""],
             lane=Channel.BULK,
         )
         if answer == 0:

@@ -7,6 +7,7 @@
 -- KEYS[1]  meta      KEYS[2]  log      KEYS[3]  audit
 -- ARGV[1]  broker epoch that the caller holds    ARGV[2]  how long a pin lasts at most, in ms
 -- ARGV[3]  below this offset all has outlived its time to live: the mark where there is no group
+-- ARGV[4]  "1": trim nothing, and say what would be left; else empty
 -- returns  {the first offset that is still in the log, the lowest that a group or a pin holds}, as
 --          text; 0: the caller's broker epoch is over
 local LIMIT = 10000
@@ -56,6 +57,10 @@ local first = tonumber(string.match(cut, "^%d+"))
 if lowest >= first + tonumber(at_mark[2][2]) then
   cut = string.format("%.0f-1", lowest) -- the mark is the log's end
   first = lowest
+end
+if ARGV[4] == "1" then
+  local kept = redis.call("XRANGE", KEYS[2], cut, "+", "COUNT", 1)[1]
+  return {kept and string.match(kept[1], "^%d+") or record["next"], held}
 end
 -- Positions stand at the cut more often than not: who appended what goes below it is kept for them.
 local below = redis.call("XREVRANGE", KEYS[2], string.format("%.0f-0", first), "-", "COUNT", 1)[1]

@@ -60,6 +60,8 @@ class DropResult(msgspec.Struct):
 
     start: int | UnsetType = UNSET
     stop: int | UnsetType = UNSET
+    stopped: ErrorDetail | UnsetType = UNSET
+    """Why not all that was asked for is dropped, or would be."""
     error: ErrorDetail | UnsetType = UNSET
 
 
