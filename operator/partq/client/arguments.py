@@ -1,14 +1,16 @@
 """What a client is made with: settings that cannot be used are refused by their names."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 from urllib.parse import urlsplit
 
+from partq.core.model import PartitionId
 from partq.core.producer_series import check_producer_id
 from partq.errors import BadRequestError, SettingsError
 
 MAX_TIME_S = 86_400
+MAX_INTEGER = 2**63 - 1
 
 
 def check_range(name: str, value: object, least: float, most: float) -> None:
@@ -84,6 +86,34 @@ def check_texts(texts: Mapping[str, object], *, needed: tuple[str, ...] = ()) ->
             raise SettingsError(f"{name}: got {type(text).__name__}, expected text")
         if not text and name in needed:
             raise SettingsError(f"{name}: got {text!r}, expected a name")
+
+
+def check_partitions(name: str, partitions: object) -> None:
+    """Check partitions that can be looked through: a list, or a mapping by them.
+
+    Raises:
+        SettingsError: it is something else.
+    """
+    if isinstance(partitions, str) or not isinstance(partitions, Iterable):
+        raise SettingsError(f"{name}: got {type(partitions).__name__}, expected PartitionIds")
+    for each in partitions:
+        if not isinstance(each, PartitionId):
+            raise SettingsError(
+                f"{name}: got {type(each).__name__}, expected a PartitionId, such as "
+                "PartitionId.parse('1.3')"
+            )
+
+
+def check_by_partition(name: str, values: object) -> None:
+    """Check a mapping by partitions; its values are not looked at.
+
+    Raises:
+        SettingsError: it is something else.
+    """
+    if not isinstance(values, Mapping):
+        got = type(values).__name__
+        raise SettingsError(f"{name}: got {got}, expected a mapping by PartitionId")
+    check_partitions(name, values)
 
 
 def check_producer(name: str, producer: object) -> None:

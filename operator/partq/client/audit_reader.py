@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from partq.client.arguments import MAX_INTEGER, check_by_partition, check_texts, whole
 from partq.client.transport.answers import read, unusable
 from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
@@ -78,6 +79,9 @@ class AuditReader(QueueReader):
                 goes on from another chain than `previous`, or than that of the group before.
             UnknownPartitionError, UnavailableError: as `bounds`.
         """
+        start = whole("start", start, 0, MAX_INTEGER)
+        stop = whole("stop", stop, 0, MAX_INTEGER) if stop is not None else None
+        check_texts({"previous": previous})
         extent = (await self.bounds([partition]))[partition]
         end = extent.next if stop is None else stop
         if end > extent.next or start > extent.next:
@@ -112,10 +116,12 @@ class AuditReader(QueueReader):
             UnknownPartitionError: the queue does not have one of them.
             UnavailableError: a partition had no broker in time; a repeat is harmless.
         """
-        wanted = await self._owners.checked(cursors)
+        check_by_partition("cursors", cursors)
+        places = {each: whole("cursors", at, 0, MAX_INTEGER) for each, at in cursors.items()}
+        wanted = await self._owners.checked(places)
 
         def body(partitions: list[PartitionId]) -> dict[str, Any]:
-            return {"cursors": {str(partition): cursors[partition] for partition in partitions}}
+            return {"cursors": {str(partition): places[partition] for partition in partitions}}
 
         found = await self._owners.ask_each("POST", "/audit/cursor", wanted, body, AuditBounds)
         return {partition: _extent(partition, found[partition]) for partition in wanted}

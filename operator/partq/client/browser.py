@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from partq.client.arguments import MAX_TIME_S, check_range, check_texts
+from partq.client.arguments import (
+    MAX_INTEGER,
+    MAX_TIME_S,
+    check_by_partition,
+    check_partitions,
+    check_range,
+    check_texts,
+    whole,
+)
 from partq.client.transport import tasks
 from partq.client.transport.answers import read, unusable
 from partq.client.transport.liveness import RetryBackoff
@@ -133,6 +141,14 @@ class Browser:
                 yielded until then is all that there is before it in the other partitions.
             PartqError: the brokers refuse.
         """
+        if count is not None:
+            count = whole("count", count, -MAX_INTEGER, MAX_INTEGER)
+        if at_ms is not None:
+            at_ms = whole("at_ms", at_ms, -MAX_INTEGER, MAX_INTEGER)
+        check_partitions("partitions", partitions)
+        if offsets is not None:
+            check_by_partition("offsets", offsets)
+            offsets = {each: whole("offsets", at, 0, MAX_INTEGER) for each, at in offsets.items()}
         if count is not None and count < 1:
             raise BadRequestError(f"count {count}; expected 1 or more")
         body: dict[str, object] = {"partitions": [str(each) for each in partitions], "at_ms": at_ms}

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
+from partq.client.arguments import MAX_INTEGER, check_by_partition, check_texts, whole
 from partq.client.transport import tasks
 from partq.client.transport.answers import unusable
 from partq.client.transport.reader import QueueReader
 from partq.core.model import PartitionId
-from partq.errors import BadRequestError, InternalError, RolledBackError
+from partq.errors import BadRequestError, InternalError, RolledBackError, SettingsError
 from partq.wire.calls import entries as wire
 from partq.wire.calls.answers import UNSET, UnsetType
 from partq.wire.calls.browse import PinResult
@@ -215,6 +216,13 @@ class LogReader(QueueReader):
             UnknownGroupError, UnknownPartitionError: there is none of this name.
             UnavailableError: a partition had no broker in time.
         """
+        check_texts({"group": group}, needed=("group",))
+        check_by_partition("positions", positions)
+        given: Mapping[PartitionId, Any] = positions  # callers may have no types
+        for each in given.values():
+            if not isinstance(each, LogPosition):
+                got = type(each).__name__
+                raise SettingsError(f"positions: got {got}, expected a LogPosition")
         wanted = await self._owners.checked(positions)
         path = f"/groups/{quote(group, safe='')}/cursors"
 
@@ -232,7 +240,9 @@ class LogReader(QueueReader):
         found = await self._owners.ask_each("POST", path, wanted, body, CursorResult)
         return {partition: _number(found[partition].cursor, "cursor") for partition in wanted}
 
-    async def pin(self, name: str, offsets: Mapping[PartitionId, int]) -> dict[PartitionId, int]:
+    async def pin(
+        self, name: str, offsets: Mapping[PartitionId, int | LogPosition]
+    ) -> dict[PartitionId, int]:
         """Keep what is stored from offsets on, whatever the groups acknowledge, for ten minutes.
 
         A repeat renews the pin, and moves it. Returns from where on each log is kept: higher than
@@ -243,10 +253,13 @@ class LogReader(QueueReader):
             UnknownPartitionError: there is none of this name.
             UnavailableError: a partition had no broker in time.
         """
-        wanted = await self._owners.checked(offsets)
+        check_texts({"name": name}, needed=("name",))
+        check_by_partition("offsets", offsets)
+        places = {partition: _place(each)[0] for partition, each in offsets.items()}
+        wanted = await self._owners.checked(places)
 
         def body(names: list[PartitionId]) -> dict[str, Any]:
-            return {"offsets": {str(each): offsets[each] for each in names}}
+            return {"offsets": {str(each): places[each] for each in names}}
 
         found = await self._owners.ask_each(
             "PUT", f"/pins/{quote(name, safe='')}", wanted, body, PinResult
@@ -255,6 +268,7 @@ class LogReader(QueueReader):
 
     async def unpin(self, name: str) -> None:
         """Let go of what a pin holds, in every partition; one that is not there is no error."""
+        check_texts({"name": name}, needed=("name",))
         wanted = await self._owners.checked(None)
 
         def body(names: list[PartitionId]) -> dict[str, Any]:
@@ -267,19 +281,36 @@ class LogReader(QueueReader):
 
 def _where(where: Where) -> dict[str, Any]:
     """Return what the call asks for."""
-    if isinstance(where, str):
-        if where in ("earliest", "latest"):
-            return {"to": where}
-    elif len(where) == 1 and where.keys() <= {"at_ms", "group", "offsets"}:
-        return dict(where)
+    given: Any = where  # callers may have no types
+    if isinstance(given, str):
+        if given in ("earliest", "latest"):
+            return {"to": given}
+    elif (
+        isinstance(given, Mapping)
+        and len(given) == 1
+        and given.keys() <= {"at_ms", "group", "offsets"}
+    ):
+        return _checked_place(*next(iter(given.items())))
     raise BadRequestError(
         f"positions: got {where!r}; expected earliest, latest, or one of at_ms, group and offsets"
     )
 
 
+def _checked_place(name: str, place: Any) -> dict[str, Any]:
+    if name == "offsets":
+        check_by_partition(name, place)
+        return {name: {each: whole(name, at, 0, MAX_INTEGER) for each, at in place.items()}}
+    if name == "at_ms":
+        return {name: whole(name, place, -MAX_INTEGER, MAX_INTEGER)}
+    check_texts({name: place}, needed=(name,))
+    return {name: place}
+
+
 def _place(place: int | LogPosition) -> tuple[int, int]:
     """Return the offset, and the append broker epoch below it; 0: not known."""
-    return (place, 0) if isinstance(place, int) else (place.offset, place.append_broker_epoch)
+    if isinstance(place, LogPosition):
+        return place.offset, place.append_broker_epoch
+    return whole("offset", place, 0, MAX_INTEGER), 0
 
 
 def _position(partition: PartitionId, answer: PositionResult) -> LogPosition:

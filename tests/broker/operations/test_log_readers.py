@@ -346,3 +346,46 @@ async def test_a_stop_of_another_history_is_noticed(running, producer, reader, p
         await read(reader, partition, 0, 3)
     with pytest.raises(RolledBackError, match="the log ends at 2, below 3"):
         await read(reader, partition, 3)
+
+
+async def all_of(found):
+    return [each async for each in found]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda r: r.commit("lake", None), "positions: got NoneType, expected a mapping"),
+        (lambda r: r.commit("lake", "x"), "positions: got str, expected a mapping"),
+        (lambda r: r.pin(5, {}), "name: got int, expected text"),
+        (lambda r: all_of(r.entries("1.0", 0, 5)), "partitions: got str, expected a PartitionId"),
+        (lambda r: r.positions({"at_ms": "x"}), "at_ms: got str, expected a whole number"),
+        (lambda r: r.bounds(5), "partitions: got int, expected PartitionIds"),
+    ],
+)
+async def test_arguments_of_a_wrong_type_are_named(reader, call, words):
+    with pytest.raises(SettingsError, match=words):
+        await call(reader)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"count": "5"}, "count: got str, expected a whole number"),
+        ({"offsets": [1]}, "offsets: got list, expected a mapping by PartitionId"),
+        ({"partitions": "1.0"}, "partitions: got str, expected PartitionIds"),
+        ({"at_ms": "x"}, "at_ms: got str, expected a whole number"),
+    ],
+)
+async def test_so_are_those_of_a_browser(running, peers, arguments, words):
+    async with Browser(running.url, queue="orders", token=peers.CONSUME) as browser:
+        with pytest.raises(SettingsError, match=words):
+            await all_of(browser.messages(**arguments))
+
+
+async def test_a_pin_takes_the_positions_that_the_reader_returns(producer, reader, partition):
+    await producer.publish("a", "b")
+    positions = await reader.positions("latest", [partition])
+    assert await reader.pin("p", positions) == {partition: 2}
+    with pytest.raises(BadRequestError, match="expected earliest, latest, or one of"):
+        await reader.positions(5)

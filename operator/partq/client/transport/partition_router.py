@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from partq.client.arguments import check_partitions
 from partq.client.transport.answers import read, unusable
 from partq.client.transport.layout import QueueLayout
 from partq.client.transport.liveness import RetryBackoff
@@ -110,7 +111,10 @@ class PartitionRouter:
             self._view = None  # a reader may live for long, and generations come
             return list((await self.view()).layout.partitions())
         layout = (await self.view()).layout
-        wanted = list(partitions)
+        given: Any = partitions  # callers may have no types
+        is_iterable = isinstance(given, Iterable) and not isinstance(given, str)
+        wanted: list[PartitionId] = list(given) if is_iterable else given
+        check_partitions("partitions", wanted)
         if any(partition not in layout for partition in wanted):
             self._view = None  # generations may have come since
             layout = (await self.view()).layout
