@@ -154,3 +154,8 @@ async def test_what_was_opened_to_be_written_is_told(tmp_path, monkeypatch):
         monkeypatch.setattr(lines, "_STDIN", written.fileno())
         with pytest.raises(SettingsError, match=r"^standard input: .*; it cannot be read"):
             await all_of(None)
+
+
+def test_what_is_no_base64_is_named():
+    with pytest.raises(BadRequestError, match="value_base64: got 'abc', expected base64 with its"):
+        parse_record(Line(1, b'{"value_base64": "abc"}', 1), "line")

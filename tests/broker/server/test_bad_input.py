@@ -81,7 +81,7 @@ HANDOFF = {"partition": "1.9", "broker_epoch": 1, "epoch": 1, "attempt": 1}
         ("POST", SEND, "PRODUCE", {"key": "k"}, (400, "bad_request"), ["value"]),
         (
             "POST", SEND, "PRODUCE", {"value_base64": "?"},
-            (400, "bad_request"), ["value"],
+            (400, "bad_request"), ["value_base64: got '?'", "expected base64"],
         ),
         (
             "POST", SEND, "PRODUCE", {**KEYED, "event_time_ms": 10**30},

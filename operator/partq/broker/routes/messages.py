@@ -226,14 +226,16 @@ def _message(body: PublishBody, key: str | None) -> batch.Message:
             f"message: event_time_ms: got {body.event_time_ms}, expected 0 to "
             f"{batch.MAX_EVENT_TIME_MS}; send milliseconds since 1970"
         )
-    try:
-        value = (
-            base64.b64decode(body.value_base64, validate=True)
-            if body.value_base64 is not None
-            else (body.value or "").encode()
-        )
-    except ValueError as error:
-        raise BadRequestError(f"message: value: {error}") from error
+    if body.value_base64 is None:
+        value = (body.value or "").encode()  # half of a character was refused with the body
+    else:
+        try:
+            value = base64.b64decode(body.value_base64, validate=True)
+        except ValueError as error:
+            raise BadRequestError(
+                f"message: value_base64: got {body.value_base64!r:.100}, expected base64 with its "
+                "padding"
+            ) from error
     return batch.Message(key, value, body.headers, body.event_time_ms)
 
 

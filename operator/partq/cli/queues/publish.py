@@ -342,7 +342,9 @@ def _value(record: dict[str, Any], where: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadRequestError(f"{where}: value_base64: {error}") from error
+        raise BadRequestError(
+            f"{where}: value_base64: got {text!r:.100}, expected base64 with its padding"
+        ) from error
 
 
 def _as_json(value: Any) -> str:
