@@ -86,7 +86,7 @@ def test_the_driver_has_an_account_that_may_make_executors(application):
 
 def test_the_versions_are_those_of_the_image_and_the_project(application):
     pinned = (ROOT / "constraints-spark.txt").read_text("utf-8")
-    assert f"pyspark=={application['spec']['sparkVersion']}\n" in pinned
+    assert f"pyspark=={application['spec']['sparkVersion']} \\\n" in pinned
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     texts = [
         path.read_text("utf-8") for path in (SPARK / "job.yaml", SPARK / "sparkapplication.yaml")

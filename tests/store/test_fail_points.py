@@ -76,6 +76,7 @@ class Stores:
         self.handoffs = Handoffs(store, keys)
         self.events = Events(store, keys)
         self.audits = Audits(store, keys)
+        self.terms = groups.Terms(store, keys)
 
     async def prepare(self):
         """A partition with ten messages, owned by b-0, whose group is with m-0."""
@@ -92,6 +93,7 @@ class Stores:
         )
         await self.flush(7)
         await self.store.read("HSET", self.keys.handoffs(GROUP), "last_attempt", EPOCH)
+        await self.store.read("HSET", self.keys.group_config(GROUP), "coordinator_term", EPOCH)
 
     async def append(self, number):
         await self.log.append(
@@ -255,6 +257,7 @@ CASES = {
     "create_partition": Case(lambda to: to.partitions.create(PartitionId(1, 1))),
     "create_queue": Case(lambda to: to.layouts.create_queue({1: 16})),
     "draw_attempt": Case(lambda to: to.handoffs.draw_attempt(GROUP), draws_again=True),
+    "begin_term": Case(lambda to: to.terms.begin(GROUP), draws_again=True),
     "find_bytes": Case(lambda to: to.log.read_within(P, 3, 9, max_bytes=9, max_entries=9)),
     "find_time": Case(lambda to: to.log.find_time(P, 0)),
     "flush_cursor": Case(lambda to: to.flush(8)),

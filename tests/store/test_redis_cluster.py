@@ -292,7 +292,7 @@ async def test_a_frozen_master_is_left_as_soon_as_its_replica_serves(cluster, st
         await asyncio.to_thread(cluster.await_takeover, 0, by_force=True)
         async with asyncio.timeout(60):
             while not waiting.done():
-                await store.look()
+                await store.refresh_slots()
         with pytest.raises(StoreUnavailableError) as caught:
             await waiting
         assert not caught.value.is_outcome_known

@@ -109,6 +109,7 @@ async def test_acks_of_a_group_do_not_count_for_one_that_was_made_again_unseen(
 ):
     """The broker looks at its settings before and after, and not in between."""
     partition = peers.partition_id(0)
+    await nothing_is_trimmed(running, peers)
     assert await scene.source.ack(scene.held, 2) == ""
     look = peers.Gate(running.broker, "refresh")
     await look.reached.wait()
@@ -126,6 +127,7 @@ async def test_acks_of_a_group_do_not_count_for_one_that_was_made_again_unseen(
 
 async def test_a_group_at_the_end_that_was_made_again_unseen_begins_again(running, scene, peers):
     """Nothing is written for it that the store could refuse."""
+    await nothing_is_trimmed(running, peers)
     assert await scene.source.ack(scene.held, 3) == ""
     look = peers.Gate(running.broker, "refresh")
     await look.reached.wait()
@@ -135,6 +137,12 @@ async def test_a_group_at_the_end_that_was_made_again_unseen_begins_again(runnin
     assert running.broker.owned[peers.partition_id(0)].groups["workers"].book.cursor == 0
     await running.assign("m", [0])
     assert (await scene.source.deliver())[1] == ["a", "b", "c"]
+
+
+async def nothing_is_trimmed(running, peers):
+    """Have what is acknowledged stay stored: the new group begins with it."""
+    trimming = peers.Gate(running.broker.trimmer, "trim")
+    await trimming.reached.wait()
 
 
 async def knows_the_new_one(running, peers):

@@ -372,7 +372,7 @@ async def test_how_much_waits_for_an_archive_is_shown(scene, reader, peers, monk
     running = scene.running
     extent = (await reader.bounds())[P0]
     watch = running.broker.audit_watch
-    await watch.look()
+    await watch.measure()
     labels = '{namespace="default",partition="1.0",queue="orders"}'
     metrics = running.broker.metrics.render().decode()
     assert f"partq_audit_bytes{labels} {float(extent.stored_bytes)}" in metrics
@@ -382,9 +382,9 @@ async def test_how_much_waits_for_an_archive_is_shown(scene, reader, peers, monk
     assert status["totals"]["audit_bytes"] == sum(stored.values())
     assert not watch.is_much
     monkeypatch.setattr("partq.broker.retention.audit_backlog.MUCH_BYTES", 100)
-    await watch.look()
+    await watch.measure()
     assert watch.is_much
     assert "wait for an archive" in caplog.text
     await reader.trim({p: e.next for p, e in (await reader.bounds()).items()})
-    await watch.look()
+    await watch.measure()
     assert not watch.is_much

@@ -35,7 +35,9 @@ def pushing(spark):
 
 
 def read(spark, where, /, **more):
-    return spark.read.format("partq").options(**(where.options() | more)).load()
+    """Read with the options that lead there, and more; what is None is left out."""
+    options = {name: value for name, value in (where.options() | more).items() if value is not None}
+    return spark.read.format("partq").options(**options).load()
 
 
 def values(frame):
@@ -131,7 +133,8 @@ BAD = [
     ({"url": ""}, "option url is missing"),
     ({"url": "http://127.0.0.1:1", "timeoutSeconds": "0.1"}, "no broker answers: http://127.0.0.1"),
     ({"token": "wrong"}, "unknown token"),
-    ({"token": "", "tokenFile": "/nowhere"}, "option tokenFile: /nowhere"),
+    ({"token": ""}, "option token is empty"),
+    ({"token": None, "tokenFile": "/nowhere"}, "option tokenFile: /nowhere"),
     ({"queue": "nothing"}, "queue default/nothing: this broker serves default/orders only"),
     ({"group": "nobody"}, "queue 'orders' has no consumer group 'nobody'"),
     ({"topic": "orders"}, "option 'topic' is not an option of reads; there are url, queue"),
